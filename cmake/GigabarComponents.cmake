@@ -106,6 +106,13 @@ function(gigabar_test_program name)
   gigabar_use_precompiled(${name} gigabar_test_headers)
 endfunction()
 
+# gigabar_test_sealed(NAME LABEL FILTER): those of a program's tests that GoogleTest's filter names once more, as sealed.*: over
+# encrypted connections of tcp.
+function(gigabar_test_sealed name label filter)
+  gtest_discover_tests(${name} TEST_PREFIX sealed. TEST_FILTER ${filter} TEST_LIST ${name}_sealed
+                       PROPERTIES LABELS ${label} TIMEOUT 120 ENVIRONMENT GIGABAR_TCP_PROTECTION=sealed DISCOVERY_TIMEOUT 60)
+endfunction()
+
 # gigabar_test_with_lanes(NAME COUNT LABEL FILTER): those of a program's tests that GoogleTest's filter names once more, as
 # lanesCOUNT.*: with so many connections of ucx for large writes, whatever this machine's default is.
 function(gigabar_test_with_lanes name count label filter)

@@ -32,7 +32,8 @@ enum {
   GIGABAR_TRANSPORT_NONE = -1, /* no bytes were moved, or not yet */
   GIGABAR_TRANSPORT_LOCAL = 0, /* one host: shared memory, CUDA IPC, CPU mappings */
   GIGABAR_TRANSPORT_VERBS = 1, /* InfiniBand, RoCE, iWARP */
-  GIGABAR_TRANSPORT_UCX = 2    /* TCP and every network that UCX supports */
+  GIGABAR_TRANSPORT_UCX = 2,   /* TCP and every network that UCX supports */
+  GIGABAR_TRANSPORT_TCP = 3    /* TCP, over connections that have proved the job's key */
 };
 
 typedef int32_t gigabar_path;

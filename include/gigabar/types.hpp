@@ -81,9 +81,10 @@ class Timeout {
 enum class TransportKind : std::uint8_t {
   local,  // one host: shared memory, CUDA IPC, CPU mappings of GPU memory
   verbs,  // InfiniBand, RoCE, iWARP
-  ucx     // UCP: TCP and every network that UCX supports
+  ucx,    // UCP: TCP and every network that UCX supports
+  tcp     // TCP, over connections that have proved the job's key
 };
-inline constexpr std::size_t kTransportKinds = 3;
+inline constexpr std::size_t kTransportKinds = 4;
 GIGABAR_API std::string_view name_of(TransportKind kind) noexcept;
 
 // The path of the bytes.

@@ -48,6 +48,7 @@ std::string_view name_of(TransportKind kind) noexcept {
     case TransportKind::local: return "local";
     case TransportKind::verbs: return "verbs";
     case TransportKind::ucx: return "ucx";
+    case TransportKind::tcp: return "tcp";
   }
   return "unknown";
 }

@@ -11,6 +11,7 @@ namespace {
 
 static_assert(static_cast<int>(TransportKind::verbs) == GIGABAR_TRANSPORT_VERBS);
 static_assert(static_cast<int>(TransportKind::ucx) == GIGABAR_TRANSPORT_UCX);
+static_assert(static_cast<int>(TransportKind::tcp) == GIGABAR_TRANSPORT_TCP);
 static_assert(static_cast<int>(Preference::prefer) == GIGABAR_PREFER);
 static_assert(static_cast<int>(Preference::require) == GIGABAR_REQUIRE);
 static_assert(static_cast<int>(Preference::forbid) == GIGABAR_FORBID);

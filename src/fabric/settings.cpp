@@ -23,8 +23,8 @@ constexpr unsigned kChunkCount = 4;
 // Over ucx, whose links take such chunks in twelve pieces of 60 KiB. Larger chunks are fewer copies out of the GPU, more of them
 // serve more small writes at once: 16 MiB between two H200 over loopback, medians of seven rounds in turns, 15.9 GB/s with 32 x 480
 // KiB, 16.8 with 24 x 720 KiB, 17.0 with 48 x 720 KiB, 16.4 with 24 x 960 KiB.
-constexpr std::uint64_t kUcxChunkBytes = 737280;
-constexpr unsigned kUcxChunkCount = 24;
+constexpr std::uint64_t kSocketChunkBytes = 737280;
+constexpr unsigned kSocketChunkCount = 24;
 constexpr std::uint64_t kStripeBytes = 16384;
 
 Error bad_value(const std::string& name, std::string_view value, std::string_view allowed) {
@@ -165,17 +165,17 @@ void take_policies(Collector& collector, Settings& settings, const FabricOptions
   }
 }
 
-// What nobody has set is larger over ucx.
-void take_ucx_chunks(Settings& settings, Limits limits) {
+// What nobody has set is larger over sockets.
+void take_socket_chunks(Settings& settings, TransportKind kind, Limits limits) {
   if (settings.is_default("chunk")) {
-    limits.chunk_bytes = kUcxChunkBytes;
-    settings.table.push_back({"chunk (ucx)", limit_text(limits.chunk_bytes), "default"});
+    limits.chunk_bytes = kSocketChunkBytes;
+    settings.table.push_back({text("chunk (", name_of(kind), ')'), limit_text(limits.chunk_bytes), "default"});
   }
   if (settings.is_default("chunks")) {
-    limits.chunk_count = kUcxChunkCount;
-    settings.table.push_back({"chunks (ucx)", std::to_string(limits.chunk_count), "default"});
+    limits.chunk_count = kSocketChunkCount;
+    settings.table.push_back({text("chunks (", name_of(kind), ')'), std::to_string(limits.chunk_count), "default"});
   }
-  settings.limits_by_peer[static_cast<std::size_t>(TransportKind::ucx)].fill(limits);
+  settings.limits_by_peer[static_cast<std::size_t>(kind)].fill(limits);
 }
 
 void take_limits(Collector& collector, Settings& settings, const FabricLimits& options) {
@@ -191,7 +191,8 @@ void take_limits(Collector& collector, Settings& settings, const FabricLimits& o
   take_number<unsigned>(collector, limits.chunk_count, options.chunk_count, "chunks", "GIGABAR_CHUNKS", kChunkCount, 1, 64);
   take_bytes(collector, limits.stripe_bytes, options.stripe_bytes, "stripe", "GIGABAR_STRIPE", kStripeBytes);
   for (auto& by_host : settings.limits_by_peer) by_host.fill(limits);
-  take_ucx_chunks(settings, limits);
+  take_socket_chunks(settings, TransportKind::ucx, limits);
+  take_socket_chunks(settings, TransportKind::tcp, limits);
 }
 
 void take_rails(Collector& collector, Settings& settings, const FabricOptions& options) {
@@ -258,16 +259,23 @@ Result<Settings> find_settings(const FabricOptions& options) {
   Settings settings;
   for (const TransportKind kind : options.transports) {
     if (static_cast<std::size_t>(kind) >= kTransportKinds) {
-      return bad_value("transports", std::to_string(static_cast<unsigned>(kind)), "local, verbs or ucx");
+      return bad_value("transports", std::to_string(static_cast<unsigned>(kind)), "local, verbs, ucx or tcp");
     }
   }
   Collector collector(settings);
   using Kinds = std::vector<TransportKind>;
   collector.take<Kinds>(settings.transports, options.transports.empty() ? std::nullopt : std::optional(options.transports),
                         "transports", "GIGABAR_TRANSPORTS", Kinds{TransportKind::local, TransportKind::verbs, TransportKind::ucx},
-                        "a list of local, verbs and ucx", transports_from, transports_text);
+                        "a list of local, verbs, tcp and ucx", transports_from, transports_text);
   take_switch(collector, settings.ucx_trust_network, options.ucx_trust_network, "ucx_trust_network", "GIGABAR_UCX_TRUST_NETWORK",
               false);
+  collector.take<bool>(
+      settings.is_tcp_sealed, std::nullopt, "tcp_protection", "GIGABAR_TCP_PROTECTION", false, "sealed or authenticated",
+      [](std::string_view value) -> std::optional<bool> {
+        if (value != "sealed" && value != "authenticated") return std::nullopt;
+        return value == "sealed";
+      },
+      [](const bool& is_sealed) { return std::string(is_sealed ? "sealed" : "authenticated"); });
   take_rails(collector, settings, options);
   take_number<int>(collector, settings.device, options.device, "device", "GIGABAR_DEVICE", -1, 0, 1023);
   take_cpus(collector, settings, options);

@@ -39,6 +39,7 @@ struct Settings {
   std::array<std::array<Limits, 2>, kTransportKinds> limits_by_peer;
   bool stand_in_registration = true;
   int gid_index = -1, traffic_class = -1, service_level = -1;
+  bool is_tcp_sealed = false;
   bool progress_thread = true;
   bool notification_words = true;
   std::int64_t connect_timeout_ns = 0;

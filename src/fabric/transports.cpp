@@ -17,6 +17,7 @@
 #include "platform/cpu_set.hpp"
 #include "platform/numa.hpp"
 #include "transport/local/open.hpp"
+#include "transport/tcp/open.hpp"
 #include "transport/ucx/open.hpp"
 #include "transport/verbs/open.hpp"
 
@@ -27,6 +28,7 @@ Result<std::unique_ptr<transport::Transport>> open_one(TransportKind kind, const
   switch (kind) {
     case TransportKind::local: return transport::open_local(options);
     case TransportKind::verbs: return transport::open_verbs(options);
+    case TransportKind::tcp: return transport::open_tcp(options);
     case TransportKind::ucx: break;
   }
   if (options.cpus.empty()) return transport::open_ucx(options);
@@ -57,6 +59,14 @@ Result<std::string> devices_for_ucx(const Job& job, bool is_trusted) {
              "=1 at every rank allows it"));
   }
   if (auto named = environment(kDevicesVariable); named && !named->empty()) return std::move(*named);
+  return job.is_on_one_host ? Result<std::string>("lo") : outer_interfaces(job);
+}
+
+constexpr const char* kTcpInterfacesVariable = "GIGABAR_TCP_INTERFACES";
+
+// Where TCP listens: at loopback for a job of one host, else at the job's network.
+Result<std::string> interfaces_for_tcp(const Job& job) {
+  if (auto named = environment(kTcpInterfacesVariable); named && !named->empty()) return std::move(*named);
   return job.is_on_one_host ? Result<std::string>("lo") : outer_interfaces(job);
 }
 
@@ -128,6 +138,15 @@ Result<void> Engine::open_transports() {
       }
       options.ucx_devices = std::move(*devices);
     }
+    if (kind == TransportKind::tcp) {
+      auto interfaces = interfaces_for_tcp(job_);
+      if (!interfaces) {
+        opened[kind].why_not = interfaces.error().record().cause;
+        return;
+      }
+      options.tcp_interfaces = std::move(*interfaces);
+      options.is_tcp_sealed = settings_.is_tcp_sealed;
+    }
     auto transport = open_one(kind, options);
     opened[kind] = transport ? Opened{std::move(*transport), {}} : Opened{nullptr, transport.error().record().cause};
   };
@@ -136,6 +155,7 @@ Result<void> Engine::open_transports() {
   open(TransportKind::verbs);
   choose_cpus(opened[TransportKind::verbs].transport.get());
   options.cpus = placement_.cpus;
+  open(TransportKind::tcp);
   open(TransportKind::ucx);
   for (const TransportKind kind : settings_.transports) {
     Opened& one = opened[kind];

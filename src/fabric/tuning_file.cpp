@@ -85,7 +85,7 @@ struct json::Fields<fabric::TunedPair> {
   static void each(auto& field, auto& pair) {
     using enum TransportKind;
     field("device", pair.key.device);
-    field("transport", pair.key.transport, OneOf{std::array{local, verbs, ucx}});
+    field("transport", pair.key.transport, OneOf{std::array{local, verbs, ucx, tcp}});
     field("rails", pair.key.rails, AtMost{fabric::kMaxRails});
     field("peer", pair.key.is_same_host, fabric::Peer());
     field("date", pair.date);

@@ -18,6 +18,7 @@
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
 #include "secure/poller.hpp"
+#include "secure/secret.hpp"
 #include "secure/stream.hpp"
 
 namespace gigabar::secure {
@@ -68,6 +69,7 @@ struct Established {
   Connection connection;
   Sealer sealer;
   Opener opener;
+  Secret outgoing_key, incoming_key;  // for who has frames of its own
 };
 
 // Why a channel ended.

@@ -118,7 +118,7 @@ Dial::Progress Dial::check_connection() {
     process_ = credentials.process;
   }
   // The hello needs the challenge; the version, which the prefix tells, does not.
-  if (!send_now(socket_.get(), encode(Prefix{identity_.version, Verdict::proceed})))
+  if (!send_now(socket_.get(), preamble_ + encode(Prefix{identity_.version, Verdict::proceed})))
     return soft_failure(std::strerror(errno), errno_code(errno));
   socket_.want(EPOLLIN | EPOLLRDHUP);
   step_ = Step::challenge;
@@ -224,8 +224,11 @@ Established Dial::take() {
   step_ = Step::waiting;
   retry_at_ns_ = now_ns_ + pause_ns_;
   std::string where = target().is_unix() ? text("unix socket, process ", process_) : target().name;
-  return {
-      {std::move(socket_), target().is_unix(), process_, std::move(where)}, handshake_->take_sealer(), handshake_->take_opener()};
+  return {{std::move(socket_), target().is_unix(), process_, std::move(where)},
+          handshake_->take_sealer(),
+          handshake_->take_opener(),
+          handshake_->data_key(Role::initiator),
+          handshake_->data_key(Role::acceptor)};
 }
 
 Dial::Progress Dial::soft_failure(const std::string& cause, NativeCode native) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "secure/channel.hpp"
@@ -31,6 +32,9 @@ class Dial {
   // `token` names its sockets in the poller. `refresh` is called after each round over all targets.
   Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank rank, std::vector<SocketAddress> targets,
        std::int64_t deadline_ns, std::optional<Error> no_target_error, Refresh refresh = {});
+
+  // Sent before the first message, to a listener that has many identities and reads there which one is meant; no secret.
+  void set_preamble(std::string preamble) { preamble_ = std::move(preamble); }
 
   Progress advance(std::int64_t now_ns);
   std::int64_t next_ns() const noexcept;
@@ -78,6 +82,7 @@ class Dial {
   Rank rank_;
   std::vector<SocketAddress> targets_;
   Refresh refresh_;
+  std::string preamble_;
   std::int64_t deadline_ns_;
 
   Step step_ = Step::waiting;

@@ -189,6 +189,10 @@ Secret Handshake::frame_key(bool is_initiators) const {
   return Hash(master_.bytes()).add(is_initiators ? "frames of the initiator" : "frames of the acceptor").secret();
 }
 
+Secret Handshake::data_key(Role role) const {
+  return Hash(master_.bytes()).add(role == Role::initiator ? "data of the initiator" : "data of the acceptor").secret();
+}
+
 std::string Handshake::proof_of(std::string_view message, bool is_initiators) const {
   const char* const role = is_initiators ? "proof of the initiator" : "proof of the acceptor";
   return Hash(master_.bytes()).add(role).add(message).text();

@@ -30,7 +30,7 @@ namespace gigabar::secure {
 inline constexpr std::uint32_t kProtocolVersion = 3;
 
 // What a channel is for: a hello of one purpose is none of the other.
-enum class Purpose : std::uint32_t { directory = 1, wireup = 2 };
+enum class Purpose : std::uint32_t { directory = 1, wireup = 2, transfer = 3 };
 
 // What this rank says of itself in every handshake.
 struct Identity {
@@ -108,6 +108,8 @@ class Handshake {
   // After take_proof(), once.
   Sealer take_sealer() noexcept { return std::move(sealer_); }
   Opener take_opener() noexcept { return std::move(opener_); }
+  // After take_proof(): what the end of that role encrypts with, where the frames are not the stream's.
+  Secret data_key(Role role) const;
 
  private:
   const unsigned char* private_key();

@@ -55,7 +55,10 @@ bool PendingHandshake::answer(Verdict verdict) {
   return is_told;
 }
 
-Established PendingHandshake::take() { return {std::move(connection_), handshake_.take_sealer(), handshake_.take_opener()}; }
+Established PendingHandshake::take() {
+  return {std::move(connection_), handshake_.take_sealer(), handshake_.take_opener(), handshake_.data_key(Role::acceptor),
+          handshake_.data_key(Role::initiator)};
+}
 
 HandshakeResult PendingHandshake::reject(Verdict verdict, HandshakeResult why) {
   send_now(socket(), encode(Prefix{identity_.version, verdict}));

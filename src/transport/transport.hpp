@@ -249,6 +249,8 @@ class Transport {
   virtual int wake_descriptor() const noexcept = 0;
   // Whether its work is done by this machine's processors, in threads of the kernel: who polls must let them run.
   virtual bool needs_processor() const noexcept { return false; }
+  // Connections to its own ports that were turned away.
+  virtual std::uint64_t refused_count() const noexcept { return 0; }
 };
 
 // What the fabric was asked for, as far as transports care.
@@ -259,6 +261,8 @@ struct TransportOptions {
   const Topology* topology = nullptr;  // the tree for these distances, read while opening; null: this machine's
   unsigned rail_count = 1;
   std::string ucx_devices = "lo";       // UCX's names of the interfaces that it listens at, where everybody is trusted
+  std::string tcp_interfaces = "lo";    // where tcp listens: interfaces, addresses or networks; each interface is a rail
+  bool is_tcp_sealed = false;           // tcp encrypts what it sends, and does so where the peer wants it
   std::vector<int> cpus;                // that threads of the transport are kept on; empty: they are not bound
   bool stand_in_registration = true;    // false: verbs refuses stand-in memory, as a NIC without GPUDirect RDMA does
   std::uint64_t most_kernel_bytes = 0;  // local: copies between GPUs of more are the copy engines'; 0: all are

@@ -242,8 +242,8 @@ RANK_BODY(tell_settings_and_peers) {
     EXPECT_TRUE(peer.is_connected);
     EXPECT_EQ(peer.transport, me.setup().transport);
     EXPECT_FALSE(peer.rails.empty());
-    // UCX's buffers are the worker's; the others have rings or message buffers for each link.
-    EXPECT_GT(peer.memory_bytes, peer.transport == TransportKind::ucx ? 0U : 65536U);
+    // Sockets' buffers are UCX's and the kernel's; the others have rings or message buffers for each link.
+    EXPECT_GT(peer.memory_bytes, is_by_sockets(me.setup().transport) ? 0U : 65536U);
   }
   if (me.rank_count() > 1) {
     EXPECT_FALSE(fabric.peers().empty());

@@ -347,6 +347,7 @@ RANK_BODY(report_the_way) {
     const bool is_iwarp = rails != nullptr && std::string(rails).find("siw") == 0;
     const std::string expected = me.setup().transport == TransportKind::local ? "a word behind the data, over shared memory"
                                  : me.setup().transport == TransportKind::ucx ? "in a message: over UCX"
+                                 : me.setup().transport == TransportKind::tcp ? "in a message: over TCP"
                                  : is_iwarp                                   ? "in a message: iWARP may place a later write first"
                                                                               : "a word behind the data, over ";
     EXPECT_EQ(way_of(fabric.write({kOrigin, 0}, {kConsumer, kTarget, 0}, 100'000)), "");

@@ -279,13 +279,16 @@ RANK_BODY(refuse_a_second_thread) {
 
 // Writes to a rank that stands still, until its connection holds no more and the queue cannot end. With the last notification: it
 // needs the rank, where a NIC would place the bytes and the first notifications alone.
-void post_until_stuck(Fabric& fabric) {
+constexpr std::size_t kStuckBytes = 65536;  // of a write: the kernel's sockets hold some ten MiB
+void post_until_stuck(const RankProcess& me, Fabric& fabric) {
   constexpr unsigned kLeftFree = 8;
+  const std::size_t bytes = me.setup().transport == TransportKind::tcp ? kStuckBytes : 4000;
   for (unsigned i = 0; i < kQueueDepth - kLeftFree; ++i) {
-    const auto posted = fabric.write_notify({kOrigin, 0}, {1, kTarget, 0}, 4000, kNotifications - 1, 1, on(5));
+    const auto posted = fabric.write_notify({kOrigin, 0}, {1, kTarget, 0}, bytes, kNotifications - 1, 1, on(5));
     ASSERT_TRUE(is_ok(posted)) << "write " << i;
   }
-  ASSERT_TRUE(fails(fabric.wait(5, Timeout::of(std::chrono::milliseconds(200))), Status::timed_out)) << "four MiB are under way";
+  ASSERT_TRUE(fails(fabric.wait(5, Timeout::of(std::chrono::milliseconds(200))), Status::timed_out))
+      << "four MiB or more are under way";
 }
 
 // A thread that waits for queue 5, which cannot end; it does so when this returns.
@@ -309,17 +312,18 @@ void stop_rank_1(RankProcess& me, Fabric& fabric) {
   ASSERT_TRUE(is_ok(fabric.flush(1, kPatience)));
   me.tell("ready");
   ASSERT_EQ(me.hear(), "stopped");
-  ASSERT_NO_FATAL_FAILURE(post_until_stuck(fabric));
+  ASSERT_NO_FATAL_FAILURE(post_until_stuck(me, fabric));
 }
 
 // One thread waits for a queue that cannot end; the calls of a second one are served behind it, or end in their time.
 RANK_BODY(two_threads_on_a_stuck_queue) {
   constexpr auto kFirst = std::chrono::seconds(2);
-  RankSegment origin(fabric, kOrigin, MemoryChoice::host, 4096), target(fabric, kTarget, MemoryChoice::host, 8192);
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, kStuckBytes + 8),
+      target(fabric, kTarget, MemoryChoice::host, kStuckBytes + 16);
   ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
   if (me.rank() == 0) {
     ASSERT_NO_FATAL_FAILURE(stop_rank_1(me, fabric));
-    origin.put_pattern(4088, 8, 7, 0);
+    origin.put_pattern(kStuckBytes, 8, 7, 0);
     const auto begin = std::chrono::steady_clock::now();
     Result<void> first;
     std::thread waiter = wait_beside(fabric, kFirst, first);
@@ -329,9 +333,9 @@ RANK_BODY(two_threads_on_a_stuck_queue) {
     ASSERT_TRUE(is_ok(received));
     EXPECT_TRUE(is_ok(fabric.cancel_recv(*received)));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, kFirst) << "a message is of no queue";
-    EXPECT_TRUE(is_ok(fabric.write({kOrigin, 4088}, {1, kTarget, 4096}, 8, on(5))));
+    EXPECT_TRUE(is_ok(fabric.write({kOrigin, kStuckBytes}, {1, kTarget, kStuckBytes}, 8, on(5))));
     EXPECT_GE(std::chrono::steady_clock::now() - begin, kFirst) << "it was posted before the wait was over";
-    const std::array<ListPiece, 1> piece{{{{kOrigin, 4088}, kTarget, 4104, 8}}};
+    const std::array<ListPiece, 1> piece{{{{kOrigin, kStuckBytes}, kTarget, kStuckBytes + 8, 8}}};
     EXPECT_TRUE(is_ok(fabric.write_list(1, piece, on(5))));
     waiter.join();
     EXPECT_TRUE(fails(first, Status::timed_out, "queue 5"));
@@ -342,8 +346,8 @@ RANK_BODY(two_threads_on_a_stuck_queue) {
   ASSERT_TRUE(me.meet());
   ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));  // a call of the fabric: what its thread has placed is seen behind it
   if (me.rank() == 1) {
-    EXPECT_TRUE(target.holds_pattern(4096, 8, 7, 0));
-    EXPECT_TRUE(target.holds_pattern(4104, 8, 7, 0));
+    EXPECT_TRUE(target.holds_pattern(kStuckBytes, 8, 7, 0));
+    EXPECT_TRUE(target.holds_pattern(kStuckBytes + 8, 8, 7, 0));
   }
   ASSERT_TRUE(me.meet());
 }
@@ -355,7 +359,8 @@ BARE_RANK_BODY(a_post_behind_a_long_wait) {
   auto fabric = Fabric::open(options);
   ASSERT_TRUE(is_ok(fabric));
   {
-    RankSegment origin(*fabric, kOrigin, MemoryChoice::host, 4096), target(*fabric, kTarget, MemoryChoice::host, 4096);
+    RankSegment origin(*fabric, kOrigin, MemoryChoice::host, kStuckBytes),
+        target(*fabric, kTarget, MemoryChoice::host, kStuckBytes);
     ASSERT_TRUE(is_ok(fabric->barrier({}, kPatience)));
     if (me.rank() == 0) {
       ASSERT_NO_FATAL_FAILURE(stop_rank_1(me, *fabric));

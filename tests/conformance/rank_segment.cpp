@@ -32,7 +32,8 @@ std::vector<TransferPath> device_paths(TransportKind kind) {
   switch (kind) {
     case TransportKind::local: return {TransferPath::bar, TransferPath::p2p, TransferPath::staged};
     case TransportKind::verbs: return {TransferPath::bar, TransferPath::gdr, TransferPath::staged};
-    case TransportKind::ucx: return {TransferPath::bar, TransferPath::staged};
+    case TransportKind::ucx:
+    case TransportKind::tcp: return {TransferPath::bar, TransferPath::staged};
   }
   return {};
 }

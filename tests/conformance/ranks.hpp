@@ -142,9 +142,12 @@ class RankJob {
 // Every rank runs `body` and has to succeed.
 void run_ranks(const std::string& body, const RankSetup& setup, std::chrono::seconds limit = std::chrono::seconds(50));
 
-// Which transports the tests are made for: GIGABAR_CONFORMANCE_TRANSPORTS ("local,verbs"), else local, and ucx where it is there.
+// Which transports the tests are made for: GIGABAR_CONFORMANCE_TRANSPORTS ("local,verbs"), else local, tcp, and ucx where it is
+// there.
 const std::vector<TransportKind>& tested_transports();
 bool is_tested(TransportKind kind);
+// Of sockets: the receiver's CPU places all bytes.
+constexpr bool is_by_sockets(TransportKind kind) noexcept { return kind == TransportKind::ucx || kind == TransportKind::tcp; }
 // One setup per tested transport.
 std::vector<RankSetup> each_transport(Rank rank_count);
 // GoogleTest names the parameter of a test that failed.

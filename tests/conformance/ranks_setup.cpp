@@ -30,8 +30,9 @@ std::vector<TransportKind> find_transports() {
   std::vector<TransportKind> all;
   if (environment(kBodyVariable)) return all;  // a rank, which needs none of the tests' parameters
   const std::optional<std::string> asked = environment("GIGABAR_CONFORMANCE_TRANSPORTS");
-  for (const TransportKind kind : {TransportKind::local, TransportKind::verbs, TransportKind::ucx}) {
-    const bool is_default = kind == TransportKind::local || (kind == TransportKind::ucx && is_ucx_there());
+  for (const TransportKind kind : {TransportKind::local, TransportKind::verbs, TransportKind::ucx, TransportKind::tcp}) {
+    const bool is_default =
+        kind == TransportKind::local || kind == TransportKind::tcp || (kind == TransportKind::ucx && is_ucx_there());
     const bool is_asked = asked && (',' + *asked + ',').find(',' + std::string(gigabar::name_of(kind)) + ',') != std::string::npos;
     if (asked ? is_asked : is_default) all.push_back(kind);
   }

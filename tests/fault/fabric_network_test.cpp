@@ -13,8 +13,11 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <thread>
 
 #include "base/descriptor.hpp"
 #include "conformance/rank_segment.hpp"
@@ -107,11 +110,11 @@ void part(RankProcess& me) {
   EXPECT_EQ(me.hear(), "join");
 }
 
-void run_apart(const char* body, bool has_interfaces, bool has_key) {
+void run_apart(const char* body, bool has_interfaces, bool has_key, const RankSetup& setup = {}) {
   ASSERT_NO_FATAL_FAILURE(prepare_for_networks());
-  const RankSetup setup;
   RankJob job(body, setup);
   for (Rank rank = 0; rank < 2; ++rank) {
+    if (!setup.word.empty()) job.set_environment(rank, "GIGABAR_TCP_PROTECTION", setup.word.c_str());
     job.set_environment(rank, "MASTER_ADDR", "10.77.0.1");
     job.set_environment(rank, "LOCAL_WORLD_SIZE", "2");
     job.set_environment(rank, "GIGABAR_INTERFACES", has_interfaces ? kInterface : nullptr);
@@ -139,6 +142,61 @@ BARE_RANK_BODY(meet_over_the_wire) {
   ASSERT_TRUE(me.meet());
 }
 ISOLATED_TEST(FabricNetworks, OfTheirOwnMeetWhereInterfacesAreNamed) { run_apart("meet_over_the_wire", true, true); }
+
+void control_interface(unsigned long request, const std::function<void(ifreq&)>& change) {
+  const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq wanted{};
+  std::strncpy(wanted.ifr_name, kInterface, sizeof wanted.ifr_name - 1);
+  change(wanted);
+  ASSERT_EQ(::ioctl(socket.get(), request, &wanted), 0) << std::strerror(errno);
+}
+
+void set_up(bool is_up) {
+  control_interface(SIOCSIFFLAGS, [&](ifreq& wanted) { wanted.ifr_flags = is_up ? IFF_UP : 0; });
+}
+
+// Over a wire that takes packets of so many bytes, and that is cut for a while under a write.
+BARE_RANK_BODY(move_over_the_wire) {
+  constexpr std::size_t kBytes = 3'000'001;
+  ASSERT_NO_FATAL_FAILURE(part(me));
+  ASSERT_NO_FATAL_FAILURE(control_interface(SIOCSIFMTU, [&](ifreq& wanted) { wanted.ifr_mtu = int(me.setup().amount); }));
+  ASSERT_TRUE(me.meet());
+  auto fabric = Fabric::open(me.options());
+  ASSERT_TRUE(is_ok(fabric));
+  RankSegment origin(*fabric, kOrigin, MemoryChoice::host, kBytes), target(*fabric, kTarget, MemoryChoice::host, kBytes);
+  const Rank other = 1 - me.rank();
+  ASSERT_TRUE(is_ok(fabric->barrier({}, kPatience)));  // both have their segments
+  for (unsigned round = 0; round < 6; ++round) {
+    origin.put_pattern(0, kBytes, me.rank(), round);
+    ASSERT_TRUE(is_ok(fabric->write_notify({kOrigin, 0}, {other, kTarget, 0}, kBytes, 1, 1)));
+    if (round == 3 && me.rank() == 0) {
+      ASSERT_NO_FATAL_FAILURE(set_up(false));
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      ASSERT_NO_FATAL_FAILURE(set_up(true));
+    }
+    ASSERT_TRUE(is_ok(fabric->notification_wait(kTarget, 1, 1, kPatience))) << "round " << round;
+    ASSERT_TRUE(is_ok(fabric->notification_reset(kTarget, 1)));
+    EXPECT_TRUE(target.holds_pattern(0, kBytes, other, round));
+    ASSERT_TRUE(is_ok(fabric->wait(0, kPatience)));
+    ASSERT_TRUE(is_ok(fabric->barrier({}, kPatience)));
+  }
+  for (const PeerState& peer : fabric->peers()) {
+    if (peer.rank != other) continue;
+    EXPECT_EQ(peer.transport, TransportKind::tcp);
+    ASSERT_EQ(peer.rails.size(), 1U);
+    EXPECT_EQ(peer.rails.front(), std::string(kInterface) + ", " + me.setup().word);
+  }
+  ASSERT_TRUE(me.meet());
+}
+void run_over_the_wire(const char* protection, std::uint64_t mtu) {
+  RankSetup setup;
+  setup.transport = TransportKind::tcp;
+  setup.word = protection;
+  setup.amount = mtu;
+  run_apart("move_over_the_wire", true, true, setup);
+}
+ISOLATED_TEST(FabricNetworks, OfSmallPacketsWork) { run_over_the_wire("authenticated", 1280); }
+ISOLATED_TEST(FabricNetworks, OfLargePacketsWork) { run_over_the_wire("sealed", 65535); }
 
 // Unix sockets are of one network. Rank 1 says what it needs.
 BARE_RANK_BODY(look_for_each_other) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <initializer_list>
 #include <utility>
+#include <vector>
 
 #include "unit/fabric/wireup/ranks.hpp"
 
@@ -154,6 +155,10 @@ struct Recorded {
     EXPECT_TRUE(initiator.take_proof(last));
     frame = initiator.take_sealer().seal(1, 0, "from the initiator");
     frame_back = acceptor.take_sealer().seal(1, 0, "from the acceptor");
+    for (const Role role : {Role::initiator, Role::acceptor}) {
+      data_keys.emplace_back(initiator.data_key(role).bytes());
+      EXPECT_EQ(data_keys.back(), acceptor.data_key(role).bytes());
+    }
   }
   std::string master(const std::string& shared) const {
     return hash_of(hash_of({}, {"gigabar job key", kKey}), {"gigabar channel", shared, challenge, hello, answer});
@@ -168,6 +173,7 @@ struct Recorded {
   Identity left = identity_of(job_of(0, 4)), right = identity_of(job_of(3, 4));
   Secret first, second;
   std::string challenge, hello, answer, proof, last, frame, frame_back;
+  std::vector<std::string> data_keys;
 };
 
 // The keys as the protocol says, computed here once more.
@@ -177,6 +183,8 @@ TEST(SecureHandshake, TheKeysAreMadeOfTheJobsKeyTheExchangeAndAllThatWasSaid) {
   ASSERT_EQ(shared, exchanged(session.second, session.first));
   EXPECT_EQ(session.open(shared), "from the initiatorfrom the acceptor");
   const std::string master = session.master(shared);
+  EXPECT_EQ(session.data_keys,
+            std::vector({hash_of(master, {"data of the initiator"}), hash_of(master, {"data of the acceptor"})}));
   EXPECT_EQ(session.proof.substr(40), hash_of(master, {"proof of the initiator", session.proof.substr(0, 40)}));
   EXPECT_EQ(session.last.substr(40), hash_of(master, {"proof of the acceptor", session.last.substr(0, 40)}));
   // Hellos end with a hash that is made with the key, of what was said before and of what is before it.

@@ -50,12 +50,12 @@ Value path_name() {
 // Becomes the enumerator's digits for CLI11.
 Value transport_name() {
   const Check check = [](std::string& text) -> std::string {
-    for (const TransportKind kind : {TransportKind::local, TransportKind::verbs, TransportKind::ucx}) {
+    for (const TransportKind kind : {TransportKind::local, TransportKind::verbs, TransportKind::tcp, TransportKind::ucx}) {
       if (!is_same_name(text, name_of(kind))) continue;
       text = std::to_string(static_cast<int>(kind));
       return {};
     }
-    return unknown_name(text, {"local", "verbs", "ucx"});
+    return unknown_name(text, {"local", "verbs", "tcp", "ucx"});
   };
   return {"LIST", check};
 }
@@ -67,7 +67,7 @@ void add_paths(const Command& command, const char* name, std::vector<std::string
 void add_path_options(const Command& command, FabricSettings& settings) {
   command
       .add_option("--transport", settings.options.transports, transport_name(),
-                  "Transports that may be used, best first: local, verbs, ucx")
+                  "Transports that may be used, best first: local, verbs, tcp, ucx")
       ->delimiter(',')
       ->allow_extra_args(false);
   command.add_flag_callback(

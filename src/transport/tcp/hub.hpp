@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all links and regions of one TCP transport share: the sockets' poller, where peers connect, registered memory, and the links
+// themselves.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "secure/acceptor.hpp"
+#include "secure/poller.hpp"
+#include "transport/tcp/rails.hpp"
+#include "transport/tcp/region.hpp"
+#include "transport/tcp/wire.hpp"
+
+namespace gigabar::transport::tcp {
+
+class TcpLink;
+
+// Tokens of links: this and the serial number. What is below is the acceptor's.
+inline constexpr std::uint64_t kLinkTokens = std::uint64_t{1} << 63;
+
+inline constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
+using Scratch = std::array<std::byte, kScratchBytes>;
+
+class Hub {
+ public:
+  // Errors: as open_tcp().
+  static Result<std::shared_ptr<Hub>> open(const TransportOptions& options);
+
+  secure::Poller& poller() noexcept { return *poller_; }
+  secure::Acceptor& acceptor() noexcept { return acceptor_; }
+  const std::vector<Rail>& rails() const noexcept { return rails_; }
+  const std::shared_ptr<RegionTable>& regions() const noexcept { return regions_; }
+  // Where links receive, one at a time.
+  Scratch& scratch() noexcept { return *scratch_; }
+  std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
+  Protection protection() const noexcept { return protection_; }
+  // False in a child after fork, which shares the sockets and must leave them alone.
+  bool is_of_this_process() const noexcept { return poller_->is_owner(); }
+
+  // Gives the link a serial number, for its tokens. From then on attend_to() finds memory for it. Throws std::bad_alloc.
+  std::uint64_t add_link(TcpLink& link);
+  void remove_link(std::uint64_t serial) noexcept;
+  // The link has something to tell or to do: its attend() is called in the next poll().
+  void attend_to(TcpLink& link) noexcept;
+  // A link that connects has begun, or wants to be asked at another time.
+  void set_timer();
+
+  bool poll(Sink& sink);
+  bool arm() const noexcept { return attended_.empty(); }
+
+ private:
+  explicit Hub(std::unique_ptr<secure::Poller> poller);
+  bool attend(Sink& sink);
+  void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
+  void welcome(secure::ProvenConnection proven);
+  void run_timers();
+
+  std::unique_ptr<secure::Poller> poller_;  // outlives all that is watched
+  secure::Acceptor acceptor_;
+  std::vector<Rail> rails_;
+  std::shared_ptr<RegionTable> regions_ = std::make_shared<RegionTable>();
+  std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
+  std::int64_t connect_deadline_ns_ = 0;
+  Protection protection_ = Protection::authenticated;
+  std::unordered_map<std::uint64_t, TcpLink*> links_;  // by serial number
+  std::uint64_t serial_ = 0;
+  std::vector<TcpLink*> attended_;
+  std::int64_t now_ns_ = 0;  // of this poll()
+  std::int64_t wake_at_ns_ = secure::kNever;
+  bool is_timer_stale_ = false;
+};
+
+}  // namespace gigabar::transport::tcp

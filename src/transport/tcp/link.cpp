@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+// A link's outgoing half, its beginning and its end.
+#include "transport/tcp/link.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/counted.hpp"
+#include "base/errors.hpp"
+#include "base/quietly.hpp"
+
+namespace gigabar::transport::tcp {
+
+using secure::Moved;
+
+namespace {
+
+constexpr std::size_t kQuickBytes = 4096;
+constexpr unsigned kMaxSendsPerTurn = 16;            // so that others get their turn where the socket takes all at once
+constexpr std::uint64_t kMaxQueuedUnits = 2U << 20;  // of messages that wait for the socket
+constexpr std::int64_t kLingerNs = 100'000'000;      // for the queue to go out, of a link that is destroyed
+
+// What a message in the queue counts: its bytes and the record that keeps them.
+constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
+
+iovec piece_of(const void* data, std::size_t bytes) { return {const_cast<void*>(data), bytes}; }
+
+}  // namespace
+
+TcpLink::TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, Protection protection)
+    : hub_(std::move(hub)),
+      rank_(rank),
+      number_(number),
+      protection_(protection),
+      serial_(hub_->add_link(*this)),
+      connect_until_ns_(now_ns() + hub_->connect_deadline_ns()) {
+  limits_.payload_bytes = kMaxPayloadBytes;
+  limits_.quick_payload_bytes = kQuickBytes;
+  limits_.write_bytes = limits_.read_bytes = kTransferBytes;
+  limits_.posted_writes = kMaxTransfers;
+}
+
+TcpLink::~TcpLink() {
+  if (hub_->is_of_this_process()) {
+    if (is_listening_) hub_->acceptor().forget(number_);
+    if (state_ == LinkState::ready) {
+      const Deadline deadline = Deadline::after_ns(kLingerNs);
+      quietly([&] {
+        pump();
+        while (!is_idle() && !send_code_ && !deadline.has_passed()) {
+          pollfd writable{stream_->socket().get(), POLLOUT, 0};
+          ::poll(&writable, 1, 10);
+          pump();
+        }
+      });
+      say_farewell(Farewell::closed);
+    }
+    if (stream_) secure::end_connection(stream_->socket().get());
+  }
+  hub_->remove_link(serial_);
+}
+
+std::string TcpLink::object() const { return text("rank ", rank_, " over ", rail_); }
+
+std::uint64_t TcpLink::memory_bytes() const noexcept {
+  return sizeof *this + queued_units_ + carried_.capacity() + (stream_ ? stream_->memory_bytes() : 0);
+}
+
+// --- Connecting ------------------------------------------------------------------------------------------------------------------
+
+Offer TcpLink::expect_peer(std::size_t rail) {
+  Offer offer;
+  offer.link = number_;
+  offer.secret = random_secret();
+  offer.targets = hub_->rails()[rail].targets;
+  is_listening_ = true;
+  hub_->acceptor().expect(number_, identity_of(offer.secret, number_, protection_, secure::Role::acceptor));
+  hub_->set_timer();
+  return offer;
+}
+
+void TcpLink::dial(const Offer& offer) {
+  is_completed_ = true;
+  identity_ = identity_of(offer.secret, number_, protection_, secure::Role::initiator);
+  dial_.emplace(identity_, hub_->poller(), kLinkTokens + serial_, Rank{0}, offer.targets, connect_until_ns_, std::nullopt);
+  dial_->set_preamble(secure::preamble_of(number_));
+  advance(now_ns());
+  hub_->set_timer();
+}
+
+std::int64_t TcpLink::next_ns() const noexcept {
+  if (state_ != LinkState::connecting) return secure::kNever;
+  return dial_ ? std::min(dial_->next_ns(), connect_until_ns_) : connect_until_ns_;
+}
+
+void TcpLink::advance(std::int64_t now_ns) {
+  if (state_ != LinkState::connecting) return;
+  if (dial_) {
+    switch (dial_->advance(now_ns)) {
+      case secure::Dial::Progress::going: break;
+      case secure::Dial::Progress::connected: return take(dial_->take());
+      case secure::Dial::Progress::failed: {
+        ErrorRecord record = dial_->error().record();
+        record.object = object();
+        return fail(Error(std::move(record)), {});
+      }
+    }
+  }
+  if (now_ns < connect_until_ns_) return;
+  fail(make_error(Status::timed_out, "connect", object(), "no connection stands within the deadline",
+                  "look for a firewall between the hosts, and at GIGABAR_TCP_INTERFACES"),
+       {});
+}
+
+void TcpLink::take(secure::Established established) {
+  if (state_ != LinkState::connecting) return;
+  rail_ = text(rail_of(hub_->rails(), secure::own_address_of(established.connection.socket.get())), ", ", name_of(protection_));
+  established.connection.socket.rename(kLinkTokens + serial_);
+  established.connection.socket.want(EPOLLIN | EPOLLRDHUP);
+  stream_.emplace(std::move(established), protection_);
+  dial_.reset();
+  become_ready();
+}
+
+Result<void> TcpLink::complete(Parcel answer) {
+  if (state_ != LinkState::connecting || is_completed_) {
+    return make_error(Status::invalid_argument, "complete a link", object(), "it was completed before, or it broke");
+  }
+  if (!answer.descriptors.empty() || !is_answer(answer.bytes, number_)) {
+    const Error error = make_error(Status::bad_file, "complete a link", object(), "the peer's answer is malformed",
+                                   "use the same version of Gigabar at every rank");
+    fail(Error(error.record()), {});
+    return error;
+  }
+  is_completed_ = true;
+  become_ready();
+  return {};
+}
+
+void TcpLink::become_ready() {
+  if (!stream_ || !is_completed_) return;
+  state_ = LinkState::ready;
+  want_events();
+  hub_->attend_to(*this);
+}
+
+// --- Posting ---------------------------------------------------------------------------------------------------------------------
+
+std::optional<Posted> TcpLink::why_not_post() const noexcept {
+  if (state_ == LinkState::broken) return Posted::broken;
+  if (state_ != LinkState::ready || send_code_) return Posted::full;
+  return {};
+}
+
+// How many bytes of the frame are gone.
+std::size_t TcpLink::send_at_once(const FrameHeader& header, std::span<const std::byte> data) {
+  const iovec pieces[] = {piece_of(&header, sizeof header), piece_of(data.data(), data.size())};
+  const Moved moved = stream_->send(pieces);
+  if (moved.how == Moved::How::failed) sending_failed(moved.code);
+  return moved.bytes;
+}
+
+Posted TcpLink::post_message(const Header& header, std::span<const std::byte> payload) {
+  if (const auto why = why_not_post()) return *why;
+  if (payload.size() > limits_.payload_bytes) {
+    fail(make_error(Status::out_of_range, "send a message", object(),
+                    text(counted(payload.size(), "byte"), " are more than the limit")),
+         Farewell::own_failure);
+    return Posted::broken;
+  }
+  if (queued_units_ + units_of(payload.size()) > kMaxQueuedUnits) return Posted::full;
+  Outgoing item;
+  item.header = make_header(FrameKind::message, 0, payload.size());
+  item.header.body = header;
+  const std::size_t sent_bytes = is_idle() ? send_at_once(item.header, payload) : 0;
+  if (sent_bytes < sizeof item.header + payload.size() && !send_code_) {
+    try {
+      item.copy.assign(payload.begin(), payload.end());
+      own_.push_back(std::move(item));
+    } catch (const std::bad_alloc&) {
+      if (sent_bytes > 0) fail(Error::out_of_memory(), {});  // half a frame is gone
+      throw;
+    }
+    queued_units_ += units_of(payload.size());
+    if (sent_bytes > 0) current_ = Current{own_.back().header, &own_, 0, sent_bytes};
+  }
+  want_events();
+  return Posted::ok;
+}
+
+Reach TcpLink::reach(Direction direction, const Region& local, const RemoteRegion& remote) const {
+  const bool is_local_mapped = static_cast<const TcpRegion&>(local).is_mapped();
+  const bool is_remote_mapped = static_cast<const TcpRemoteRegion&>(remote).key().is_mapped;
+  if (!is_local_mapped && !is_remote_mapped) {
+    return {true, TransferPath::host, text("host memory at both ends, over TCP (", rail_, ')')};
+  }
+  if (direction == Direction::read) return {false, TransferPath::none, "TCP's answers are sent from host memory, and placed there"};
+  const bool is_sent_from_gpu = direction == Direction::write ? is_local_mapped : is_remote_mapped;
+  if (is_sent_from_gpu) return {false, TransferPath::none, "sockets do not send GPU memory"};
+  return {true, TransferPath::bar,
+          text("the receiver's CPU stores it into GPU memory through a mapping as it arrives, over TCP (", rail_, ')')};
+}
+
+// Answers for a transfer that cannot be.
+bool TcpLink::is_posting_possible(std::uint64_t cookie, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                                  std::uint64_t remote_offset, std::uint64_t bytes) {
+  if (static_cast<const TcpRegion&>(local).is_mapped()) {
+    finish(cookie,
+           make_error(Status::not_supported, "post", object(), "sockets do not send GPU memory", "stage it through host memory"));
+    return false;
+  }
+  const bool is_inside = bytes > 0 && bytes <= kTransferBytes && bytes <= local.bytes() && local_offset <= local.bytes() - bytes &&
+                         bytes <= remote.bytes() && remote_offset <= remote.bytes() - bytes;
+  if (is_inside) return true;
+  finish(cookie, make_error(Status::out_of_range, "post", object(),
+                            text(counted(bytes, "byte"), " from ", local_offset, " to ", remote_offset, " leave a region")));
+  return false;
+}
+
+Posted TcpLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                           std::uint64_t bytes, std::uint64_t cookie) {
+  if (const auto why = why_not_post()) return *why;
+  if (transfers_ >= kMaxTransfers) return Posted::full;
+  if (!is_posting_possible(cookie, local, local_offset, remote, remote_offset, bytes)) return ++transfers_, Posted::ok;
+  const RegionKey& key = static_cast<const TcpRemoteRegion&>(remote).key();
+  Outgoing item;
+  item.header = make_header(FrameKind::write, key.region, 0, {key.guard, remote_offset, 0});
+  item.from = {static_cast<const TcpRegion&>(local).number(), local_offset, {}};
+  item.bytes = bytes;
+  item.cookie = cookie;
+  own_.push_back(std::move(item));
+  ++transfers_;
+  pump();
+  return Posted::ok;
+}
+
+Posted TcpLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                          std::uint64_t bytes, std::uint64_t cookie) {
+  if (const auto why = why_not_post()) return *why;
+  if (transfers_ >= kMaxTransfers) return Posted::full;
+  if (!is_posting_possible(cookie, local, local_offset, remote, remote_offset, bytes)) return ++transfers_, Posted::ok;
+  const RegionKey& key = static_cast<const TcpRemoteRegion&>(remote).key();
+  while (reads_.contains(next_read_)) ++next_read_;
+  Outgoing item;
+  item.header = make_header(FrameKind::read, key.region, 0, {key.guard, remote_offset, bytes});
+  item.header.request = next_read_;
+  own_.push_back(std::move(item));
+  try {
+    reads_.emplace(next_read_, Read{cookie, {static_cast<const TcpRegion&>(local).number(), local_offset, {}}, bytes, bytes});
+  } catch (const std::bad_alloc&) {
+    own_.pop_back();
+    throw;
+  }
+  ++next_read_;
+  ++transfers_;
+  pump();
+  return Posted::ok;
+}
+
+void TcpLink::finish(std::uint64_t cookie, Result<void> outcome) {
+  dones_.push_back({cookie, std::move(outcome)});
+  hub_->attend_to(*this);
+}
+
+// --- Sending ---------------------------------------------------------------------------------------------------------------------
+
+void TcpLink::begin_frame() {
+  is_answers_turn_ = own_.empty() || (!answers_.empty() && !is_answers_turn_);
+  std::deque<Outgoing>& queue = is_answers_turn_ ? answers_ : own_;
+  Outgoing& item = queue.front();
+  current_ = Current{item.header, &queue, 0, 0};
+  if (!item.has_pieces()) return;
+  Access access = access_of(item.header);
+  access.offset += item.begun_bytes;
+  current_->header = make_header(item.kind(), item.header.number, std::min(kPieceBytes, item.bytes - item.begun_bytes), access);
+  current_->data_offset = item.begun_bytes;
+  item.begun_bytes += current_->header.data_bytes;
+}
+
+// Sends of the current frame what the socket takes. False: not all of it, or the link broke.
+bool TcpLink::send_frame() {
+  const Outgoing& item = current_->queue->front();
+  const std::byte* data = item.copy.data();
+  if (item.has_pieces()) {
+    Place from = item.from;
+    from.offset += current_->data_offset;
+    data = hub_->regions()->memory(from, current_->header.data_bytes);
+    if (data == nullptr && item.kind() == FrameKind::answer) {
+      refuse("it reads from a region that was taken back", Farewell::bad_access);
+      return false;
+    }
+    if (data == nullptr) {
+      fail(make_error(Status::invalid_argument, "write", object(), "the local region was taken back during the write",
+                      "wait for a write before its memory is deregistered"),
+           Farewell::own_failure);
+      return false;
+    }
+  }
+  constexpr std::size_t kHead = sizeof(FrameHeader);
+  const std::size_t frame_bytes = kHead + current_->header.data_bytes;
+  while (current_->sent_bytes < frame_bytes) {
+    const std::size_t head_sent = std::min(current_->sent_bytes, kHead), data_sent = current_->sent_bytes - head_sent;
+    const iovec pieces[] = {piece_of(reinterpret_cast<const std::byte*>(&current_->header) + head_sent, kHead - head_sent),
+                            piece_of(data + data_sent, current_->header.data_bytes - data_sent)};
+    const Moved moved = stream_->send(pieces);
+    if (moved.how == Moved::How::failed) sending_failed(moved.code);
+    if (moved.how != Moved::How::ok) return false;
+    current_->sent_bytes += moved.bytes;
+  }
+  return true;
+}
+
+void TcpLink::finish_frame() {
+  std::deque<Outgoing>& queue = *current_->queue;
+  const Outgoing& item = queue.front();
+  if (item.has_pieces() && item.begun_bytes < item.bytes) return current_.reset();
+  if (item.kind() == FrameKind::write) finish(item.cookie, {});
+  if (item.kind() == FrameKind::message) queued_units_ -= units_of(item.copy.size());
+  current_.reset();
+  queue.pop_front();
+}
+
+void TcpLink::pump() {
+  if (stream_->has_unsent()) {
+    const Moved flushed = stream_->flush();
+    if (flushed.how == Moved::How::failed) sending_failed(flushed.code);
+  }
+  for (unsigned turn = 0; turn < kMaxSendsPerTurn && state_ == LinkState::ready && !send_code_; ++turn) {
+    if (!current_ && own_.empty() && answers_.empty()) break;
+    if (!current_) begin_frame();
+    if (!send_frame()) break;
+    finish_frame();
+  }
+  want_events();
+}
+
+void TcpLink::want_events() noexcept {
+  if (state_ != LinkState::ready) return;
+  const bool is_waiting = !is_idle() && !send_code_;
+  stream_->socket().want(EPOLLIN | EPOLLRDHUP | (is_waiting ? EPOLLOUT : 0U));
+}
+
+// What the peer sent before it went is told first.
+void TcpLink::sending_failed(int code) noexcept {
+  send_code_ = code;
+  hub_->attend_to(*this);
+}
+
+// --- Breaking --------------------------------------------------------------------------------------------------------------------
+
+void TcpLink::refuse(std::string_view why, Farewell reason) {
+  if (state_ == LinkState::broken) return;
+  fail(make_error(Status::peer_lost, "connection", object(), text("the peer broke the rules: ", why)), reason);
+}
+
+void TcpLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
+  if (state_ == LinkState::broken) return;
+  if (state_ == LinkState::ready && farewell) say_farewell(*farewell);
+  state_ = LinkState::broken;
+  error_ = std::move(error);
+  hub_->attend_to(*this);
+}
+
+// Between two frames only; where it does not go out the peer sees the connection end.
+void TcpLink::say_farewell(Farewell reason) noexcept {
+  if (current_ || send_code_ || stream_->has_unsent()) return;
+  quietly([&] { send_at_once(make_header(FrameKind::bye, static_cast<std::uint32_t>(reason), 0), {}); });
+}
+
+// Everything that was posted ends before the link does.
+bool TcpLink::tell_end(Sink& sink) {
+  if (!error_) return false;
+  if (is_listening_) hub_->acceptor().forget(number_);
+  dial_.reset();
+  if (stream_) secure::end_connection(stream_->socket().get());
+  stream_.reset();
+  current_.reset();
+  answers_.clear();
+  const auto tell = [&](std::uint64_t cookie) {
+    ErrorRecord record = error_->record();
+    record.object = object();
+    sink.done(*this, cookie, Error(std::move(record)));
+  };
+  while (!own_.empty()) {
+    const Outgoing item = std::move(own_.front());
+    own_.pop_front();
+    if (item.kind() == FrameKind::write) tell(item.cookie);
+  }
+  while (!reads_.empty()) tell(reads_.extract(reads_.begin()).mapped().cookie);
+  const Error error = std::move(*error_);
+  error_.reset();
+  sink.broken(*this, error);
+  return true;
+}
+
+bool TcpLink::attend(Sink& sink) {
+  bool is_something = false;
+  if (state_ == LinkState::ready && !std::exchange(is_ready_told_, true)) {
+    sink.ready(*this);
+    is_something = true;
+  }
+  while (!dones_.empty()) {
+    const std::vector<Done> dones = std::exchange(dones_, {});
+    transfers_ -= static_cast<unsigned>(dones.size());
+    for (const Done& done : dones) sink.done(*this, done.cookie, done.outcome);
+    is_something = true;
+  }
+  if (state_ == LinkState::ready && (send_code_ || std::exchange(is_hungry_, false))) is_something |= receive(sink);
+  if (state_ == LinkState::ready && send_code_ && !is_hungry_) {
+    fail(make_error(Status::peer_lost, "connection", object(), text("sending failed: ", std::strerror(*send_code_)),
+                    "forget the peer and connect anew", errno_code(*send_code_)),
+         {});
+  }
+  return tell_end(sink) || is_something;
+}
+
+void TcpLink::handle(std::uint32_t events, Sink& sink) {
+  if (state_ == LinkState::connecting) {
+    // One that stands waits for complete().
+    if (stream_) return stream_->socket().want(0);
+    return advance(now_ns());
+  }
+  if (state_ != LinkState::ready) return;
+  if ((events & EPOLLOUT) != 0) pump();
+  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) receive(sink);
+}
+
+}  // namespace gigabar::transport::tcp

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// One connection over TCP. Everything is a frame in one stream of bytes, so that what is posted arrives in that order; a large
+// write is cut into frames, between which the answers to the peer's reads have their turn.
+//
+// Who posts sends by itself as long as the socket takes it. What the socket does not take waits in a queue, and poll() goes on with
+// it. There is no thread: the one that polls receives, straight into host memory where a large piece comes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "secure/byte_stream.hpp"
+#include "secure/dial.hpp"
+#include "transport/tcp/hub.hpp"
+
+namespace gigabar::transport::tcp {
+
+class TcpLink final : public Link {
+ public:
+  TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, Protection protection);
+  ~TcpLink() override;
+  TcpLink(const TcpLink&) = delete;
+  TcpLink& operator=(const TcpLink&) = delete;
+
+  LinkState state() const noexcept override { return state_; }
+  const LinkLimits& limits() const noexcept override { return limits_; }
+  const std::string& rail() const noexcept override { return rail_; }
+  std::uint64_t memory_bytes() const noexcept override;
+  Posted post_message(const Header& header, std::span<const std::byte> payload) override;
+  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
+  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                    std::uint64_t bytes, std::uint64_t cookie) override;
+  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                   std::uint64_t bytes, std::uint64_t cookie) override;
+  std::string why_no_word(WordKind, const RemoteRegion&) const override { return std::string(kNoWords); }
+  Posted post_word(WordKind, const RemoteRegion&, std::size_t, std::uint32_t) override { return Posted::full; }
+  Result<void> complete(Parcel answer) override;
+
+  // Waits for the peer to connect; what it needs for that.
+  Offer expect_peer(std::size_t rail);
+  // Connects to who waits.
+  void dial(const Offer& offer);
+
+  // --- For the hub ---
+  bool waits_for(std::uint64_t number) const noexcept { return is_listening_ && number == number_ && !stream_; }
+  void take(secure::Established established);
+  void handle(std::uint32_t events, Sink& sink);
+  // What is to be told or done without an event. True when something happened.
+  bool attend(Sink& sink);
+  // When advance() has to be called, while it connects.
+  std::int64_t next_ns() const noexcept;
+  void advance(std::int64_t now_ns);
+
+ private:
+  // What waits for the socket.
+  struct Outgoing {
+    FrameHeader header;           // of a write or an answer: with the number and the place of the first piece
+    std::vector<std::byte> copy;  // of a message
+    Place from;                   // of a write or an answer
+    std::uint64_t bytes = 0;      // likewise
+    std::uint64_t begun_bytes = 0;
+    std::uint64_t cookie = 0;
+    FrameKind kind() const noexcept { return static_cast<FrameKind>(header.kind); }
+    bool has_pieces() const noexcept { return kind() == FrameKind::write || kind() == FrameKind::answer; }
+  };
+  // The one that is being sent, of the first of a queue.
+  struct Current {
+    FrameHeader header;
+    std::deque<Outgoing>* queue = nullptr;
+    std::uint64_t data_offset = 0;  // in its copy or from its place
+    std::size_t sent_bytes = 0;     // of header and data
+  };
+  struct Read {
+    std::uint64_t cookie = 0;
+    Place to;
+    std::uint64_t bytes = 0;
+    std::uint64_t missing_bytes = 0;
+  };
+  // Data that comes now.
+  struct Incoming {
+    std::uint64_t left_bytes = 0;
+    Place to;
+    std::optional<std::uint32_t> read;  // whose answer it is
+  };
+  struct Done {
+    std::uint64_t cookie = 0;
+    Result<void> outcome;
+  };
+
+  // Sending.
+  std::optional<Posted> why_not_post() const noexcept;
+  bool is_posting_possible(std::uint64_t cookie, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                           std::uint64_t remote_offset, std::uint64_t bytes);
+  bool is_idle() const noexcept { return !current_ && own_.empty() && answers_.empty() && !stream_->has_unsent(); }
+  std::size_t send_at_once(const FrameHeader& header, std::span<const std::byte> data);
+  void begin_frame();
+  bool send_frame();
+  void finish_frame();
+  void pump();
+  void want_events() noexcept;
+  void finish(std::uint64_t cookie, Result<void> outcome);
+  void sending_failed(int code) noexcept;
+
+  // Receiving.
+  bool receive(Sink& sink);
+  std::size_t place_for_more(Scratch& scratch, std::span<iovec> pieces, std::size_t& direct_bytes);
+  void hear_end(const secure::Moved& moved);
+  std::span<const std::byte> take_frames(std::span<const std::byte> bytes, Sink& sink);
+  void take_header(const FrameHeader& header);
+  void begin_write(const FrameHeader& header);
+  void begin_answer(const FrameHeader& header);
+  void take_read(const FrameHeader& header);
+  void place(std::span<const std::byte> data);
+  void placed(std::uint64_t bytes);
+
+  // The end.
+  void become_ready();
+  bool tell_end(Sink& sink);
+  // Breaks the link because of what the peer sent.
+  void refuse(std::string_view why, Farewell reason);
+  void fail(Error error, std::optional<Farewell> farewell) noexcept;
+  void say_farewell(Farewell reason) noexcept;
+  std::string object() const;
+
+  std::shared_ptr<Hub> hub_;
+  Rank rank_;
+  std::uint64_t number_;
+  Protection protection_;
+  std::uint64_t serial_;
+  LinkState state_ = LinkState::connecting;
+  LinkLimits limits_;
+  std::string rail_ = "tcp";
+  std::int64_t connect_until_ns_;
+  bool is_listening_ = false;  // it is the peer that connects
+  bool is_completed_ = false;  // the peer's answer has come
+  secure::Identity identity_;  // of the one that connects
+  std::optional<secure::Dial> dial_;
+  std::optional<secure::ByteStream> stream_;
+  bool is_ready_told_ = false;
+
+  std::deque<Outgoing> own_, answers_;
+  std::optional<Current> current_;
+  bool is_answers_turn_ = false;
+  std::uint64_t queued_units_ = 0;  // of copies in own_
+  unsigned transfers_ = 0;          // writes and reads whose end is not told
+  std::vector<Done> dones_;         // to be told
+  std::optional<int> send_code_;    // nothing can be sent any more; what has come is still told
+
+  std::vector<std::byte> carried_;  // the beginning of a frame
+  Incoming incoming_;
+  bool is_hungry_ = false;  // there may be more than was received in one turn
+  std::unordered_map<std::uint32_t, Read> reads_;
+  std::uint32_t next_read_ = 1;
+
+  std::optional<Error> error_;  // why it broke, until it is told
+};
+
+}  // namespace gigabar::transport::tcp

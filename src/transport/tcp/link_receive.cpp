@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// A link's incoming half. Every byte here was written by another process.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "transport/tcp/link.hpp"
+
+namespace gigabar::transport::tcp {
+
+using secure::Moved;
+
+namespace {
+
+constexpr unsigned kMaxReceivesPerTurn = 8;
+// Less is copied from the buffer that everything comes through, in the same system call as what follows it.
+constexpr std::uint64_t kMinDirectBytes = 16384;
+
+constexpr std::size_t kHead = sizeof(FrameHeader);
+
+}  // namespace
+
+// Where the next bytes go: host memory that data is meant for, and the buffer. Returns the number of pieces.
+std::size_t TcpLink::place_for_more(Scratch& scratch, std::span<iovec> pieces, std::size_t& direct_bytes) {
+  std::size_t count = 0;
+  direct_bytes = 0;
+  if (incoming_.left_bytes >= kMinDirectBytes) {
+    if (std::byte* const memory = hub_->regions()->memory(incoming_.to, incoming_.left_bytes)) {
+      direct_bytes = incoming_.left_bytes;
+      pieces[count++] = {memory, direct_bytes};
+    }
+  }
+  std::memcpy(scratch.data(), carried_.data(), carried_.size());
+  pieces[count++] = {scratch.data() + carried_.size(), scratch.size() - carried_.size()};
+  return count;
+}
+
+void TcpLink::hear_end(const Moved& moved) {
+  const auto lost = [&](std::string cause, NativeCode native = {}) {
+    fail(make_error(Status::peer_lost, "connection", object(), std::move(cause), "forget the peer and connect anew",
+                    std::move(native)),
+         {});
+  };
+  switch (moved.how) {
+    case Moved::How::ended: return lost("its socket closed without a farewell: its process has ended");
+    case Moved::How::failed: return lost(text("its socket broke: ", std::strerror(moved.code)), errno_code(moved.code));
+    case Moved::How::forged: return lost("what came is not authentic: something on the way changed it");
+    case Moved::How::ok:
+    case Moved::How::blocked: return;
+  }
+}
+
+bool TcpLink::receive(Sink& sink) {
+  Scratch& scratch = hub_->scratch();
+  for (unsigned turn = 0; turn < kMaxReceivesPerTurn && state_ == LinkState::ready; ++turn) {
+    std::array<iovec, 2> pieces{};
+    std::size_t direct_bytes = 0;
+    const std::size_t count = place_for_more(scratch, pieces, direct_bytes);
+    const Moved moved = stream_->receive(std::span(pieces).first(count));
+    if (moved.how != Moved::How::ok) {
+      hear_end(moved);
+      return turn > 0 || state_ != LinkState::ready;
+    }
+    const std::size_t taken = std::min(moved.bytes, direct_bytes);
+    if (taken > 0) placed(taken);
+    const std::size_t come = carried_.size() + moved.bytes - taken;
+    const auto rest = take_frames(std::span<const std::byte>(scratch).first(come), sink);
+    if (state_ != LinkState::ready) return true;
+    carried_.assign(rest.begin(), rest.end());
+    // The socket had no more: its descriptor tells when it has.
+    if (protection_ == Protection::authenticated && moved.bytes < pieces[0].iov_len + pieces[1].iov_len) return true;
+  }
+  is_hungry_ = true;
+  hub_->attend_to(*this);
+  return true;
+}
+
+// Returns what is the beginning of a frame.
+std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
+  while (state_ == LinkState::ready && !bytes.empty()) {
+    if (incoming_.left_bytes > 0) {
+      const std::size_t part = std::min<std::uint64_t>(incoming_.left_bytes, bytes.size());
+      place(bytes.first(part));
+      bytes = bytes.subspan(part);
+      continue;
+    }
+    if (bytes.size() < kHead) break;
+    const auto header = parse_header(bytes);
+    if (!header) {
+      refuse("what it sent is no frame", Farewell::bad_frame);
+      break;
+    }
+    if (static_cast<FrameKind>(header->kind) == FrameKind::message) {
+      if (bytes.size() - kHead < header->data_bytes) break;
+      const auto payload = bytes.subspan(kHead, header->data_bytes);
+      bytes = bytes.subspan(kHead + payload.size());
+      sink.message(*this, header->body, payload);
+      continue;
+    }
+    bytes = bytes.subspan(kHead);
+    take_header(*header);
+  }
+  return bytes;
+}
+
+void TcpLink::take_header(const FrameHeader& header) {
+  switch (static_cast<FrameKind>(header.kind)) {
+    case FrameKind::write: return begin_write(header);
+    case FrameKind::answer: return begin_answer(header);
+    case FrameKind::read: return take_read(header);
+    case FrameKind::bye:
+      return fail(
+          make_error(Status::peer_lost, "connection", object(), std::string(sentence_of(static_cast<Farewell>(header.number)))),
+          {});
+    case FrameKind::message: return;
+  }
+}
+
+void TcpLink::begin_write(const FrameHeader& header) {
+  const Access access = access_of(header);
+  const Place to{header.number, access.offset, access.guard};
+  if (!hub_->regions()->is_allowed(to, header.data_bytes)) {
+    return refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
+  }
+  incoming_ = {header.data_bytes, to, {}};
+}
+
+void TcpLink::begin_answer(const FrameHeader& header) {
+  const auto found = reads_.find(header.number);
+  if (found == reads_.end()) return refuse("it answered what was not asked", Farewell::bad_frame);
+  Read& read = found->second;
+  // In order: how much is missing says where the next piece belongs.
+  if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for", Farewell::bad_frame);
+  Place to = read.to;
+  to.offset += read.bytes - read.missing_bytes;
+  read.missing_bytes -= header.data_bytes;
+  incoming_ = {header.data_bytes, to, header.number};
+}
+
+void TcpLink::take_read(const FrameHeader& header) {
+  const Access asked = access_of(header);
+  const Place from{header.number, asked.offset, asked.guard};
+  const bool is_allowed = asked.bytes > 0 && asked.bytes <= kTransferBytes && hub_->regions()->memory(from, asked.bytes) != nullptr;
+  if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
+  if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once", Farewell::bad_frame);
+  Outgoing item;
+  item.header = make_header(FrameKind::answer, static_cast<std::uint32_t>(header.request), 0, {});
+  item.from = from;
+  item.bytes = asked.bytes;
+  answers_.push_back(std::move(item));
+  pump();
+}
+
+void TcpLink::place(std::span<const std::byte> data) {
+  switch (hub_->regions()->copy_to(incoming_.to, data)) {
+    case Placed::ok: return placed(data.size());
+    case Placed::failed:
+      return fail(make_error(Status::device_error, "place a write", object(),
+                             "the GPU's memory could not be written to through its mapping"),
+                  Farewell::own_failure);
+    case Placed::not_allowed: break;
+  }
+  if (!incoming_.read) return refuse("it writes to a region that was taken back", Farewell::bad_access);
+  fail(make_error(Status::invalid_argument, "read", object(), "the local region was taken back during the read",
+                  "wait for a read before its memory is deregistered"),
+       Farewell::own_failure);
+}
+
+void TcpLink::placed(std::uint64_t bytes) {
+  incoming_.left_bytes -= bytes;
+  incoming_.to.offset += bytes;
+  if (incoming_.left_bytes > 0 || !incoming_.read) return;
+  const auto found = reads_.find(*incoming_.read);
+  if (found->second.missing_bytes > 0) return;
+  finish(found->second.cookie, {});
+  reads_.erase(found);
+}
+
+}  // namespace gigabar::transport::tcp

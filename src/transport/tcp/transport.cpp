@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/transport.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "transport/tcp/link.hpp"
+#include "transport/tcp/open.hpp"
+
+namespace gigabar::transport {
+namespace tcp {
+
+TcpTransport::TcpTransport(std::shared_ptr<Hub> hub) : hub_(std::move(hub)) {
+  for (const Rail& rail : hub_->rails()) rails_.push_back(rail.interface);
+}
+
+Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TransportOptions& options) {
+  auto hub = Hub::open(options);
+  if (!hub) return std::move(hub).error();
+  return std::unique_ptr<TcpTransport>(new TcpTransport(std::move(*hub)));
+}
+
+Result<std::unique_ptr<Region>> TcpTransport::register_memory(const MemoryRange& range) {
+  return TcpRegion::make(hub_->regions(), range);
+}
+
+Result<std::unique_ptr<RemoteRegion>> TcpTransport::open_region(const Peer&, Parcel key) { return open_remote_region(key); }
+
+std::optional<Protection> TcpTransport::protection_with(const Peer& peer) const {
+  const auto theirs = protection_of_address(peer.address);
+  if (!theirs) return {};
+  return std::max(*theirs, hub_->protection());
+}
+
+Availability TcpTransport::can_reach(const Peer& peer) const {
+  const auto protection = protection_with(peer);
+  if (!protection) {
+    return {AvailabilityCode::not_supported,
+            "the peer has no TCP transport of this version",
+            "install the same version of Gigabar at every rank",
+            {}};
+  }
+  return {AvailabilityCode::ok, text("TCP, ", name_of(*protection)), {}, {}};
+}
+
+Result<std::unique_ptr<Link>> TcpTransport::offer(const Peer& peer, std::size_t rail, Parcel& offer) {
+  const auto protection = protection_with(peer);
+  if (rail >= rails_.size() || !protection) {
+    return make_error(Status::invalid_argument, "offer a link", text("rail ", rail, " to rank ", peer.rank),
+                      "there is no such rail, or the peer has no TCP transport of this version");
+  }
+  auto link = std::make_unique<TcpLink>(hub_, peer.rank, random_number(), *protection);
+  offer.bytes = encode(link->expect_peer(rail));
+  offer.descriptors.clear();
+  return std::unique_ptr<Link>(std::move(link));
+}
+
+Result<std::unique_ptr<Link>> TcpTransport::accept(const Peer& peer, Parcel offer, Parcel& answer) {
+  const auto protection = protection_with(peer);
+  if (!offer.descriptors.empty() || !protection) {
+    return make_error(Status::bad_file, "accept a link", text("rank ", peer.rank),
+                      "the offer came with descriptors, or its rank has no TCP transport of this version");
+  }
+  const auto decoded = decode_offer(offer.bytes);
+  if (!decoded) return decoded.error();
+  auto link = std::make_unique<TcpLink>(hub_, peer.rank, decoded->link, *protection);
+  link->dial(*decoded);
+  answer.bytes = encode_answer(decoded->link);
+  answer.descriptors.clear();
+  return std::unique_ptr<Link>(std::move(link));
+}
+
+}  // namespace tcp
+
+Result<std::unique_ptr<Transport>> open_tcp(const TransportOptions& options) {
+  auto opened = tcp::TcpTransport::open(options);
+  if (!opened) return std::move(opened).error();
+  return std::unique_ptr<Transport>(std::move(*opened));
+}
+
+}  // namespace gigabar::transport

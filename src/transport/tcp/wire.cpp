@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/wire.hpp"
+
+#include <sodium.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/bytes.hpp"
+#include "base/errors.hpp"
+
+namespace gigabar::transport::tcp {
+namespace {
+
+constexpr std::uint16_t kMagic = 0x7467;
+constexpr std::string_view kOfferMagic = "gigabar tcp offer";
+constexpr std::string_view kAnswerMagic = "gigabar tcp answer";
+constexpr std::string_view kKeyMagic = "gigabar tcp key";
+constexpr std::string_view kAddressName = "tcp";
+
+Error malformed(const char* what, const char* cause) {
+  return make_error(Status::bad_file, "read", what, cause, "use the same version of Gigabar at every rank");
+}
+
+}  // namespace
+
+std::string address_text(Protection protection) { return text(kAddressName, ' ', unsigned{kVersion}, ' ', name_of(protection)); }
+
+std::optional<Protection> protection_of_address(std::string_view address) {
+  for (const Protection protection : {Protection::authenticated, Protection::sealed}) {
+    if (address == address_text(protection)) return protection;
+  }
+  return {};
+}
+
+std::string encode(const Offer& offer) {
+  ByteWriter writer(kOfferMagic);
+  writer.number(kVersion).number(offer.link).bytes(offer.secret.bytes());
+  writer.number(static_cast<std::uint8_t>(offer.targets.size()));
+  for (const secure::SocketAddress& target : offer.targets) {
+    writer.string(secure::ip_bytes(target)).number(secure::port_of(target));
+  }
+  return writer.take();
+}
+
+Result<Offer> decode_offer(std::string_view bytes) {
+  constexpr const char* kWhat = "the peer's TCP parcel";
+  ByteReader reader(bytes);
+  reader.expect(reader.bytes(kOfferMagic.size()) == kOfferMagic);
+  reader.expect(reader.number<std::uint8_t>() == kVersion);
+  if (!reader.is_ok()) return malformed(kWhat, "it is of another kind or version");
+  Offer offer;
+  offer.link = reader.number<std::uint64_t>();
+  offer.secret = secure::Secret(reader.bytes(kSecretBytes));
+  const auto count = reader.number<std::uint8_t>();
+  reader.expect(offer.link != 0 && count > 0 && count <= kMaxTargets);
+  for (unsigned index = 0; index < count && reader.is_ok(); ++index) {
+    const std::string_view address = reader.string(16);
+    const auto port = reader.number<std::uint16_t>();
+    reader.expect((address.size() == 4 || address.size() == 16) && port != 0);
+    if (reader.is_ok()) offer.targets.push_back(secure::ip_address(address, port));
+  }
+  if (!reader.is_done()) return malformed(kWhat, "it was cut, or a number in it is out of range");
+  return offer;
+}
+
+std::string encode_answer(std::uint64_t link) { return ByteWriter(kAnswerMagic).number(kVersion).number(link).take(); }
+
+bool is_answer(std::string_view bytes, std::uint64_t link) { return bytes == encode_answer(link); }
+
+secure::Identity identity_of(const secure::Secret& secret, std::uint64_t link, Protection protection, secure::Role role) {
+  const Rank own = role == secure::Role::initiator ? 1 : 0;
+  return secure::make_identity(secret, text("tcp link ", link, ' ', name_of(protection)), own, 2, secure::Purpose::transfer);
+}
+
+std::string encode(const RegionKey& key) {
+  return ByteWriter(kKeyMagic)
+      .number(kVersion)
+      .number(key.region)
+      .number(key.guard)
+      .number(key.bytes)
+      .number(static_cast<std::uint8_t>(key.is_mapped ? 1 : 0))
+      .take();
+}
+
+Result<RegionKey> decode_region_key(std::string_view bytes) {
+  constexpr const char* kWhat = "the peer's TCP region key";
+  ByteReader reader(bytes);
+  reader.expect(reader.bytes(kKeyMagic.size()) == kKeyMagic);
+  reader.expect(reader.number<std::uint8_t>() == kVersion);
+  if (!reader.is_ok()) return malformed(kWhat, "it is of another kind or version");
+  RegionKey key;
+  key.region = reader.number<std::uint32_t>();
+  key.guard = reader.number<std::uint64_t>();
+  key.bytes = reader.number<std::uint64_t>();
+  const auto is_mapped = reader.number<std::uint8_t>();
+  key.is_mapped = is_mapped == 1;
+  reader.expect(key.bytes > 0 && key.bytes <= (std::uint64_t{1} << 62) && is_mapped <= 1);
+  if (!reader.is_done()) return malformed(kWhat, "its length or a number in it is out of range");
+  return key;
+}
+
+std::uint64_t random_number() noexcept {
+  std::uint64_t number = 0;
+  while (number == 0) randombytes_buf(&number, sizeof number);
+  return number;
+}
+
+secure::Secret random_secret() {
+  secure::Secret made = secure::Secret::of_size(kSecretBytes);
+  randombytes_buf(made.data(), kSecretBytes);
+  return made;
+}
+
+std::string_view sentence_of(Farewell reason) noexcept {
+  switch (reason) {
+    case Farewell::closed: return "the peer closed the link";
+    case Farewell::bad_access: return "the peer refused an access to its memory (unknown region, wrong guard or out of range)";
+    case Farewell::bad_frame: return "the peer got a frame that breaks the protocol";
+    case Farewell::own_failure: return "the link failed at the peer";
+  }
+  return "the peer gave an unknown reason";
+}
+
+FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes) {
+  FrameHeader header;
+  header.magic = kMagic;
+  header.kind = static_cast<std::uint8_t>(kind);
+  header.version = kVersion;
+  header.number = number;
+  header.data_bytes = data_bytes;
+  return header;
+}
+
+FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access) {
+  FrameHeader header = make_header(kind, number, data_bytes);
+  std::memcpy(header.body.data(), &access, sizeof access);
+  return header;
+}
+
+Access access_of(const FrameHeader& header) noexcept {
+  Access access;
+  std::memcpy(&access, header.body.data(), sizeof access);
+  return access;
+}
+
+std::optional<FrameHeader> parse_header(std::span<const std::byte> bytes) noexcept {
+  FrameHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (header.magic != kMagic || header.version != kVersion) return {};
+  switch (static_cast<FrameKind>(header.kind)) {
+    case FrameKind::message:
+      if (header.data_bytes > kMaxPayloadBytes) return {};
+      return header;
+    case FrameKind::write:
+    case FrameKind::answer:
+      if (header.data_bytes == 0 || header.data_bytes > kPieceBytes) return {};
+      return header;
+    case FrameKind::read:
+    case FrameKind::bye:
+      if (header.data_bytes != 0) return {};
+      return header;
+  }
+  return {};
+}
+
+}  // namespace gigabar::transport::tcp

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this transport says to its counterpart: parcels and keys through the ranks' channel, frames on its connections.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gigabar/status.hpp"
+#include "secure/byte_stream.hpp"
+#include "secure/handshake.hpp"
+#include "secure/sockets.hpp"
+#include "transport/transport.hpp"
+
+namespace gigabar::transport::tcp {
+
+inline constexpr std::uint8_t kVersion = 1;  // of everything below
+
+inline constexpr std::size_t kMaxPayloadBytes = 61440;  // of a message
+inline constexpr unsigned kMaxTransfers = 64;           // writes and reads of a link under way
+inline constexpr std::uint64_t kTransferBytes = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;  // of a write or an answer in one frame
+
+// --- Addresses, parcels and keys ------------------------------------------------------------------------------------------------
+
+using secure::Protection;
+
+std::string address_text(Protection protection);
+// Nothing: this is no address of this version of the transport.
+std::optional<Protection> protection_of_address(std::string_view address);
+
+// What the side that listens tells the side that connects, through the ranks' channel, which encrypts it. The secret is of this
+// link alone: who proves it is the peer.
+struct Offer {
+  std::uint64_t link = 0;  // where the connection belongs; said in the clear before its handshake
+  secure::Secret secret;
+  std::vector<secure::SocketAddress> targets;  // at most kMaxTargets
+};
+inline constexpr std::size_t kMaxTargets = 16;
+inline constexpr std::size_t kSecretBytes = 32;
+std::string encode(const Offer& offer);
+// Errors: bad_file.
+Result<Offer> decode_offer(std::string_view bytes);
+std::string encode_answer(std::uint64_t link);
+bool is_answer(std::string_view bytes, std::uint64_t link);
+
+// Who each end of a link's connections is: number 1 connects to number 0. The number of the link and its protection are part of
+// every key.
+secure::Identity identity_of(const secure::Secret& secret, std::uint64_t link, Protection protection, secure::Role role);
+
+// `guard` is a number that cannot be guessed: a key that is no more fits no region that came later.
+struct RegionKey {
+  std::uint32_t region = 0;
+  std::uint64_t guard = 0;
+  std::uint64_t bytes = 0;
+  bool is_mapped = false;  // a GPU's
+};
+std::string encode(const RegionKey& key);
+// Errors: bad_file.
+Result<RegionKey> decode_region_key(std::string_view bytes);
+
+// Never 0.
+std::uint64_t random_number() noexcept;
+secure::Secret random_secret();
+
+// --- Frames ---------------------------------------------------------------------------------------------------------------------
+
+enum class FrameKind : std::uint8_t {
+  message = 1,  // the caller's header and payload
+  write,        // data for a region of the receiver
+  read,         // asks for `bytes` of a region, as answers with this number
+  answer,       // data that was asked for; `offset` within what was asked
+  bye           // the sender ends the link; `number` is a Farewell
+};
+
+enum class Farewell : std::uint32_t { closed = 0, bad_access = 1, bad_frame = 2, own_failure = 3 };
+std::string_view sentence_of(Farewell reason) noexcept;
+
+// Memory of the receiver.
+struct Access {
+  std::uint64_t guard = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;  // of a read
+};
+
+// Data of data_bytes follows it.
+struct FrameHeader {
+  std::uint16_t magic = 0;
+  std::uint8_t kind = 0;
+  std::uint8_t version = 0;
+  std::uint32_t number = 0;  // of a region, or of a read
+  std::uint64_t data_bytes = 0;
+  std::uint64_t request = 0;                   // read: how its answers are named
+  std::array<std::byte, kHeaderBytes> body{};  // the message's header, or an Access
+};
+static_assert(sizeof(FrameHeader) == 56);
+
+FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes);
+FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access);
+Access access_of(const FrameHeader& header) noexcept;
+// Nothing: these are no bytes of this protocol, or more data than a frame has. `bytes` has at least sizeof(FrameHeader).
+std::optional<FrameHeader> parse_header(std::span<const std::byte> bytes) noexcept;
+
+}  // namespace gigabar::transport::tcp

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who connects to a transport's port without the key of a link, and what may go wrong between two that have it.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "secure/acceptor.hpp"
+#include "secure/sockets.hpp"
+#include "unit/transport/tcp/pair.hpp"
+
+namespace gigabar::transport::tcp::test {
+namespace {
+
+// A link of `near` that waits, and what its peer was told.
+struct Waiting : Pair {
+  Waiting() {
+    Parcel parcel;
+    auto offered = near->offer(to_far, 0, parcel);
+    EXPECT_TRUE(offered);
+    near_link = std::move(*offered);
+    bytes = parcel.bytes;
+    auto decoded = decode_offer(bytes);
+    EXPECT_TRUE(decoded);
+    offer = std::move(*decoded);
+  }
+  // The peer comes, and finds its place free.
+  void let_the_peer_in() {
+    Parcel parcel, answer;
+    parcel.bytes = bytes;
+    auto accepted = far->accept(to_near, std::move(parcel), answer);
+    ASSERT_TRUE(accepted) << accepted.error().message();
+    far_link = std::move(*accepted);
+    ASSERT_TRUE(near_link->complete(std::move(answer)));
+    ASSERT_TRUE(poll_until([&] { return is_ready(); }));
+  }
+  Descriptor connect() {
+    Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(socket.get(), offer.targets.front().get(), offer.targets.front().bytes), 0);
+    return socket;
+  }
+  bool is_closed(const Descriptor& socket) {
+    return poll_until([&] {
+      std::array<char, 256> words{};
+      const ssize_t count = ::recv(socket.get(), words.data(), words.size(), MSG_DONTWAIT);
+      if (count > 0) heard_bytes += static_cast<std::size_t>(count);
+      return count == 0 || (count < 0 && errno != EAGAIN);
+    });
+  }
+
+  std::string bytes;
+  Offer offer;
+  std::size_t heard_bytes = 0;  // by those that were turned away
+};
+
+void say(const Descriptor& socket, std::string_view words) {
+  ASSERT_EQ(::send(socket.get(), words.data(), words.size(), MSG_NOSIGNAL), static_cast<ssize_t>(words.size()));
+}
+
+TEST(TcpAcceptor, AStrangerIsRefusedAndCounted) {
+  Waiting one;
+  const Descriptor garbage = one.connect(), other_link = one.connect(), closing = one.connect();
+  say(garbage, std::string(500, 'x'));
+  say(other_link, secure::preamble_of(one.offer.link + 1));
+  ::shutdown(closing.get(), SHUT_RDWR);
+  EXPECT_TRUE(one.is_closed(garbage));
+  EXPECT_TRUE(one.is_closed(other_link));
+  ASSERT_TRUE(one.poll_until([&] { return one.near->refused_count() == 3; }));
+  EXPECT_EQ(one.near_link->state(), LinkState::connecting);
+  ASSERT_NO_FATAL_FAILURE(one.let_the_peer_in());
+  EXPECT_EQ(one.near->refused_count(), 3u);
+}
+
+// It knows the number of the link, which anybody on the way can read, but not its secret.
+TEST(TcpAcceptor, TheNumberOfALinkIsNotEnough) {
+  Waiting one;
+  const Descriptor socket = one.connect();
+  say(socket, secure::preamble_of(one.offer.link) + std::string(secure::kHelloBytes, '\0'));
+  EXPECT_TRUE(one.is_closed(socket));
+  ASSERT_TRUE(one.poll_until([&] { return one.near->refused_count() == 1; }));
+  ASSERT_NO_FATAL_FAILURE(one.let_the_peer_in());
+}
+
+TEST(TcpAcceptor, AnotherSecretIsRefused) {
+  Waiting one;
+  Offer wrong;
+  wrong.link = one.offer.link;
+  wrong.secret = secure::Secret(std::string(kSecretBytes, 's'));
+  wrong.targets = one.offer.targets;
+  Parcel parcel, answer;
+  parcel.bytes = encode(wrong);
+  auto accepted = one.far->accept(one.to_near, std::move(parcel), answer);
+  ASSERT_TRUE(accepted);
+  ASSERT_TRUE(one.poll_until([&] { return one.near->refused_count() > 0; }));
+  EXPECT_EQ((*accepted)->state(), LinkState::connecting);
+  accepted->reset();
+  ASSERT_NO_FATAL_FAILURE(one.let_the_peer_in());
+}
+
+TEST(TcpAcceptor, ALinkHasOneConnection) {
+  Waiting one;
+  ASSERT_NO_FATAL_FAILURE(one.let_the_peer_in());
+  const Descriptor again = one.connect();
+  say(again, secure::preamble_of(one.offer.link));
+  EXPECT_TRUE(one.is_closed(again));
+  EXPECT_EQ(one.heard_bytes, 0u) << "it was challenged";
+  EXPECT_EQ(one.near->refused_count(), 1u);
+  EXPECT_EQ(one.near_link->state(), LinkState::ready);
+}
+
+TEST(TcpAcceptor, ACrowdOfSilentOnesKeepsNobodyOut) {
+  Waiting one;
+  std::vector<Descriptor> crowd;
+  for (int index = 0; index < 400; ++index) {
+    crowd.push_back(one.connect());
+    one.near->poll(one.near_sink);
+  }
+  ASSERT_NO_FATAL_FAILURE(one.let_the_peer_in());
+  EXPECT_GE(one.near->refused_count(), 100u);
+}
+
+TEST(TcpAcceptor, NobodyComesWithinTheDeadline) {
+  TransportOptions options;
+  options.connect_deadline_ns = 50'000'000;
+  Pair pair(open_transport(options), open_transport());
+  Parcel parcel;
+  auto offered = pair.near->offer(pair.to_far, 0, parcel);
+  ASSERT_TRUE(offered);
+  ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.errors.size() == 1; }));
+  EXPECT_EQ(pair.near_sink.statuses[offered->get()], Status::timed_out);
+}
+
+// --- Somebody on the way ---------------------------------------------------------------------------------------------------------
+
+// Stands between the two: the far end connects to it, and it to the near end. `change` sees what goes to the near end.
+class Middle {
+ public:
+  using Change = std::function<void(std::string&)>;
+  explicit Middle(const secure::SocketAddress& target, Change change) : target_(target), change_(std::move(change)) {
+    listener_ = secure::listen_at(secure::with_port(target, 0));
+    EXPECT_TRUE(listener_.is_open());
+  }
+  secure::SocketAddress address() const {
+    return secure::with_port(target_, secure::port_of(secure::own_address_of(listener_.get())));
+  }
+  void pass() {
+    if (!far_.is_open()) {
+      far_ = Descriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (far_.is_open()) near_ = secure::start_connect(target_);
+      return;
+    }
+    std::string to_near = read(far_), to_far = read(near_);
+    passed_ += to_near.size();
+    // What is left of the handshake goes through as it is.
+    if (passed_ > secure::kPreambleBytes + secure::kHelloBytes + secure::kProofBytes) change_(to_near);
+    write(near_, to_near);
+    write(far_, to_far);
+  }
+
+ private:
+  static std::string read(const Descriptor& socket) {
+    std::array<char, 65536> bytes{};
+    const ssize_t count = ::recv(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    return count > 0 ? std::string(bytes.data(), static_cast<std::size_t>(count)) : std::string();
+  }
+  static void write(const Descriptor& socket, const std::string& bytes) {
+    for (std::size_t at = 0; at < bytes.size();) {
+      const ssize_t count = ::send(socket.get(), bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+      if (count > 0) at += static_cast<std::size_t>(count);
+      if (count < 0 && errno != EAGAIN) return;
+    }
+  }
+  secure::SocketAddress target_;
+  Change change_;
+  Descriptor listener_, far_, near_;
+  std::size_t passed_ = 0;
+};
+
+// Messages through somebody who changes the stream: the near end gets those before the change, and no wrong byte.
+void expect_loss(const Middle::Change& change) {
+  Pair pair(Protection::sealed);
+  Parcel parcel, answer;
+  auto offered = pair.near->offer(pair.to_far, 0, parcel);
+  ASSERT_TRUE(offered);
+  pair.near_link = std::move(*offered);
+  auto offer = decode_offer(parcel.bytes);
+  ASSERT_TRUE(offer);
+  Middle middle(offer->targets.front(), change);
+  offer->targets = {middle.address()};
+  parcel.bytes = encode(*offer);
+  auto accepted = pair.far->accept(pair.to_near, std::move(parcel), answer);
+  ASSERT_TRUE(accepted);
+  pair.far_link = std::move(*accepted);
+  ASSERT_TRUE(pair.near_link->complete(std::move(answer)));
+  const auto pass = [&] { return middle.pass(), pair.is_ready(); };
+  ASSERT_TRUE(pair.poll_until(pass));
+  const std::vector<std::byte> payload = patterned(1000, 3);
+  for (std::uint64_t number = 0; number < 20; ++number) {
+    ASSERT_EQ(pair.far_link->post_message(header_of(number), payload), Posted::ok);
+    for (int turn = 0; turn < 20; ++turn) middle.pass(), pair.near->poll(pair.near_sink);
+  }
+  ASSERT_TRUE(pair.poll_until([&] { return middle.pass(), !pair.near_sink.errors.empty(); }));
+  EXPECT_EQ(pair.near_sink.statuses[pair.near_link.get()], Status::peer_lost);
+  EXPECT_NE(pair.near_sink.errors[pair.near_link.get()].find("not authentic"), std::string::npos);
+  EXPECT_LT(pair.near_sink.messages.size(), 20u);
+  for (std::size_t index = 0; index < pair.near_sink.messages.size(); ++index) {
+    EXPECT_EQ(number_of(pair.near_sink.messages[index].header), index);
+    EXPECT_EQ(pair.near_sink.messages[index].payload, payload);
+  }
+}
+
+TEST(TcpMiddle, AFlippedBitIsFound) {
+  for (const std::size_t at : {std::size_t{0}, std::size_t{4}, std::size_t{100}, std::size_t{1075}}) {
+    int count = 0;
+    ASSERT_NO_FATAL_FAILURE(expect_loss([&](std::string& bytes) {
+      if (bytes.size() > at && ++count == 5) bytes[at] ^= 4;
+    })) << at;
+  }
+}
+
+TEST(TcpMiddle, ADroppedRecordIsFound) {
+  int count = 0;
+  expect_loss([&](std::string& bytes) {
+    if (!bytes.empty() && ++count == 4) bytes.clear();
+  });
+}
+
+TEST(TcpMiddle, ARepeatedRecordIsFound) {
+  int count = 0;
+  expect_loss([&](std::string& bytes) {
+    if (!bytes.empty() && ++count == 4) bytes += bytes;
+  });
+}
+
+TEST(TcpMiddle, RecordsInAnotherOrderAreFound) {
+  std::string kept;
+  int count = 0;
+  expect_loss([&](std::string& bytes) {
+    if (bytes.empty()) return;
+    if (++count == 4) return kept.swap(bytes);
+    if (count == 5) bytes += kept;
+  });
+}
+
+}  // namespace
+}  // namespace gigabar::transport::tcp::test

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the other side may send: parcels, keys, frames, and the names of interfaces.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "transport/tcp/rails.hpp"
+#include "unit/transport/tcp/pair.hpp"
+
+namespace gigabar::transport::tcp::test {
+namespace {
+
+Offer some_offer() {
+  Offer offer;
+  offer.link = 77;
+  offer.secret = secure::Secret(std::string(kSecretBytes, 'k'));
+  for (const std::string_view bytes :
+       {std::string_view("\x7f\0\0\1", 4), std::string_view("\xfd\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1", 16)})
+    offer.targets.push_back(secure::ip_address(bytes, 4711));
+  return offer;
+}
+
+TEST(TcpWire, AnOfferComesBackAsItWas) {
+  const Offer offer = some_offer();
+  const auto decoded = decode_offer(encode(offer));
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(decoded->link, 77u);
+  EXPECT_EQ(decoded->secret.bytes(), offer.secret.bytes());
+  ASSERT_EQ(decoded->targets.size(), 2u);
+  EXPECT_EQ(decoded->targets[0].name, "127.0.0.1:4711");
+  EXPECT_EQ(decoded->targets[1].name, "[fd00::1]:4711");
+}
+
+TEST(TcpWire, ParcelsAndKeysThatAreCutOrLongerAreRefused) {
+  const std::string offer = encode(some_offer()), key = encode(RegionKey{3, 4, 5, true});
+  EXPECT_TRUE(decode_region_key(key));
+  for (std::size_t bytes = 0; bytes < offer.size(); ++bytes) EXPECT_FALSE(decode_offer(offer.substr(0, bytes))) << bytes;
+  for (std::size_t bytes = 0; bytes < key.size(); ++bytes) EXPECT_FALSE(decode_region_key(key.substr(0, bytes))) << bytes;
+  EXPECT_FALSE(decode_offer(offer + 'x'));
+  EXPECT_FALSE(decode_region_key(key + 'x'));
+  EXPECT_FALSE(decode_region_key(encode(RegionKey{3, 4, 0, true}))) << "no bytes";
+  EXPECT_FALSE(decode_region_key(encode(RegionKey{3, 4, ~std::uint64_t{0}, true})));
+  Offer many = some_offer();
+  many.targets.resize(kMaxTargets + 1, many.targets.front());
+  EXPECT_FALSE(decode_offer(encode(many)));
+}
+
+TEST(TcpWire, AddressesOfOtherTransportsAndVersions) {
+  EXPECT_EQ(protection_of_address(address_text(Protection::sealed)), Protection::sealed);
+  EXPECT_EQ(protection_of_address(address_text(Protection::authenticated)), Protection::authenticated);
+  for (const char* address : {"", "tcp", "tcp 0 sealed", "tcp 1", "tcp 1 seal", "tcp 1 sealed ", "ucx 1 1.13.1"}) {
+    EXPECT_FALSE(protection_of_address(address)) << address;
+  }
+}
+
+TEST(TcpWire, FramesOfImpossibleKindsAndLengths) {
+  const auto parsed = [](FrameHeader header) {
+    return parse_header({reinterpret_cast<const std::byte*>(&header), sizeof header}).has_value();
+  };
+  EXPECT_TRUE(parsed(make_header(FrameKind::message, 0, 0)));
+  EXPECT_TRUE(parsed(make_header(FrameKind::message, 0, kMaxPayloadBytes)));
+  EXPECT_FALSE(parsed(make_header(FrameKind::message, 0, kMaxPayloadBytes + 1)));
+  for (const FrameKind kind : {FrameKind::write, FrameKind::answer}) {
+    EXPECT_TRUE(parsed(make_header(kind, 1, kPieceBytes)));
+    EXPECT_FALSE(parsed(make_header(kind, 1, kPieceBytes + 1)));
+    EXPECT_FALSE(parsed(make_header(kind, 1, 0)));
+  }
+  for (const FrameKind kind : {FrameKind::read, FrameKind::bye}) EXPECT_FALSE(parsed(make_header(kind, 1, 1)));
+  for (const int kind : {0, 6, 255}) EXPECT_FALSE(parsed(make_header(static_cast<FrameKind>(kind), 1, 0)));
+  FrameHeader other = make_header(FrameKind::message, 0, 0);
+  ++other.version;
+  EXPECT_FALSE(parsed(other));
+}
+
+TEST(TcpWire, RailsByNameAddressAndNetwork) {
+  for (const char* list : {"lo", "127.0.0.1", "127.0.0.0/8", "lo,127.0.0.1"}) {
+    const auto rails = find_rails(list);
+    ASSERT_TRUE(rails) << list;
+    ASSERT_EQ(rails->size(), 1u) << list;
+    EXPECT_EQ(rails->front().interface, "lo");
+    EXPECT_EQ(rails->front().addresses.front().name, "127.0.0.1:0") << list;
+  }
+  for (const char* list : {"", "nosuch0", "lo,,lo", "240.0.0.0/8", "127.0.0.0/33", "127.0.0.0/", "/8", "lo/8"}) {
+    const auto rails = find_rails(list);
+    ASSERT_FALSE(rails) << list;
+    EXPECT_EQ(rails.status(), Status::invalid_argument);
+    EXPECT_NE(rails.error().message().find("lo 127.0.0.1"), std::string::npos) << "what there is";
+  }
+}
+
+// A peer with the key that breaks the rules: what it asks for is refused at the target, whatever its own side believes.
+struct Liar : Pair {
+  explicit Liar(RegionKey (*change)(RegionKey)) {
+    connect();
+    auto key = target.region->key(to_near);
+    const RegionKey changed = change(*decode_region_key(key->bytes));
+    remote = std::make_unique<TcpRemoteRegion>(changed);
+  }
+  void expect_refusal() {
+    ASSERT_TRUE(poll_until([&] { return near_sink.errors.size() == 1 && far_sink.errors.size() == 1; }));
+    EXPECT_NE(far_sink.errors[far_link.get()].find("broke the rules"), std::string::npos);
+    EXPECT_NE(near_sink.errors[near_link.get()].find("refused an access"), std::string::npos);
+    EXPECT_EQ(near_sink.dones.size(), 1u);
+    for (std::size_t index = 0; index < target.bytes; ++index) ASSERT_EQ(target.data()[index], std::byte{0});
+    EXPECT_TRUE(target.is_guarded());
+  }
+  Buffer source{*near, 8192}, target{*far, 4096};
+  std::unique_ptr<RemoteRegion> remote;
+};
+
+TEST(TcpLiar, AWriteOrReadBeyondARegion) {
+  const auto longer = [](RegionKey key) { return RegionKey{key.region, key.guard, 2 * key.bytes, key.is_mapped}; };
+  Liar writer(longer), reader(longer);
+  std::memset(writer.target.data(), 0, 4096);
+  std::memset(reader.target.data(), 0, 4096);
+  ASSERT_EQ(writer.near_link->post_write(*writer.source.region, 0, *writer.remote, 1, 4096, 1), Posted::ok);
+  ASSERT_NO_FATAL_FAILURE(writer.expect_refusal());
+  ASSERT_EQ(reader.near_link->post_read(*reader.source.region, 0, *reader.remote, 1, 4096, 1), Posted::ok);
+  ASSERT_NO_FATAL_FAILURE(reader.expect_refusal());
+}
+
+TEST(TcpLiar, AnotherGuardOrRegion) {
+  for (const auto change : {+[](RegionKey key) { return RegionKey{key.region, key.guard ^ 1, key.bytes, false}; },
+                            +[](RegionKey key) { return RegionKey{key.region + 1, key.guard, key.bytes, false}; }}) {
+    Liar liar(change);
+    std::memset(liar.target.data(), 0, 4096);
+    ASSERT_EQ(liar.near_link->post_write(*liar.source.region, 0, *liar.remote, 0, 64, 1), Posted::ok);
+    ASSERT_NO_FATAL_FAILURE(liar.expect_refusal());
+  }
+}
+
+// Nothing lands in memory whose region is gone, and the writer hears of it.
+TEST(TcpLiar, ARegionThatWasTakenBack) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  Buffer source(*pair.near, 4096), target(*pair.far, 4096);
+  const auto remote = pair.open_far(*target.region);
+  target.region.reset();
+  std::memset(target.data(), 0, 4096);
+  ASSERT_EQ(pair.near_link->post_write(*source.region, 0, *remote, 0, 4096, 1), Posted::ok);
+  ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.errors.size() == 1; }));
+  for (std::size_t index = 0; index < 4096; ++index) ASSERT_EQ(target.data()[index], std::byte{0});
+}
+
+TEST(TcpEnd, AClosedLinkIsALostPeerAndEverythingEnds) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  Buffer source(*pair.near, 1 << 20), target(*pair.far, 1 << 20);
+  const auto remote = pair.open_far(*target.region);
+  for (std::uint64_t cookie = 0; cookie < 30; ++cookie) {
+    ASSERT_EQ(pair.near_link->post_read(*source.region, 0, *remote, 0, 1 << 20, cookie), Posted::ok);
+  }
+  pair.far_link.reset();
+  ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.errors.size() == 1; }));
+  EXPECT_EQ(pair.near_sink.statuses[pair.near_link.get()], Status::peer_lost);
+  EXPECT_EQ(pair.near_sink.dones.size(), 30u);
+  EXPECT_EQ(pair.near_link->post_message(header_of(1), {}), Posted::broken);
+}
+
+// What a link has taken before it was closed still arrives.
+TEST(TcpEnd, MessagesBeforeTheEndArrive) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  for (std::uint64_t number = 0; number < 100; ++number) {
+    ASSERT_EQ(pair.near_link->post_message(header_of(number), patterned(1000, number)), Posted::ok);
+  }
+  pair.near_link.reset();
+  ASSERT_TRUE(pair.poll_until([&] { return pair.far_sink.errors.size() == 1; }));
+  ASSERT_EQ(pair.far_sink.messages.size(), 100u);
+  EXPECT_NE(pair.far_sink.errors[pair.far_link.get()].find("the peer closed the link"), std::string::npos);
+}
+
+// One of the two wants it, and both do it.
+TEST(TcpProtection, TheStrongerOneHolds) {
+  Pair pair(open_transport(options_of(Protection::sealed)), open_transport(options_of(Protection::authenticated)));
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  EXPECT_EQ(pair.near_link->rail(), "lo, sealed");
+  EXPECT_EQ(pair.far_link->rail(), "lo, sealed");
+}
+
+}  // namespace
+}  // namespace gigabar::transport::tcp::test
