@@ -83,10 +83,10 @@ function(gigabar_component name)
   set_property(GLOBAL APPEND_STRING PROPERTY GIGABAR_COMPONENT_LINES "${line}\n")
 endfunction()
 
-# gigabar_test(NAME SOURCES file... [LINK target...] [LABEL unit|fault|conformance|gpu] [TIMEOUT seconds]): a GoogleTest program over the
-# components and the fakes, one ctest entry per TEST.
+# gigabar_test(NAME SOURCES file... [LINK target...] [LABEL unit|fault|conformance|gpu] [TIMEOUT seconds] [FILTER filter]): a GoogleTest
+# program over the components and the fakes, one ctest entry per TEST, or per one that GoogleTest's FILTER names.
 function(gigabar_test name)
-  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT;FILTER" "SOURCES;LINK" ${ARGN})
   if(NOT TEST_LABEL)
     set(TEST_LABEL unit)
   endif()
@@ -94,7 +94,10 @@ function(gigabar_test name)
     set(TEST_TIMEOUT 120)
   endif()
   gigabar_test_program(${name} SOURCES ${TEST_SOURCES} LINK gigabar_internal gigabar_test_support ${TEST_LINK})
-  gtest_discover_tests(${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT} DISCOVERY_TIMEOUT 60)
+  if(NOT TEST_FILTER)
+    set(TEST_FILTER *)
+  endif()
+  gtest_discover_tests(${name} TEST_FILTER ${TEST_FILTER} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT} DISCOVERY_TIMEOUT 60)
 endfunction()
 
 # gigabar_test_program(NAME SOURCES file... [LINK target...]): as gigabar_test, without ctest entries, and over nothing but LINK.

@@ -62,7 +62,7 @@ class Acceptor {
   void make_room(std::int64_t now_ns);
   void begin(Descriptor socket, const SocketAddress& from, std::int64_t now_ns);
   bool read_preamble(Pending& pending);
-  std::optional<ProvenConnection> advance(AllPending::iterator pending);
+  std::optional<ProvenConnection> advance(AllPending::iterator found);
   void drop(AllPending::iterator pending);
   void refuse(AllPending::iterator pending, const char* why);
 
