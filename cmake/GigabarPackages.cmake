@@ -25,16 +25,24 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")  # else packages of progra
 set(opened_at_run_time "libhwloc15, libibverbs1, librdmacm1, libucx0, libpmix2")
 
 # Debian asks for the licence and a changelog in each package. They are in no other installation. Files of other projects are inside the
-# binaries, and their licences ask for their notices beside each copy.
+# binaries, and their licences ask for their notices beside each copy. Licences that every Debian has are named by their files there.
 file(READ ${PROJECT_SOURCE_DIR}/NOTICE notice)
-file(READ ${PROJECT_SOURCE_DIR}/LICENSE licence)
-file(WRITE ${PROJECT_BINARY_DIR}/copyright "${notice}\n${licence}")
+file(
+  WRITE ${PROJECT_BINARY_DIR}/copyright
+  "${notice}
+On Debian systems the text of the Apache License, Version 2.0, is in /usr/share/common-licenses/Apache-2.0, and that of the GNU General
+Public License, version 3, in /usr/share/common-licenses/GPL-3.
+")
+# With it dpkg renews the loader's cache, once for all packages that it installs.
+file(WRITE ${PROJECT_BINARY_DIR}/triggers "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/triggers)
+set(CPACK_DEBIAN_GDRAPI_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/triggers)
 string(TIMESTAMP package_date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 file(
   WRITE ${PROJECT_BINARY_DIR}/changelog.Debian
   "gigabar (${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}) unstable; urgency=medium
 
-  * Built from the sources of version ${PROJECT_VERSION}; CHANGELOG.md there says what is new.
+  * Built from the sources, whose CHANGELOG.md says what is new.
 
  -- ${CPACK_PACKAGE_CONTACT}  ${package_date}
 ")
