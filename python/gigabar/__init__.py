@@ -7,7 +7,7 @@ Memory is anything with the buffer protocol, DLPack or __cuda_array_interface__:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._core import Fabric, Mapping, Memory, allocate, allocate_host, copy, devices, map
+from ._core import Fabric, MappedSegment, Mapping, Memory, allocate, allocate_host, copy, devices, map
 from ._errors import Error, TimedOut
 from ._types import (
     Device,
@@ -25,7 +25,7 @@ from ._types import (
 
 if TYPE_CHECKING:
     from . import documents, streams
-    from ._machine import compare, doctor, survey, topology
+    from ._machine import availability, compare, doctor, survey, topology
 
 __all__ = [
     "Device",
@@ -33,6 +33,7 @@ __all__ = [
     "Explanation",
     "Fabric",
     "FabricLimits",
+    "MappedSegment",
     "Mapping",
     "Memory",
     "OperationReport",
@@ -46,6 +47,7 @@ __all__ = [
     "TimedOut",
     "allocate",
     "allocate_host",
+    "availability",
     "compare",
     "copy",
     "devices",
@@ -62,7 +64,7 @@ def __getattr__(name: str) -> Any:
     """Imports what runs the program at its first use: its many dataclasses take longer than everything else."""
     if name in ("documents", "streams"):
         return import_module(f".{name}", __name__)
-    if name in ("compare", "doctor", "survey", "topology"):
+    if name in ("availability", "compare", "doctor", "survey", "topology"):
         return getattr(import_module("._machine", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -197,7 +197,9 @@ class Fabric:
         """Complete the posted operations and leave the job."""
 
     def abandon(self) -> None:
-        """Leave the job at once: peers that need this rank see it as lost."""
+        """
+        Leave the job at once: peers that need this rank see it as lost. With mapped segments: when the last one is closed.
+        """
 
     @property
     def closed(self) -> bool:
@@ -234,6 +236,16 @@ class Fabric:
     def remote_segment(self, rank: int, segment: int, timeout: float | None = 30.0) -> RemoteSegment:
         """
         Ask a rank for the size and kind of its segment. Errors: out_of_range (it has no such segment).
+        """
+
+    def map_segment(self, rank: int, segment: int, timeout: float | None = 30.0, *, kernels: bool = False) -> MappedSegment:
+        """
+        Make a segment of this rank, or of a peer of this host, accessible for loads and stores: without a call for each.
+
+        kernels: for those of this rank's GPU, over NVLink or PCIe; else for threads of this process, also to GPU memory. Without a
+        GPU both are the CPU.
+        Errors: out_of_range (no such segment), not_supported (another host, no peer access, memory that cannot be shared:
+        allocate_host(shared=True) can), device_error.
         """
 
     @property
@@ -404,3 +416,61 @@ class Fabric:
         """
         Cancel a receive that has not matched. Errors: busy (it is being filled or is complete: wait for it).
         """
+
+class MappedSegment:
+    """
+    A segment that loads and stores access, made by Fabric.map_segment. A context manager that unmaps it.
+
+    Mapped for the CPU it offers the buffer protocol and DLPack (numpy.asarray(mapped)), for kernels of a GPU DLPack
+    (torch.from_dlpack(mapped)). Until it is unmapped, its owner's quiesce and deregister wait, and Fabric.close is busy.
+    Nothing is ordered but by the caller's own fences. Each load from GPU memory by the CPU is a round trip over PCIe.
+    Errors of every call: unavailable (closed).
+    """
+
+    def fence(self) -> None:
+        """
+        Order the stores of this thread: a reader that sees one behind the fence also sees those before it, which have left the CPU.
+        """
+
+    def close(self) -> None:
+        """
+        Unmap: at once, or with the last array or other view of it. Closing again does nothing.
+        """
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+
+    @property
+    def address(self) -> int:
+        """The address of the first byte: for the CPU, or for kernels."""
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+
+    @property
+    def device(self) -> int:
+        """The GPU whose kernels access it; -1: the CPU accesses it."""
+
+    @property
+    def why_no_atomics(self) -> str:
+        """
+        Why system-scope atomics of this rank's kernels are not atomic with those of the owner's; empty: they are.
+        """
+
+    def __len__(self) -> int: ...
+
+    def __dlpack__(self, **kwargs: object) -> object: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+    def __enter__(self) -> MappedSegment: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __release_buffer__(self, buffer: memoryview, /) -> None: ...
+
+def availability_members(machine: str | None) -> dict[str, object]:
+    """What gigabar.availability returns, as JSON has it."""

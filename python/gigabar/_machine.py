@@ -8,7 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import _command
-from .documents import CompareDocument, DoctorDocument, SurveyDocument, TopologyDocument
+from ._core import availability_members
+from ._parts import part_of
+from .documents import Availability, CompareDocument, DoctorDocument, SurveyDocument, TopologyDocument
+
+
+def availability(machine: str | os.PathLike[str] | None = None) -> Availability:
+    """Return which paths, libraries and kernel interfaces can be used, each with the reason and a remedy.
+
+    machine: as of topology; the libraries are those of this machine only. Other threads run meanwhile: the first call initialises
+    CUDA (up to hundreds of ms), a captured machine takes seconds. Errors: invalid_argument (machine), no_permission, bad_file.
+    """
+    name = None if machine is None else _command.text_of(machine, "availability", "machine")
+    return part_of(Availability, availability_members(name), "availability")
 
 
 def topology(machine: str | os.PathLike[str] | None = None, *, timeout: float | None = 60.0) -> TopologyDocument:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents that topology, doctor, survey, compare and streams.run return.
+"""What availability returns, and the documents of topology, doctor, survey, compare and streams.
 
 Their members are those of `gigabar COMMAND --json`, under the same names (docs/schema). to_dict() of each object has all of them, also
 those that a later program adds. Endings of names are units: _us, seconds, bytes; _gb_per_s is 10^9 bytes per second, _gbit_per_s 10^9
@@ -8,60 +8,29 @@ bits per second. None: not known, or it does not apply.
 
 from dataclasses import dataclass
 
+from ._common import Device as Device
+from ._common import Document as Document
+from ._common import Driver as Driver
+from ._common import Machine as Machine
+from ._common import Origin as Origin
 from ._parts import Part as Part
-
-# What all documents have.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine(Part):
-    """Where the program ran."""
-
-    host: str
-    cpu: str
-    kernel: str
-    cores: int
-    user: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document(Part):
-    """What all documents have."""
-
-    schema: int
-    tool: str  # the command of `gigabar`
-    command: tuple[str, ...]
-    date: str  # UTC, as 2026-01-31T12:00:00Z
-    machine: Machine
-    units: dict[str, str]  # of endings of names
-    notes: tuple[str, ...]  # what a reader of the results has to know
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device(Part):
-    """A GPU or a stand-in."""
-
-    index: int  # CUDA's number, or the stand-in's
-    name: str
-    uuid: str | None
-    pci: str | None  # address
-    is_stand_in: bool
-    numa_node: int | None
-    memory_bytes: int
-    bar1_bytes: int | None
-    bar1_used_bytes: int | None = None
-    compute_capability: str | None  # "9.0"
-    driver: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin(Part):
-    """The machine that was examined."""
-
-    is_live: bool  # False: a captured machine
-    path: str
-    remark: str
-
+from ._streams_documents import Cell as Cell
+from ._streams_documents import Failure as Failure
+from ._streams_documents import Figure as Figure
+from ._streams_documents import Latency as Latency
+from ._streams_documents import Link as Link
+from ._streams_documents import Matrix as Matrix
+from ._streams_documents import Parameters as Parameters
+from ._streams_documents import Place as Place
+from ._streams_documents import Plan as Plan
+from ._streams_documents import Preset as Preset
+from ._streams_documents import PresetDescription as PresetDescription
+from ._streams_documents import PresetListDocument as PresetListDocument
+from ._streams_documents import PresetsDocument as PresetsDocument
+from ._streams_documents import Run as Run
+from ._streams_documents import StreamsDocument as StreamsDocument
+from ._streams_documents import Total as Total
+from ._streams_documents import Transfer as Transfer
 
 # --- topology
 
@@ -391,158 +360,24 @@ class CompareDocument(Document):
     counts: Counts
 
 
-# --- streams
+# --- availability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure(Part):
-    """Why a transfer failed."""
+class Path(Part):
+    """Whether a path can be used."""
 
-    status: str
-    message: str
-    native_name: str
-    native_code: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure(Part):
-    """Of the repeats."""
-
-    median: float
-    min: float
-    max: float
-    samples: tuple[float, ...]  # one of each repeat
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency(Part):
-    samples: int  # how many were taken
-    min_us: float
-    p50_us: float
-    p99_us: float
-    max_us: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place(Part):
-    """One end of a transfer."""
-
-    kind: str  # device or host
-    device: int | None = None
-    pages: str | None = None  # of the host: pinned, pageable, wc or huge
-    numa_node: int | str | None = None  # of the host: its number, nearest or any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link(Part):
-    """The narrowest link of a transfer."""
-
-    name: str
-    gb_per_s: float | None
-    reason: str  # why the rate is not known
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer(Part):
-    text: str  # in words, as streams.run takes it
-    source: Place
-    destination: Place
-    executor: str  # ce, sm, cpu, flag or chase
-    side: str  # push, pull or automatic
-    worker_count: int | None = None  # thread blocks of sm, threads of cpu; 0: the usual number
-    bytes: int
-    iterations: int | None
-    seconds: float | None
-    delay_seconds: float
-    group: str
-    is_background: bool
-    is_latency: bool
-    may_stage: bool
-    path: str | None = None
-    link: Link | None = None
-    host_numa_node: int | None = None
-    host_placement: str | None = None
-    life_gb_per_s: Figure | None = None  # over its own begin and end
-    window_gb_per_s: Figure | None = None  # over the time in which all ran
-    life_seconds: Figure | None = None
-    latency: Latency | None = None
-    copies_done: int | None = None
-    bytes_moved: int | None = None
-    is_verified: bool | None = None
-    ratio: float | None = None  # of the link's rate
-    error: Failure | None = None
-    plain_cudaMemcpyAsync_gb_per_s: Figure | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Total(Part):
-    """Of all transfers, or of a group."""
-
-    group: str  # empty: all
-    aggregate_gb_per_s: Figure | None  # over the wall clock
-    sum_gb_per_s: Figure | None
-    overlap_percent: Figure | None  # of the shortest transfer: the part of its time beside all others
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(Part):
-    repeats: int
-    is_verified: bool
-    timeout_seconds: float  # of one repeat
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run(Part):
-    """All transfers together, for one size."""
-
-    measure: str
-    swept_bytes: int | None
-    plan: Plan
-    error: Failure | None
-    is_stand_in: bool | None = None
-    was_stopped: bool | None = None
-    warnings: tuple[str, ...] = ()
-    transfers: tuple[Transfer, ...]
-    totals: tuple[Total, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters(Part):
-    """What transfers have that do not say it themselves."""
-
-    bytes: int
-    iterations: int | None
-    seconds: float | None
-    executor: str
-    pages: str
-    has_numa_affinity: bool
-    may_stage: bool
-    sweep_bytes: tuple[int, ...]
-    repeats: int
-    is_verified: bool
-    timeout_seconds: float | None
-    expected_ratio: float | None
-    assumed_link_gb_per_s: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Driver(Part):
-    """Whether a library or kernel interface can be used."""
-
-    name: str
+    path: str  # mapping.rm, gdr.dmabuf, p2p, rdma, ...
+    description: str
     code: str  # ok, or what is missing
-    reason: str
+    reason: str  # for ok: what was found
     remedy: str | None = None
-    check: str | None = None
+    check: str | None = None  # for `gigabar explain`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsDocument(Document):
-    """Of gigabar.streams.run."""
+class Availability(Part):
+    """Of gigabar.availability."""
 
-    results: tuple[Run, ...]  # one for each size
-    gigabar_version: str
-    parameters: Parameters
-    is_stand_in: bool | None = None
-    devices: tuple[Device, ...] = ()
-    drivers: tuple[Driver, ...] = ()
+    paths: tuple[Path, ...]
+    drivers: tuple[Driver, ...]  # libraries and kernel interfaces; empty for a captured machine

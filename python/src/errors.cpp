@@ -3,16 +3,11 @@
 
 namespace gigabar::python {
 
-namespace {
-
 nb::str text_of(std::string_view text) {
-  // Paths and names of other programs need not be UTF-8.
   PyObject* const decoded = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
   if (decoded == nullptr) throw nb::python_error();
   return nb::steal<nb::str>(decoded);
 }
-
-}  // namespace
 
 void raise(const ErrorRecord& record) {
   const nb::module_ errors = nb::module_::import_("gigabar._errors");

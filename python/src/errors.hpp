@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "gigabar/status.hpp"
@@ -12,6 +13,9 @@
 namespace gigabar::python {
 
 namespace nb = nanobind;
+
+// Of paths and names of other programs too, which need not be UTF-8.
+nb::str text_of(std::string_view text);
 
 // Throws what nanobind turns into the exception. The caller holds the GIL, as for everything here.
 [[noreturn]] void raise(const ErrorRecord& record);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "fabric_object.hpp"
+#include "mapped_segment.hpp"
 
 namespace gigabar::python {
 
@@ -152,7 +153,7 @@ void add_job(nb::class_<FabricObject>& type) {
       .def("close", &FabricObject::close, nb::arg("timeout").none() = 30.0,
            nb::sig("def close(self, timeout: float | None = 30.0) -> None"), "Complete the posted operations and leave the job.")
       .def("abandon", &FabricObject::abandon, nb::sig("def abandon(self) -> None"),
-           "Leave the job at once: peers that need this rank see it as lost.")
+           "Leave the job at once: peers that need this rank see it as lost. With mapped segments: when the last one is closed.")
       .def_prop_ro("closed", &FabricObject::is_closed, nb::sig("def closed(self) -> bool"), "Whether this rank has left the job.")
       .def("connect", &connect, nb::arg("rank"), nb::arg("timeout").none() = 30.0,
            nb::sig("def connect(self, rank: int, timeout: float | None = 30.0) -> None"),
@@ -192,6 +193,7 @@ void add_fabric(nb::module_& module) {
       "Threads: any; operations of one queue, and collectives of one group, are for one thread at a time (busy).");
   add_job(type);
   add_segments(type);
+  add_mapped_segments(module, type);
   add_state(type);
   add_posts(type);
   add_waits(type);

@@ -2,6 +2,7 @@
 // The extension gigabar._core.
 #include <nanobind/nanobind.h>
 
+#include "availability.hpp"
 #include "fabric.hpp"
 #include "mapping.hpp"
 #include "memory.hpp"
@@ -11,4 +12,5 @@ NB_MODULE(_core, module) {
   gigabar::python::add_memory(module);
   gigabar::python::add_mapping(module);
   gigabar::python::add_fabric(module);
+  gigabar::python::add_availability(module);
 }

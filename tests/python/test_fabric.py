@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gigabar
@@ -113,6 +113,53 @@ def test_segments_of_peers(fabric: gigabar.Fabric) -> None:
     fabric.wait(timeout=10)
 
 
+def test_a_mapped_segment_is_memory(fabric: gigabar.Fabric) -> None:
+    shared = gigabar.allocate_host(4096, shared=True)
+    fabric.register(2, shared)
+    with fabric.map_segment(0, 2) as mapped:
+        assert len(mapped) == mapped.nbytes == 4096 and mapped.device == -1 and mapped.address and mapped.why_no_atomics == ""
+        memory = np.asarray(mapped)
+        memory[8:12] = 7
+        mapped.fence()
+        assert np.asarray(shared)[8:13].tolist() == [7, 7, 7, 7, 0]
+        assert mapped.__dlpack_device__() == (1, 0) and np.from_dlpack(mapped)[8] == 7
+        fabric.send(0, mapped, tag=9)  # it is memory as any other
+    assert mapped.closed
+    mapped.close()
+    for call in (lambda: mapped.nbytes, mapped.fence, lambda: mapped.__dlpack__()):
+        with pytest.raises(gigabar.Error, match="unmapped"):
+            call()
+    with pytest.raises(BufferError, match="unmapped"):
+        memoryview(mapped)
+    del memory
+    fabric.deregister(2, timeout=10)
+
+
+@pytest.mark.parametrize("view", [np.asarray, np.from_dlpack, memoryview])
+def test_a_view_holds_a_mapped_segment(fabric: gigabar.Fabric, view: Callable[[Any], Any]) -> None:
+    fabric.register(2, gigabar.allocate_host(4096, shared=True))
+    with fabric.map_segment(0, 2) as mapped:
+        memory = view(mapped)
+    with pytest.raises(gigabar.TimedOut):
+        fabric.deregister(2, timeout=0.05)
+    with pytest.raises(gigabar.Error) as raised:
+        fabric.close()
+    assert raised.value.status == "busy" and memory[8] == 0
+    del memory
+    fabric.deregister(2, timeout=10)
+
+
+def test_a_mapped_segment_outlives_its_fabric() -> None:
+    fabric = gigabar.Fabric(rank=0, rank_count=1, transports=["local"])
+    fabric.register(1, gigabar.allocate(4096))
+    mapped = fabric.map_segment(0, 1, kernels=True)
+    fabric.abandon()
+    del fabric
+    memory = np.asarray(mapped)
+    memory[:] = 3
+    assert memory.sum() == 3 * 4096
+
+
 def test_settings() -> None:
     limits = gigabar.FabricLimits(eager_bytes=512, chunk_bytes=8192, chunk_count=3)
     with gigabar.Fabric(
@@ -208,6 +255,9 @@ def test_bad_calls(fabric: gigabar.Fabric) -> None:
         (lambda: fabric.wait_message(1 << 60, timeout=0), "operation"),
         (lambda: fabric.cancel_recv(1 << 60), "operation"),
         (lambda: fabric.remote_segment(0, 9, timeout=5), "segment 9"),
+        (lambda: fabric.map_segment(0, 9, timeout=5), "segment 9"),
+        (lambda: fabric.map_segment(9, 1, timeout=5), "rank"),
+        (lambda: fabric.map_segment(0, 1024), "segment"),
         (lambda: fabric.compare_swap((0, 1, 4), 0, 0), "4"),
         (lambda: gigabar.Fabric(transports=["pigeon"]), "transports"),
         (lambda: gigabar.Fabric(rail_policy="random"), "rail_policy"),
@@ -242,6 +292,44 @@ def test_a_closed_fabric_says_so() -> None:
     assert left.closed
 
 
+MAPPED = """
+import gigabar, numpy, sys
+with gigabar.Fabric() as fabric:
+    memories = [gigabar.allocate_host(65536, shared=True), gigabar.allocate(65536, exportable=True), bytearray(4096)]
+    for segment, memory in enumerate(memories):
+        fabric.register(segment, memory)
+    fabric.barrier(timeout=20)
+    if fabric.rank == 0:
+        for segment in range(2):
+            with fabric.map_segment(1, segment, timeout=20) as mapped:
+                memory = numpy.asarray(mapped).view(numpy.uint64)
+                memory[5] = 77 + segment
+                mapped.fence()
+                memory[0] = 1
+                del memory
+                fabric.barrier(timeout=20)  # the peer tries to deregister
+                fabric.barrier(timeout=20)
+        try:
+            fabric.map_segment(1, 2, timeout=20)
+            sys.exit(1)
+        except gigabar.Error as error:
+            if error.status != "not_supported":
+                raise
+    else:
+        for segment in range(2):
+            fabric.barrier(timeout=20)
+            memory = numpy.asarray(memories[segment]).view(numpy.uint64)
+            assert memory[0] == 1 and memory[5] == 77 + segment
+            try:
+                fabric.deregister(segment, timeout=0.05)
+                sys.exit(2)
+            except gigabar.TimedOut:
+                pass
+            fabric.barrier(timeout=20)
+            fabric.deregister(segment, timeout=20)
+    fabric.barrier(timeout=20)
+"""
+
 PEER = """
 import gigabar, sys
 with gigabar.Fabric() as fabric:
@@ -265,14 +353,14 @@ with gigabar.Fabric() as fabric:
 """
 
 
-@pytest.mark.parametrize("what", ["lives", "dies"])
-def test_two_processes(what: str) -> None:
+@pytest.mark.parametrize(("program", "what"), [(PEER, "lives"), (PEER, "dies"), (MAPPED, "")])
+def test_two_processes(program: str, what: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     job = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     ranks = [
-        subprocess.Popen([sys.executable, "-c", PEER, what], env=job | {"RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen([sys.executable, "-c", program, what], env=job | {"RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
         for rank in range(2)
     ]
     said = [rank.communicate(timeout=60)[1] for rank in ranks]
@@ -287,6 +375,7 @@ anything = st.one_of(st.none(), st.integers(), st.floats(), st.binary(max_size=8
     st.sampled_from(
         ["write", "read", "write_notify", "notify", "report", "notification_reset", "write_list", "read_list", "write_list_notify"]
         + ["notify_add", "write_notify_add", "write_in_order", "all_reduce", "cancel_recv", "enable", "forget", "post_send"]
+        + ["map_segment"]
     ),
     st.lists(anything | st.lists(anything, max_size=3), max_size=6),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topology, doctor, survey, compare and streams: the program's documents as dataclasses."""
+"""Availability, topology, doctor, survey, compare and streams as dataclasses."""
 
 import dataclasses
 import json
@@ -19,6 +19,7 @@ import pytest
 from gigabar import documents
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
+MACHINE = Path(__file__).parents[1] / "sysroots" / "captured" / "captured_h200_pair.json"
 SMALL = "gpu0->gpu1 ce bytes=1M iterations=2"
 
 
@@ -37,6 +38,16 @@ def test_topology() -> None:
     assert found.to_dict()["results"] and pickle.loads(pickle.dumps(found)) == found
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.tool = "other"  # type: ignore[misc]
+
+
+def test_availability() -> None:
+    found = gigabar.availability()
+    paths = {one.path: one for one in found.paths}
+    assert {"mapping.rm", "mapping.dmabuf", "p2p"} <= paths.keys() and all(one.code and one.reason for one in found.paths)
+    assert "libcuda" in {one.name for one in found.drivers}
+    assert found.to_dict()["paths"][0]["path"] == found.paths[0].path
+    captured = gigabar.availability(MACHINE)
+    assert captured.drivers == () and len(captured.paths) == len(found.paths)
 
 
 def test_doctor() -> None:
@@ -73,6 +84,30 @@ def test_streams() -> None:
     assert (first.source.device, first.destination.device) == (0, 1) and second.source.kind == "host"
     assert (first.iterations, second.iterations) == (2, 3)
     assert first.life_gb_per_s is not None and first.life_gb_per_s.median > 0 and len(first.life_gb_per_s.samples) == 2
+
+
+def test_a_sweep_has_a_result_for_each_size() -> None:
+    found = gigabar.streams.run(["gpu0->host ce"], iterations=2, repeats=1, sweep=(4096, 65536, 4), link=50.0, expect=0.01)
+    assert [run.swept_bytes for run in found.results] == [4096, 16384, 65536]
+    assert found.parameters.sweep_bytes == (4096, 16384, 65536) and found.parameters.assumed_link_gb_per_s == 50
+    first = found.results[0].transfers[0]
+    assert first.link is not None and first.link.gb_per_s == 50 and first.ratio is not None and first.bytes == 4096
+    assert [run.swept_bytes for run in gigabar.streams.run([SMALL], repeats=1, sweep=(1, 4)).results] == [1, 2, 4]
+
+
+def test_presets() -> None:
+    all_of_them = {one.name: one for one in gigabar.streams.presets()}
+    assert len(all_of_them) == 35 and all_of_them["device_to_device_latency_sm"].is_latency
+    assert all_of_them["device_local_copy"].cells == 2 and not all_of_them["device_local_copy"].waived
+    found = gigabar.streams.run_presets(["device_local_copy", "host_to_device_memcpy_ce"], nbytes=65536, iterations=2, repeats=1)
+    assert [one.name for one in found.results] == ["device_local_copy", "host_to_device_memcpy_ce"]
+    for one in found.results:
+        (matrix,) = one.matrices
+        assert one.unit == "GB/s" and len(matrix.rows) == 1 and len(matrix.rows[0]) == 2 and matrix.sum is not None
+        assert [(cell.row, cell.column, cell.error) for cell in one.cells] == [(0, 0, None), (0, 1, None)]
+        assert one.cells[1].transfers[0].bytes == 65536 and one.to_dict()["cells"][0]["measure"] == "cell"
+    swept = gigabar.streams.run_presets(["device_local_copy"], iterations=1, repeats=1, sweep=(1024, 2048))
+    assert [one.cells[0].swept_bytes for one in swept.results] == [1024, 2048]
 
 
 # --- The classes are those of docs/schema.
@@ -143,18 +178,25 @@ def agrees(kind: type[documents.Part], found: list[Variant], place: str) -> None
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "file"),
     [
-        documents.TopologyDocument,
-        documents.DoctorDocument,
-        documents.SurveyDocument,
-        documents.CompareDocument,
-        documents.StreamsDocument,
+        (documents.TopologyDocument, "topology"),
+        (documents.DoctorDocument, "doctor"),
+        (documents.SurveyDocument, "survey"),
+        (documents.CompareDocument, "compare"),
+        (documents.StreamsDocument, "streams"),
+        (documents.PresetsDocument, "streams"),
+        (documents.PresetListDocument, "streams"),
     ],
 )
-def test_the_classes_have_what_the_schema_has(kind: type[documents.Document]) -> None:
-    root = json.loads((SCHEMAS / f"{kind.__name__.removesuffix('Document').lower()}.schema.json").read_text())
+def test_the_classes_have_what_the_schema_has(kind: type[documents.Document], file: str) -> None:
+    root = json.loads((SCHEMAS / f"{file}.schema.json").read_text())
     agrees(kind, [(root, root)], kind.__name__)
+
+
+def test_availability_has_what_the_schema_has() -> None:
+    root = json.loads((SCHEMAS / "common.schema.json").read_text())
+    agrees(documents.Availability, [(root["$defs"]["availability_report"], root)], "Availability")
 
 
 # --- Errors.
@@ -163,6 +205,8 @@ def test_the_classes_have_what_the_schema_has(kind: type[documents.Document]) ->
 @pytest.mark.parametrize(
     ("call", "names"),
     [
+        (lambda: gigabar.availability("/no/such/machine"), "/no/such/machine"),
+        (lambda: gigabar.availability("\0"), "machine"),
         (lambda: gigabar.topology("/no/such/machine"), "machine"),
         (lambda: gigabar.topology("\ud800"), "machine"),
         (lambda: gigabar.topology(timeout=-1), "timeout"),
@@ -187,6 +231,14 @@ def test_the_classes_have_what_the_schema_has(kind: type[documents.Document]) ->
         (lambda: gigabar.streams.run([SMALL], executor="gpu"), "executor"),
         (lambda: gigabar.streams.run([SMALL], pages="small"), "pages"),
         (lambda: gigabar.streams.run([SMALL], expect=7), "expect"),
+        (lambda: gigabar.streams.run([SMALL], sweep=(0, 5)), "sweep"),
+        (lambda: gigabar.streams.run([SMALL], sweep=(1, 5, 1)), "sweep"),
+        (lambda: gigabar.streams.run([SMALL], link=0), "link"),
+        (lambda: gigabar.streams.run(["gpu0->host bytes=64K"], plain=True), "plain"),  # stand-ins
+        (lambda: gigabar.streams.run_presets([]), "names"),
+        (lambda: gigabar.streams.run_presets(["list"]), "names"),
+        (lambda: gigabar.streams.run_presets(["nvlink"]), "names"),
+        (lambda: gigabar.streams.run_presets(["device_local_copy"], nbytes=0), "nbytes"),
         (lambda: gigabar.streams.run([SMALL], repeat_timeout=0), "repeat_timeout"),
     ],
 )
