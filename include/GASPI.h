@@ -313,7 +313,8 @@ gaspi_return_t gaspi_passive_queue_purge(const gaspi_timeout_t timeout_ms);
 
 /* --- Atomics ---------------------------------------------------------------------------------------------------------------------
  */
-/* Change 8 bytes and store the value before. NOINIT, NULLPTR, INV_SEG, INV_RANK, INV_REM_OFF, UNALIGN_OFF. */
+/* Change 8 bytes and store the value before. After GASPI_TIMEOUT the same call goes on, and changes them once. NOINIT, NULLPTR,
+ * INV_SEG, INV_RANK, INV_REM_OFF, UNALIGN_OFF. */
 
 gaspi_return_t gaspi_atomic_fetch_add(const gaspi_segment_id_t segment_id, const gaspi_offset_t offset, const gaspi_rank_t rank,
                                       const gaspi_atomic_value_t val_add, gaspi_atomic_value_t* const val_old,

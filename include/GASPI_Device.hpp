@@ -289,7 +289,7 @@ GIGABAR_DEVICE gaspi_return_t gaspi_notify_reset(const Scope& scope, const gaspi
   return result;
 }
 
-// INV_RANK, UNALIGN_OFF, NULLPTR, INV_SEG, INV_REM_OFF, ERR_DEVICE. The answer is awaited for at least a second, as on the host.
+// INV_RANK, UNALIGN_OFF, NULLPTR, INV_SEG, INV_REM_OFF, ERR_DEVICE. The answer is awaited for at least a second.
 template <class Scope>
 GIGABAR_DEVICE gaspi_return_t gaspi_atomic_fetch_add(const Scope& scope, const gaspi_device_t& device,
                                                      gaspi_segment_id_t segment_id, gaspi_offset_t offset, gaspi_rank_t rank,

@@ -102,6 +102,7 @@ enum class ReduceOperation : std::uint8_t { minimum, maximum, sum };
 
 // Ranks that act together. Each of them makes the same call with the same ranks.
 using Group = std::vector<Rank>;  // ascending, each once; empty: all ranks
+using CollectiveContext = std::uint32_t;
 
 struct PeerState {
   Rank rank = 0;
@@ -256,8 +257,8 @@ class Fabric {
                                                const PostOptions& options = {});
 
   // Changes 8 aligned bytes of any segment and returns the value before. The target's CPU executes it, atomically among all such
-  // calls of all ranks. Errors: timed_out (the operation may or may not be done: the peer's answer did not arrive),
-  // invalid_argument (not a multiple of 8).
+  // calls of all ranks. Errors: timed_out (the peer's answer did not arrive; a call with equal arguments waits for that answer and
+  // changes nothing again), invalid_argument (not a multiple of 8).
   GIGABAR_API Result<std::uint64_t> fetch_add(RemotePlace remote, std::uint64_t value, Timeout timeout);
   GIGABAR_API Result<std::uint64_t> compare_swap(RemotePlace remote, std::uint64_t expected, std::uint64_t desired,
                                                  Timeout timeout);
@@ -288,11 +289,12 @@ class Fabric {
   // Collectives of a group that contains this rank. After timed_out call again with the same arguments to continue; another
   // collective of the same group meanwhile is busy. When a member is lost, every other member gets peer_lost, which names it; the
   // others may continue as a group without it. When members call different collectives, every member gets invalid_argument.
-  GIGABAR_API Result<void> barrier(const Group& group, Timeout timeout);
+  // Collectives of the same ranks in different contexts are independent of each other, as those of different groups are.
+  GIGABAR_API Result<void> barrier(const Group& group, Timeout timeout, CollectiveContext context = 0);
   GIGABAR_API Result<void> all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
-                                      std::span<std::int64_t> results, Timeout timeout);
+                                      std::span<std::int64_t> results, Timeout timeout, CollectiveContext context = 0);
   GIGABAR_API Result<void> all_reduce(const Group& group, ReduceOperation operation, std::span<const double> values,
-                                      std::span<double> results, Timeout timeout);
+                                      std::span<double> results, Timeout timeout, CollectiveContext context = 0);
 
  private:
   friend class DeviceSession;  // keeps the state as long as its kernels may use mapped memory

@@ -19,11 +19,13 @@ constexpr std::uint32_t kUp = 0, kDown = 1, kFailed = 2;  // a part's way; a fai
 constexpr std::size_t kMaxFailed = 1024;                  // collectives that failed, remembered for members that come later
 constexpr std::size_t kMaxCauseBytes = 512;
 
-std::uint64_t hash_of(const Group& group) noexcept {
+std::uint64_t hash_of(const Group& group, CollectiveContext context) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const Rank rank : group) {
-    for (int shift = 0; shift < 32; shift += 8) hash = (hash ^ (rank >> shift & 0xff)) * 0x100000001b3;
-  }
+  const auto add = [&](std::uint32_t number) {
+    for (int shift = 0; shift < 32; shift += 8) hash = (hash ^ (number >> shift & 0xff)) * 0x100000001b3;
+  };
+  for (const Rank rank : group) add(rank);
+  add(context);
   return hash;
 }
 
@@ -86,11 +88,11 @@ Result<Group> members_of(const Group& asked, const Job& job, const std::string& 
 // One call: what this rank has to do in the tree, from where the call before, which ran out of time, has left it.
 class Engine::CollectiveCall {
  public:
-  CollectiveCall(Engine& engine, std::string name, const Group& group, Collective& collective)
+  CollectiveCall(Engine& engine, std::string name, const Group& group, CollectiveContext context, Collective& collective)
       : engine_(engine),
         name_(std::move(name)),
         tree_(tree_of(group, static_cast<std::size_t>(std::find(group.begin(), group.end(), engine.job_.rank) - group.begin()))),
-        hash_(hash_of(group)),
+        hash_(hash_of(group, context)),
         collective_(collective),
         signature_(static_cast<char>(static_cast<unsigned>(collective.kind) | static_cast<unsigned>(collective.operation) << 4)),
         watch_(engine) {}
@@ -273,13 +275,13 @@ void Engine::drop_parts(CollectiveParts::iterator first, CollectiveParts::iterat
   }
 }
 
-Result<void> Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, ReduceOperation operation, std::string& values,
-                             const Timeout& timeout) {
+Result<void> Engine::collect(Lock& lock, const Group& asked, CollectiveContext context, Collective::Kind kind,
+                             ReduceOperation operation, std::string& values, const Timeout& timeout) {
   const std::string name = kind == Collective::Kind::barrier ? "barrier" : "all_reduce";
   auto members = members_of(asked, job_, name);
   if (!members) return std::move(members).error();
   const Group& group = *members;
-  Collective& collective = collectives_[group];
+  Collective& collective = collectives_[{group, context}];
   const auto busy = [&](const char* cause, const char* remedy) {
     return make_error(Status::busy, name, text("a group of ", group.size()), cause, remedy);
   };
@@ -298,7 +300,7 @@ Result<void> Engine::collect(Lock& lock, const Group& asked, Collective::Kind ki
     collective.has_said = false;
     collective.values = values;
   }
-  CollectiveCall call(*this, name, group, collective);
+  CollectiveCall call(*this, name, group, context, collective);
   if (Result<void> connected = call.connect_to_parent(lock, time.left()); !connected) return connected;
   if (!progress_until(lock, time.left(), [&] { return call.is_done(); })) {
     return make_error(Status::timed_out, name, text("a group of ", group.size()),

@@ -209,8 +209,8 @@ class Engine final : transport::Sink, WireupEvents {
   Result<Received> leave_message(Lock& lock, Operation operation, const Timeout& timeout, Error why);
 
   // collectives.cpp
-  Result<void> collect(Lock& lock, const Group& asked, Collective::Kind kind, ReduceOperation operation, std::string& values,
-                       const Timeout& timeout);
+  Result<void> collect(Lock& lock, const Group& asked, CollectiveContext context, Collective::Kind kind, ReduceOperation operation,
+                       std::string& values, const Timeout& timeout);
 
  private:
   // How a waiting thread waits: it polls for a while, then lets others run, then sleeps until something happens. Most waits are
@@ -448,6 +448,9 @@ class Engine final : transport::Sink, WireupEvents {
   bool is_late(const Peer& peer, const Message& message) const noexcept;
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_get_done(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  Result<std::uint64_t> ask_for_atomic(Lock& lock, const AtomicRequest& asked, const Timeout& timeout);
+  std::uint64_t take_left_atomic(const AtomicRequest& asked) noexcept;
+  void leave_atomic(std::uint64_t request) noexcept;
   void on_atomic(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_pong(Peer& peer, const Message& message);
   void on_revoked(const Peer& peer, const Message& message);
@@ -542,10 +545,10 @@ class Engine final : transport::Sink, WireupEvents {
   std::vector<Op*> staging_ops_;
   std::deque<InCopy> in_copies_;
 
-  std::unordered_map<std::uint64_t, AtomicAnswer> atomics_;
+  std::map<std::uint64_t, AtomicAnswer> atomics_;  // by the number of the request
   std::uint64_t last_request_ = 0;
   std::uint64_t lost_count_ = 0;  // peers that were lost; counts up
-  std::map<Group, Collective> collectives_;
+  std::map<std::pair<Group, CollectiveContext>, Collective> collectives_;
   class CollectiveCall;
   struct CollectivePart {
     std::uint64_t group, sequence;

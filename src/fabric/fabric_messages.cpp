@@ -86,10 +86,10 @@ Result<Received> Fabric::recv(Rank from, Tag tag, void* destination, std::uint64
 
 // --- Collectives ----------------------------------------------------------------------------------------------------------------
 
-Result<void> Fabric::barrier(const Group& group, Timeout timeout) {
+Result<void> Fabric::barrier(const Group& group, Timeout timeout, CollectiveContext context) {
   return guarded(state_, "barrier", [&](Engine& engine, auto& lock) -> Result<void> {
     std::string values;
-    return engine.collect(lock, group, fabric::Collective::Kind::barrier, ReduceOperation::sum, values, timeout);
+    return engine.collect(lock, group, context, fabric::Collective::Kind::barrier, ReduceOperation::sum, values, timeout);
   });
 }
 
@@ -97,7 +97,8 @@ namespace {
 
 template <class Number>
 Result<void> reduce(Engine& engine, Engine::Lock& lock, fabric::Collective::Kind kind, const Group& group,
-                    ReduceOperation operation, std::span<const Number> values, std::span<Number> results, Timeout timeout) {
+                    CollectiveContext context, ReduceOperation operation, std::span<const Number> values, std::span<Number> results,
+                    Timeout timeout) {
   const std::string object = text(values.size(), " values");
   if (values.empty() || values.size() > kMaxReduceElements) {
     return make_error(Status::out_of_range, "all_reduce", object, text("1 to ", kMaxReduceElements, " are reduced at once"),
@@ -111,7 +112,7 @@ Result<void> reduce(Engine& engine, Engine::Lock& lock, fabric::Collective::Kind
     return make_error(Status::invalid_argument, "all_reduce", "operation", "it is none of minimum, maximum and sum", {});
   }
   std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  if (Result<void> done = engine.collect(lock, group, kind, operation, bytes, timeout); !done) return done;
+  if (Result<void> done = engine.collect(lock, group, context, kind, operation, bytes, timeout); !done) return done;
   std::memcpy(results.data(), bytes.data(), results.size_bytes());
   return {};
 }
@@ -119,16 +120,16 @@ Result<void> reduce(Engine& engine, Engine::Lock& lock, fabric::Collective::Kind
 }  // namespace
 
 Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
-                                std::span<std::int64_t> results, Timeout timeout) {
+                                std::span<std::int64_t> results, Timeout timeout, CollectiveContext context) {
   return guarded(state_, "all_reduce", [&](Engine& engine, auto& lock) {
-    return reduce(engine, lock, fabric::Collective::Kind::integers, group, operation, values, results, timeout);
+    return reduce(engine, lock, fabric::Collective::Kind::integers, group, context, operation, values, results, timeout);
   });
 }
 
 Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const double> values,
-                                std::span<double> results, Timeout timeout) {
+                                std::span<double> results, Timeout timeout, CollectiveContext context) {
   return guarded(state_, "all_reduce", [&](Engine& engine, auto& lock) {
-    return reduce(engine, lock, fabric::Collective::Kind::reals, group, operation, values, results, timeout);
+    return reduce(engine, lock, fabric::Collective::Kind::reals, group, context, operation, values, results, timeout);
   });
 }
 

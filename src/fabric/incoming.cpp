@@ -109,8 +109,10 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::pong: on_pong(peer, message); return;
     case MessageType::atomic: on_atomic(peer, message, payload); return;
     case MessageType::atomic_done:
-      if (const auto answer = atomics_.find(message.c); answer != atomics_.end() && answer->second.rank == peer.rank) {
-        answer->second = {true, message.a, status_of(message.b), peer.rank};
+      if (const auto answer = atomics_.find(message.c); answer != atomics_.end() && answer->second.asked.remote.rank == peer.rank) {
+        answer->second.is_done = true;
+        answer->second.old = message.a;
+        answer->second.status = status_of(message.b);
       }
       return;
     case MessageType::revoked: on_revoked(peer, message); return;
@@ -314,43 +316,88 @@ void Engine::on_get_done(Peer& peer, const Message& message, std::span<const std
 
 // --- Atomics --------------------------------------------------------------------------------------------------------------------
 
-Result<std::uint64_t> Engine::atomic(Lock& lock, AtomicKind kind, RemotePlace remote, std::uint64_t value, std::uint64_t expected,
-                                     const Timeout& timeout) {
-  const std::string operation = kind == AtomicKind::fetch_add ? "fetch_add" : "compare_swap";
-  const std::string object = text("segment ", remote.segment, " at ", remote.offset_bytes, " of rank ", remote.rank);
+namespace {
+
+constexpr std::size_t kMaxLeftAtomics = 1024;  // whose calls have timed out; of more the oldest are forgotten
+
+const char* name_of(AtomicKind kind) { return kind == AtomicKind::fetch_add ? "fetch_add" : "compare_swap"; }
+
+std::string object_of(const RemotePlace& remote) {
+  return text("segment ", remote.segment, " at ", remote.offset_bytes, " of rank ", remote.rank);
+}
+
+}  // namespace
+
+// The request's number.
+Result<std::uint64_t> Engine::ask_for_atomic(Lock& lock, const AtomicRequest& asked, const Timeout& timeout) {
+  const RemotePlace& remote = asked.remote;
   if (remote.offset_bytes % 8 != 0) {
-    return make_error(Status::invalid_argument, operation, object, "the offset is no multiple of 8", "align it");
+    return make_error(Status::invalid_argument, name_of(asked.kind), object_of(remote), "the offset is no multiple of 8",
+                      "align it");
   }
   auto peer = ready_peer(lock, remote.rank, timeout);
   if (!peer) return std::move(peer).error();
   auto state = remote_segment(lock, **peer, remote.segment, timeout);
   if (!state) return std::move(state).error();
   if (remote.offset_bytes > (*state)->bytes || (*state)->bytes - remote.offset_bytes < 8) {
-    return make_error(Status::out_of_range, operation, object, text("the segment has ", (*state)->bytes, " bytes"),
-                      "stay inside it");
+    return make_error(Status::out_of_range, name_of(asked.kind), object_of(remote),
+                      text("the segment has ", (*state)->bytes, " bytes"), "stay inside it");
   }
   Message message;
   message.type = MessageType::atomic;
   message.segment = remote.segment;
   message.epoch = (*state)->epoch;
-  message.count = static_cast<std::uint8_t>(kind);
+  message.count = static_cast<std::uint8_t>(asked.kind);
   message.a = remote.offset_bytes;
-  message.b = value;
-  message.c = expected;
+  message.b = asked.value;
+  message.c = asked.expected;
   const std::uint64_t request = ++last_request_;
-  atomics_[request] = {false, 0, Status::ok, remote.rank};
+  atomics_[request].asked = asked;
   say(**peer, message, std::as_bytes(std::span(&request, 1)));
-  const bool is_over = progress_until(lock, timeout, [&] { return atomics_[request].is_done; });
+  return request;
+}
+
+// Of an equal call that has timed out. 0: there is none.
+std::uint64_t Engine::take_left_atomic(const AtomicRequest& asked) noexcept {
+  for (auto& [request, answer] : atomics_) {
+    if (answer.is_left && answer.asked == asked) {
+      answer.is_left = false;
+      return request;
+    }
+  }
+  return 0;
+}
+
+void Engine::leave_atomic(std::uint64_t request) noexcept {
+  atomics_[request].is_left = true;
+  const auto is_left = [](const auto& entry) { return entry.second.is_left; };
+  if (std::ranges::count_if(atomics_, is_left) > std::ptrdiff_t{kMaxLeftAtomics})
+    atomics_.erase(std::ranges::find_if(atomics_, is_left));
+}
+
+Result<std::uint64_t> Engine::atomic(Lock& lock, AtomicKind kind, RemotePlace remote, std::uint64_t value, std::uint64_t expected,
+                                     const Timeout& timeout) {
+  const AtomicRequest asked{kind, remote, value, expected};
+  std::uint64_t request = take_left_atomic(asked);
+  if (request == 0) {
+    auto sent = ask_for_atomic(lock, asked, timeout);
+    if (!sent) return std::move(sent).error();
+    request = *sent;
+  }
+  if (!progress_until(lock, timeout, [&] { return atomics_[request].is_done; })) {
+    leave_atomic(request);
+    return make_error(Status::timed_out, name_of(kind), object_of(remote), "the answer has not come: it may or may not be done",
+                      "call again with the same arguments");
+  }
   const AtomicAnswer answer = atomics_[request];
   atomics_.erase(request);
-  if (!is_over) {
-    return make_error(Status::timed_out, operation, object, "the answer has not come: it may or may not be done", "read the value");
-  }
   if (answer.status == Status::peer_lost) {
-    return (*peer)->why ? *(*peer)->why : make_error(Status::peer_lost, operation, object, "the peer is lost", {});
+    const auto peer = peers_.find(remote.rank);
+    if (peer != peers_.end() && peer->second->why) return *peer->second->why;
+    return make_error(Status::peer_lost, name_of(kind), object_of(remote), "the peer is lost", {});
   }
   if (answer.status != Status::ok) {
-    return make_error(answer.status, operation, object, "the segment was quiesced or deregistered",
+    return make_error(answer.status, name_of(kind), object_of(remote), "the segment was quiesced or deregistered",
                       "agree with that rank when to use it");
   }
   return answer.old;

@@ -102,7 +102,7 @@ void Engine::retire(Peer& peer, const Error& error) {
   std::erase_if(unexpected_, [&](const Unexpected& message) { return message.peer == &peer && message.request.has_value(); });
   peer.unexpected_request_count = 0;
   for (auto& [request, answer] : atomics_) {
-    if (answer.rank == peer.rank && !answer.is_done) {
+    if (answer.asked.remote.rank == peer.rank && !answer.is_done) {
       answer.is_done = true;
       answer.status = Status::peer_lost;
     }

@@ -361,11 +361,24 @@ struct Collective {
   std::string values;  // what this rank sends up, then the result
 };
 
+// An atomic as its arguments name it: after a time-out only an equal call goes on with it.
+struct AtomicRequest {
+  AtomicKind kind = AtomicKind::fetch_add;
+  RemotePlace remote;
+  std::uint64_t value = 0, expected = 0;
+
+  bool operator==(const AtomicRequest& other) const noexcept {
+    return kind == other.kind && remote.rank == other.remote.rank && remote.segment == other.remote.segment &&
+           remote.offset_bytes == other.remote.offset_bytes && value == other.value && expected == other.expected;
+  }
+};
+
 struct AtomicAnswer {
+  AtomicRequest asked;
+  bool is_left = false;  // by a call that has timed out
   bool is_done = false;
   std::uint64_t old = 0;
   Status status = Status::ok;
-  Rank rank = 0;
 };
 
 // "segment 3", "staging memory", "message buffer 70000": for messages.

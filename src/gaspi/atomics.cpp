@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Atomics. After a time-out of the fabric's the value may have been changed, and a second call would change it twice: so the
-// time-out of a call is that of reaching the rank, and an answer is awaited at least for kAnswer.
-#include <algorithm>
-
+// Atomics. A call that timed out may have changed the value: the fabric goes on with it when it is made again.
 #include "gaspi/process.hpp"
 
 using namespace gigabar;
 using namespace gigabar::gaspi;
 
 namespace {
-
-constexpr std::chrono::seconds kAnswer{1};
 
 template <class Change>
 gaspi_return_t change(const char* function, const RemotePlace& place, gaspi_atomic_value_t* old, gaspi_timeout_t timeout_ms,
@@ -25,8 +20,7 @@ gaspi_return_t change(const char* function, const RemotePlace& place, gaspi_atom
   const Remaining time(timeout_of(timeout_ms));
   const gaspi_return_t known = know_remote(place.rank, place.segment, time.left(), function);
   if (known != GASPI_SUCCESS) return known;
-  const Timeout left = time.left();
-  const Result<std::uint64_t> before = call(left.is_forever() || left.ns() > Timeout(kAnswer).ns() ? left : Timeout(kAnswer));
+  const Result<std::uint64_t> before = call(time.left());
   if (before) return store(old, *before);
   if (before.status() == Status::invalid_argument) return GASPI_ERR_UNALIGN_OFF;  // memory of the program that begins so
   return code_of_post(before.error(), place.rank, place.segment, function);

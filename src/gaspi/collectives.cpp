@@ -9,17 +9,19 @@
 namespace gigabar::gaspi {
 namespace {
 
-// The fabric tells collectives apart by their ranks alone: two groups of the same ranks share its state.
-bool is_other_active(const GroupState& group) {
+// Groups get contexts of their own when they are committed: commits of the same ranks have one in common.
+bool is_other_committed(const GroupState& group) {
   return std::ranges::any_of(process().groups, [&](const auto& other) {
-    return other.get() != &group && other->exists && other->active && other->ranks == group.ranks;
+    return other.get() != &group && other->exists && other->active && other->active->kind == Collective::Kind::commit &&
+           other->ranks == group.ranks;
   });
 }
 
 }  // namespace
 
 bool is_held(const GroupState& group, const Collective& collective) {
-  return group.active ? *group.active != collective : is_other_active(group);
+  if (group.active) return *group.active != collective;
+  return collective.kind == Collective::Kind::commit && is_other_committed(group);
 }
 
 namespace {
@@ -110,7 +112,7 @@ Result<void> reduce_integers(const GroupState& group, const Collective& collecti
   }
   const bool is_flipped = type == GASPI_TYPE_ULONG && operation != ReduceOperation::sum;
   if (is_flipped) flip(in);
-  Result<void> done = process().fabric->all_reduce(group.ranks, operation, in, out, timeout);
+  Result<void> done = process().fabric->all_reduce(group.ranks, operation, in, out, timeout, group.context);
   if (!done) return done;
   if (is_flipped) flip(out);
   const std::span<const std::int64_t> results = out;
@@ -128,8 +130,8 @@ Result<void> reduce_reals(const GroupState& group, const Collective& collective,
   std::array<double, kMaxReduceElements> store_in{}, store_out{};
   const std::span<double> in(store_in.data(), collective.number), out(store_out.data(), collective.number);
   is_float ? widen<double, gaspi_float>(send, in) : widen<double, gaspi_double>(send, in);
-  Result<void> done =
-      process().fabric->all_reduce(group.ranks, static_cast<ReduceOperation>(collective.operation), in, out, timeout);
+  Result<void> done = process().fabric->all_reduce(group.ranks, static_cast<ReduceOperation>(collective.operation), in, out,
+                                                   timeout, group.context);
   if (!done) return done;
   const std::span<const double> results = out;
   is_float ? narrow<gaspi_float>(results, receive) : narrow<gaspi_double>(results, receive);
@@ -151,7 +153,7 @@ Result<void> gather(GroupState& group, std::span<const std::byte> own, const Rem
   while (group.gathered_count < group.gathered.size()) {
     const std::size_t piece = std::min<std::size_t>(kMaxReduceElements, group.gathered.size() - group.gathered_count);
     const std::span<std::int64_t> values(group.gathered.data() + group.gathered_count, piece);
-    Result<void> done = all.fabric->all_reduce(group.ranks, ReduceOperation::sum, values, values, time.left());
+    Result<void> done = all.fabric->all_reduce(group.ranks, ReduceOperation::sum, values, values, time.left(), group.context);
     if (!done) return done;
     group.gathered_count += piece;
   }
@@ -167,8 +169,26 @@ gaspi_return_t group_barrier(gaspi_group_t group, const Collective& collective, 
     for (std::size_t i = 0; collective.kind == Collective::Kind::create && i < of.ranks.size(); ++i) {
       if (Result<void> connected = fabric.connect(of.ranks[i], time.left()); !connected) return connected;
     }
-    return fabric.barrier(of.ranks, time.left());
+    return fabric.barrier(of.ranks, time.left(), of.context);
   });
+}
+
+gaspi_return_t commit_group(gaspi_group_t group, const Timeout& timeout, const char* function) {
+  return run_collective(
+      group, {Collective::Kind::commit, 0, 0, 0}, timeout, function, [](GroupState& of, const Remaining& time) -> Result<void> {
+        Process& all = process();
+        std::array<std::int64_t, 1> own{}, most{};
+        {
+          const std::scoped_lock lock(all.mutex);
+          own[0] = all.next_context;
+        }
+        Result<void> agreed = all.fabric->all_reduce(of.ranks, ReduceOperation::maximum, own, most, time.left(), kContextOfCommits);
+        if (!agreed) return agreed;
+        const std::scoped_lock lock(all.mutex);
+        of.context = static_cast<CollectiveContext>(most[0]);
+        all.next_context = std::max(all.next_context, of.context + 1);
+        return {};
+      });
 }
 
 }  // namespace gigabar::gaspi

@@ -73,8 +73,7 @@ gaspi_return_t pgaspi_group_commit(const gaspi_group_t group, const gaspi_timeou
       if (found == nullptr || !std::ranges::binary_search(found->ranks, all.rank)) return GASPI_ERR_INV_GROUP;
       if (found->is_committed) return GASPI_SUCCESS;
     }
-    const gaspi_return_t met =
-        group_barrier(group, {Collective::Kind::commit, 0, 0, 0}, timeout_of(timeout_ms), "gaspi_group_commit");
+    const gaspi_return_t met = commit_group(group, timeout_of(timeout_ms), "gaspi_group_commit");
     if (met != GASPI_SUCCESS) return met;
     const std::scoped_lock lock(all.mutex);
     if (GroupState* found = find_group(group)) found->is_committed = true;

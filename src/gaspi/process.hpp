@@ -66,6 +66,9 @@ struct Queue {
   std::atomic<unsigned> posted{0};  // since the last wait that succeeded
 };
 
+// Contexts of collectives. The ranks of a group agree on one that none of them has used when they commit it.
+inline constexpr CollectiveContext kContextOfCommits = 0, kContextOfAll = 1;
+
 // A collective as its arguments name it: only the same one goes on.
 struct Collective {
   enum class Kind : std::uint8_t { barrier, commit, create, allreduce, allreduce_user } kind = Kind::barrier;
@@ -78,6 +81,7 @@ struct Collective {
 struct GroupState {
   bool exists = false, is_committed = false;
   std::vector<Rank> ranks;
+  CollectiveContext context = kContextOfAll;
   FairMutex turn;
   std::optional<Collective> active;  // has timed out
   // gaspi_allreduce_user: the values of all ranks as far as they are gathered.
@@ -127,6 +131,7 @@ struct Process {
   std::array<Segment, kSegments> segments;
   std::array<Queue, kProgramQueues> queues;
   std::vector<std::unique_ptr<GroupState>> groups;
+  CollectiveContext next_context = kContextOfAll + 1;  // greater than that of any group of this rank
   std::vector<PeerKnown> peers;
   std::shared_ptr<Control> control;
   std::shared_ptr<DeviceSide> device;             // under the mutex
@@ -246,6 +251,7 @@ bool are_reads_awaited() noexcept;
 void drop_awaited_reads(std::optional<SegmentId> segment = std::nullopt);
 
 // collectives.cpp
+gaspi_return_t commit_group(gaspi_group_t group, const Timeout& timeout, const char* function);
 gaspi_return_t group_barrier(gaspi_group_t group, const Collective& collective, const Timeout& timeout, const char* function);
 GroupState* find_group(gaspi_group_t group);                          // committed or not; null: there is none
 bool is_held(const GroupState& group, const Collective& collective);  // by another collective that has timed out; under the mutex

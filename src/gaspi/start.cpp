@@ -100,6 +100,7 @@ void make_tables(Process& all) {
   all.rank_count = all.fabric->rank_count();
   all.peers = std::vector<PeerKnown>(all.rank_count);
   all.groups.clear();
+  all.next_context = kContextOfAll + 1;
   auto everyone = std::make_unique<GroupState>();
   everyone->exists = true;
   everyone->is_committed = all.config.build_infrastructure != GASPI_TOPOLOGY_NONE;
@@ -136,6 +137,7 @@ void forget_everything(Process& all) {
   }
   for (Queue& queue : all.queues) queue.exists = false;
   all.groups.clear();
+  all.next_context = kContextOfAll + 1;
   all.peers.clear();
   all.socket.reset();
 }

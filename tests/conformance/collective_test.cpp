@@ -30,6 +30,20 @@ RANK_BODY(barriers_of_groups) {
   }
 }
 
+// Rank 0 comes to the first barrier only when the others' has timed out, and all have met in another context.
+RANK_BODY(contexts_are_independent) {
+  std::array<std::int64_t, 1> own{me.rank()}, greatest{};
+  if (me.rank() != 0) {
+    EXPECT_TRUE(fails(fabric.barrier({}, Timeout::of(std::chrono::milliseconds(50)), 1), Status::timed_out));
+    EXPECT_TRUE(fails(fabric.all_reduce({}, ReduceOperation::maximum, own, greatest, kPatience, 1), Status::busy));
+  }
+  ASSERT_TRUE(is_ok(fabric.all_reduce({}, ReduceOperation::maximum, own, greatest, kPatience, 2)));
+  EXPECT_EQ(greatest[0], me.rank_count() - 1);
+  ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
+  ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience, 1)));
+  ASSERT_TRUE(me.meet());
+}
+
 // Each rank counts itself before the barrier; after it the count is at least everybody's.
 RANK_BODY(barrier_waits_for_all) {
   const std::uint64_t count = me.rank_count();
@@ -189,6 +203,7 @@ std::vector<RankSetup> with_amount(std::vector<RankSetup> setups, std::uint64_t 
 
 class FabricCollectives : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricCollectives, BarriersOfGroups) { run_ranks("barriers_of_groups", GetParam()); }
+TEST_P(FabricCollectives, ContextsAreIndependent) { run_ranks("contexts_are_independent", GetParam()); }
 TEST_P(FabricCollectives, BarrierWaitsForAll) { run_ranks("barrier_waits_for_all", GetParam()); }
 TEST_P(FabricCollectives, ReductionsOfGroups) {
   RankSetup setup = GetParam();

@@ -70,6 +70,10 @@ RANK_BODY(stand_still_and_go_on) {
     wait_in_vain(fabric, *receive);
     me.tell("waited");
     EXPECT_TRUE(is_ok(fabric.wait_message(*receive, kPatience))) << "after it went on";
+    const auto before = fabric.fetch_add({kStopped, kTarget, 64}, 1, kPatience);
+    const auto after = fabric.fetch_add({kStopped, kTarget, 64}, 0, kPatience);
+    ASSERT_TRUE(is_ok(before) && is_ok(after));
+    EXPECT_EQ(*after, *before + 1) << "the one that timed out, and no other";
     EXPECT_TRUE(is_ok(fabric.wait(0, kPatience)));
     EXPECT_TRUE(is_ok(fabric.flush(kStopped, kPatience)));
   }

@@ -110,7 +110,8 @@ class Insider {
   Status change(Message message, std::size_t payload_bytes) {
     constexpr std::uint64_t kRequest = 77;
     message.type = MessageType::atomic;
-    engine_->atomics_[kRequest] = {false, 0, Status::ok, peer_->rank};
+    engine_->atomics_[kRequest] = {};
+    engine_->atomics_[kRequest].asked.remote.rank = peer_->rank;
     std::string payload(sizeof kRequest + 1, '\0');
     std::memcpy(payload.data(), &kRequest, sizeof kRequest);
     say(message, std::string_view(payload).substr(0, payload_bytes));
