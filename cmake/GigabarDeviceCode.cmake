@@ -21,7 +21,7 @@ function(gigabar_device_code source image)
   endforeach()
   add_custom_command(
     OUTPUT ${binary}
-    COMMAND ${CMAKE_CUDA_COMPILER} -std=c++20 -O3 -fatbin -I${PROJECT_SOURCE_DIR}/src ${code_flags} ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o
+    COMMAND ${CMAKE_CUDA_COMPILER} -std=c++20 -O3 -fatbin -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include ${code_flags} ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o
             ${binary}
     DEPENDS ${source} ${CODE_DEPENDS}
     VERBATIM)

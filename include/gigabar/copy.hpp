@@ -234,7 +234,10 @@ enum class CopyMethod : std::uint8_t {
   cpu,           // copy_to / copy_from
   cpu_parallel,  // several threads
   copy_engine,   // the GPU's DMA engine, on the library's own stream; on a stand-in device memcpy
+  readback,      // from the device only, up to kMaxReadbackBytes: a kernel that stays for a while; see use_readback_kernel
 };
+inline constexpr std::size_t kCopyMethodCount = 4;
+inline constexpr std::size_t kMaxReadbackBytes = 32768;
 GIGABAR_API std::string_view name_of(CopyDirection direction) noexcept;
 GIGABAR_API std::string_view name_of(CopyMethod method) noexcept;
 
@@ -265,7 +268,10 @@ GIGABAR_API Result<CopyMethod> copy_chosen(void* destination, MappedPlace source
 
 // Copies `bytes` by the method that the current calibration found fastest for this direction, size and kind of host memory (pinned
 // or pageable), or by `required`. The copy is complete when it returns; it is not ordered with the caller's CUDA streams.
-// Returns the method that was used. Errors: as copy_to; device_error (the copy engine failed).
+// Returns the method that was used. Errors: as copy_to; device_error (the copy engine failed). With `required` readback:
+// not_supported (to the device, more than kMaxReadbackBytes, memory that was not allocated in the device's primary context, a
+// forked child), timed_out (the kernel does not start within 1 s, because other kernels fill the GPU), and those of
+// use_readback_kernel; nothing was copied.
 // Ordering: as copy_to / copy_from. Threads: any. Cost: that of the method; the copy engine enters the driver and waits.
 inline Result<CopyMethod> copy(MappedPlace destination, const void* source, std::size_t bytes,
                                std::optional<CopyMethod> required = {}) {
@@ -290,7 +296,7 @@ struct CalibrationPoint {
   CopyDirection direction;
   bool is_pinned;  // host side
   std::size_t bytes;
-  std::array<double, 3> median_us;  // by CopyMethod; infinity where the method was not measured
+  std::array<double, kCopyMethodCount> median_us;  // by CopyMethod; infinity, or 0, where the method was not measured
 };
 
 struct Calibration {
@@ -307,9 +313,11 @@ struct Calibration {
 
   // Returns the fastest method at that size. Times between measured sizes are interpolated linearly in the logarithms; sizes beyond
   // the first or last point use that point. Several threads are chosen only when they are 20 % faster than one. The copy engine
-  // leaves the CPU free, so it is chosen even when it is up to 3 % slower than the better of both. Without points: cpu.
+  // leaves the CPU free, so it is chosen even when it is up to 3 % slower than the better of both. `with_readback`: the readback
+  // kernel too, where it is 10 % faster than all others. Without points: cpu.
   // Threads: any, const.
-  GIGABAR_API CopyMethod choose(CopyDirection direction, bool is_pinned, std::size_t bytes) const noexcept;
+  GIGABAR_API CopyMethod choose(CopyDirection direction, bool is_pinned, std::size_t bytes,
+                                bool with_readback = false) const noexcept;
   GIGABAR_API std::string to_text() const;  // an aligned table
   GIGABAR_API std::string to_json() const;
 
@@ -338,6 +346,21 @@ struct Calibration {
 // such device, or one from number 64 on, a kernel this CPU does not have, a thread count that is not 1..64), on which nothing has
 // changed. Threads: any; copies in flight finish with the old one. Cost: a few KiB until the process ends.
 GIGABAR_API Result<void> use_calibration(int device, const Calibration& calibration);
+// Lets copy() read from `device` by the readback kernel, or no longer. It is off until then, unless GIGABAR_READBACK_KERNEL is 1,
+// which has the effect of this call before the first copy from a device; a failure is then a warning in the log.
+// The kernel is one block of 512 threads. copy() starts it when copies for which it is the fastest method follow each other within
+// 1 ms, and asks it only while it runs: a GPU full of other work never holds a copy up. One thread at a time asks it. Every other
+// copy uses the next best method. It ends when it was not asked for 1 ms, and after 10 ms at the latest; then it is started again.
+// So it holds up, for 1 ms after the last copy and for 10 ms at most, what waits for the whole device: cudaDeviceSynchronize,
+// cudaFree, cudaMalloc, the legacy default stream (but not the library's stream), cooperative kernels that need every
+// multiprocessor, kernels of another process that share the GPU in turns, and kernels of another stream that shares a hardware
+// queue with the library's (CUDA_DEVICE_MAX_CONNECTIONS). Therefore a program has to ask for it.
+// Memory: of cudaMalloc or cuMemAlloc in the device's primary context. Other memory is copied by the next best method.
+// Errors: invalid_argument (no such device, or one from number 64 on), unavailable (a stand-in, no device code in this build, an
+// old driver, launches that wait for kernels: CUDA_LAUNCH_BLOCKING, compute-sanitizer), verification_failed (it delivered other
+// bytes), those of DeviceMemory, HostMemory and map(), timed_out (the GPU is full of other work), device_error. Threads: any. Cost:
+// the first call loads the kernel, which waits for kernels that run, and takes milliseconds.
+GIGABAR_API Result<void> use_readback_kernel(int device, bool is_used = true);
 // Returns the calibration in use for `device`; defaults() when there is no such device. The first copy() on a device loads
 // default_path() when that file exists. A file that cannot be used is logged as a warning and ignored. A stand-in that was not
 // measured has no points.

@@ -186,7 +186,8 @@ enum {
   GIGABAR_COPY_CHOOSE = -1,      /* the fastest by the calibration of this machine, or by the documented defaults */
   GIGABAR_COPY_CPU = 0,          /* as gigabar_copy_to() and gigabar_copy_from() */
   GIGABAR_COPY_CPU_PARALLEL = 1, /* several threads */
-  GIGABAR_COPY_ENGINE = 2        /* the GPU's copy engine; on a stand-in memcpy */
+  GIGABAR_COPY_ENGINE = 2,       /* the GPU's copy engine; on a stand-in memcpy */
+  GIGABAR_COPY_READBACK = 3      /* from the device only: a kernel that stays for up to 10 ms (docs/mapping.md) */
 };
 
 /* Copies by a method, and stores the one that was used where `used` is not null. Complete when it returns; not ordered with the

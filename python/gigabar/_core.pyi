@@ -162,7 +162,7 @@ def copy(destination: AnyMemory | Mapping, source: AnyMemory | Mapping, *, offse
     Copy between host memory and a device's by the method that is fastest for the size, and return its name.
 
     One of both is memory of a device or a Mapping, where the copy begins at offset (bytes). It has the size of the other.
-    method: cpu, cpu_parallel or copy_engine; None: as the calibration of this machine says.
+    method: cpu, cpu_parallel, copy_engine or readback; None: as the calibration of this machine says.
     Errors: out_of_range, not_supported (no device, or two), those of map, device_error.
     """
 

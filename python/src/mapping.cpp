@@ -207,10 +207,10 @@ std::string copy_memory(nb::handle destination, nb::handle source, nb::handle of
   std::optional<CopyMethod> required;
   if (!method.is_none()) {
     const auto name = nb::cast<std::string>(nb::str(method));
-    for (const CopyMethod one : {CopyMethod::cpu, CopyMethod::cpu_parallel, CopyMethod::copy_engine}) {
+    for (const CopyMethod one : {CopyMethod::cpu, CopyMethod::cpu_parallel, CopyMethod::copy_engine, CopyMethod::readback}) {
       if (name_of(one) == name) required = one;
     }
-    if (!required) refuse({"copy", "method", "it is '" + name + "'", "pass cpu, cpu_parallel or copy_engine"});
+    if (!required) refuse({"copy", "method", "it is '" + name + "'", "pass cpu, cpu_parallel, copy_engine or readback"});
   }
   const auto at = count_of(offset, {"copy", "offset"});
   const End to = end_of(destination, Access::write, {"copy", "destination"});
@@ -307,7 +307,7 @@ void add_mapping(nb::module_& module) {
               "None) -> str"),
       "Copy between host memory and a device's by the method that is fastest for the size, and return its name.\n\n"
       "One of both is memory of a device or a Mapping, where the copy begins at offset (bytes). It has the size of the other.\n"
-      "method: cpu, cpu_parallel or copy_engine; None: as the calibration of this machine says.\n"
+      "method: cpu, cpu_parallel, copy_engine or readback; None: as the calibration of this machine says.\n"
       "Errors: out_of_range, not_supported (no device, or two), those of map, device_error.");
 }
 

@@ -39,6 +39,7 @@ static_assert(static_cast<int>(gigabar::MappingType::cached) == GIGABAR_CACHED);
 static_assert(static_cast<int>(gigabar::Verification::nonce) == GIGABAR_VERIFY_NONCE);
 static_assert(static_cast<int>(gigabar::CopyMethod::cpu_parallel) == GIGABAR_COPY_CPU_PARALLEL);
 static_assert(static_cast<int>(gigabar::CopyMethod::copy_engine) == GIGABAR_COPY_ENGINE);
+static_assert(static_cast<int>(gigabar::CopyMethod::readback) == GIGABAR_COPY_READBACK);
 
 gigabar::MapOptions options_of(const gigabar_map_options* options) {
   constexpr const char* kFunction = "gigabar_map";
@@ -58,7 +59,7 @@ gigabar::MapOptions options_of(const gigabar_map_options* options) {
 
 std::optional<gigabar::CopyMethod> method_of(gigabar_copy_method method, const char* function) {
   if (method == GIGABAR_COPY_CHOOSE) return std::nullopt;
-  return enumerator<gigabar::CopyMethod>(method, 3, function, "method");
+  return enumerator<gigabar::CopyMethod>(method, gigabar::kCopyMethodCount, function, "method");
 }
 
 void store_method(gigabar::CopyMethod method, gigabar_copy_method* used) noexcept {

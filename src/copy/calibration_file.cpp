@@ -26,7 +26,7 @@ struct Time {
     us = from.is_null() ? std::numeric_limits<double>::infinity() : from.real();
     if (!from.is_null() && !(us > 0 && us <= kMaxUs)) from.refuse("is not a time above 0 and at most 1e9 us");
   }
-  void write(json::Writer& to, double us) const { std::isfinite(us) ? to.value(us) : to.null(); }
+  void write(json::Writer& to, double us) const { std::isfinite(us) && us > 0 ? to.value(us) : to.null(); }
 };
 
 // Names of kernels by size; empty: the default.
@@ -55,7 +55,7 @@ using Times = decltype(CalibrationPoint::median_us);
 template <>
 struct json::Fields<Times> {
   static void each(auto& field, auto& times) {
-    for (const CopyMethod method : {CopyMethod::cpu, CopyMethod::cpu_parallel, CopyMethod::copy_engine})
+    for (const CopyMethod method : {CopyMethod::cpu, CopyMethod::cpu_parallel, CopyMethod::copy_engine, CopyMethod::readback})
       field(name_of(method), times[static_cast<std::size_t>(method)], Time());
   }
 };
@@ -74,7 +74,7 @@ template <>
 struct json::Fields<Calibration> {
   static void each(auto& field, auto& calibration) {
     field.constant("format", std::string_view("gigabar calibration"));
-    field.constant("version", std::uint64_t{1});
+    field.constant("version", std::uint64_t{2});
     field("is_measured", calibration.is_measured);
     field("device_name", calibration.device_name);
     field("device_uuid", calibration.device_uuid);

@@ -16,6 +16,7 @@
 #include "copy/kernels/kernels.hpp"
 #include "copy/measure.hpp"
 #include "copy/parallel.hpp"
+#include "copy/readback/readback.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
 #include "memory/copy_engine.hpp"
@@ -51,6 +52,7 @@ struct Bench {
   Mapping mapping;
   HostMemory pinned;
   HostMemory pageable;
+  Readback* readback;      // null: it cannot be used here
   kernels::Choice choice;  // for write-combined mappings: what was found best so far
 
   std::byte* host(bool is_pinned) const { return static_cast<std::byte*>((is_pinned ? pinned : pageable).address()); }
@@ -65,11 +67,13 @@ Result<Bench> prepare(int device) {
   if (!pinned) return std::move(pinned).error();
   auto pageable = HostMemory::allocate(kMaxBytes, {.pages = HostPages::pageable});
   if (!pageable) return std::move(pageable).error();
+  const auto readback = readback_of(device);
   return Bench{device,
                std::move(memory).value(),
                std::move(mapping).value(),
                std::move(pinned).value(),
                std::move(pageable).value(),
+               readback ? *readback : nullptr,
                kernels::default_choice()};
 }
 
@@ -224,10 +228,16 @@ Result<void> copy_once(const Bench& bench, CopyDirection direction, CopyMethod m
       return is_store
                  ? store_parallel(bench.mapping.address(), host, bytes, thread_count, store_kernel_for(bench, bytes / thread_count))
                  : load_parallel(host, bench.mapping.address(), bytes, thread_count, load_kernel_for(bench, bytes / thread_count));
+    case CopyMethod::readback: return bench.readback->copy(bench.mapping.device_address(), host, bytes);
     case CopyMethod::copy_engine: break;
   }
   return is_store ? engine_copy_to(bench.device, bench.mapping.device_address(), host, bytes)
                   : engine_copy_from(bench.device, host, bench.mapping.device_address(), bytes);
+}
+
+bool can_copy(const Bench& bench, CopyDirection direction, CopyMethod method, std::size_t bytes) {
+  if (method != CopyMethod::readback) return true;
+  return bench.readback != nullptr && direction == CopyDirection::from_device && bytes <= kMaxReadbackBytes;
 }
 
 // A kernel that copies wrongly must not win: one copy of every method and size is compared with the copy engine's bytes.
@@ -236,8 +246,9 @@ Result<void> check_copies(const Bench& bench, unsigned thread_count) {
   std::byte* const received = bench.host(false);
   std::size_t round = 1;
   for (std::size_t bytes = 1; bytes <= kKernelMostBytes; bytes *= 2) {
-    for (const CopyMethod method : {CopyMethod::cpu, CopyMethod::cpu_parallel}) {
+    for (const CopyMethod method : {CopyMethod::cpu, CopyMethod::cpu_parallel, CopyMethod::readback}) {
       for (const CopyDirection direction : kDirections) {
+        if (!can_copy(bench, direction, method, bytes)) continue;
         for (std::size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::byte>((i * 31 + ++round * 7) >> 3);
         std::memset(received, 0x5a, bytes);
         const bool is_store = direction == CopyDirection::to_device;
@@ -331,6 +342,7 @@ Result<void> choose_thread_count(const Bench& bench, Calibration& calibration, c
 Result<void> measure_methods(const Bench& bench, Calibration& calibration, const Deadline& deadline, const Deadline& give_up) {
   std::vector<CopyMethod> methods = {CopyMethod::cpu, CopyMethod::copy_engine};
   if (calibration.thread_count > 1) methods.push_back(CopyMethod::cpu_parallel);  // with one it would be `cpu` again
+  methods.push_back(CopyMethod::readback);  // the last: rows that it cannot copy have no candidate of it
   std::vector<Series> series;
   for (const CopyDirection direction : kDirections) {
     for (const bool is_pinned : {false, true}) {
@@ -338,6 +350,7 @@ Result<void> measure_methods(const Bench& bench, Calibration& calibration, const
       for (std::size_t bytes = 1; bytes <= kMaxBytes; bytes *= 2) {
         Row row{bytes, bench.host(is_pinned), {}};
         for (const CopyMethod method : methods) {
+          if (!can_copy(bench, direction, method, bytes)) continue;
           row.candidates.emplace_back(
               [&bench, direction, method, host = bench.host(is_pinned), bytes, count = calibration.thread_count]() -> Result<void> {
                 return copy_once(bench, direction, method, host, bytes, count);
@@ -357,7 +370,7 @@ Result<void> measure_methods(const Bench& bench, Calibration& calibration, const
       for (const Row& row : series[index++]) {
         CalibrationPoint point{direction, is_pinned, row.bytes, {}};
         point.median_us.fill(std::numeric_limits<double>::infinity());
-        for (std::size_t m = 0; m < methods.size(); ++m) {
+        for (std::size_t m = 0; m < row.candidates.size(); ++m) {
           point.median_us[static_cast<std::size_t>(methods[m])] = median_of(row.candidates[m].samples_us);
         }
         calibration.points.push_back(point);

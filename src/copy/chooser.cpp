@@ -15,6 +15,7 @@
 #include "base/log.hpp"
 #include "base/uncancelled.hpp"
 #include "copy/kernels/kernels.hpp"
+#include "copy/readback/readback.hpp"
 #include "gigabar/device.hpp"
 
 namespace gigabar {
@@ -73,16 +74,22 @@ Result<kernels::Choice> kernels_named_by(const Calibration& calibration) {
   return choice;
 }
 
+// Under the writers' lock.
+void note_cpu_below(int device, const MethodTable& methods) {
+  const bool with_readback = readback_in_use(device) != nullptr;
+  for (const CopyDirection direction : kDirections) {
+    cpu_below[static_cast<std::size_t>(device)][static_cast<std::size_t>(direction)].store(
+        methods.cpu_below_bytes(direction, with_readback), std::memory_order_relaxed);
+  }
+}
+
 const InUse& put_in_use(int device, Calibration calibration) {
   auto made = std::make_unique<const InUse>(std::move(calibration));
   const InUse& result = *made;
   writers().kept.push_back(std::move(made));
   const auto index = static_cast<std::size_t>(device);
   in_use[index].store(&result, std::memory_order_release);
-  for (const CopyDirection direction : kDirections) {
-    cpu_below[index][static_cast<std::size_t>(direction)].store(result.methods.cpu_below_bytes(direction),
-                                                                std::memory_order_relaxed);
-  }
+  note_cpu_below(device, result.methods);
   return result;
 }
 
@@ -106,6 +113,7 @@ std::optional<Calibration> stored_calibration(int device) {
 
 const InUse& first_use(int device, bool is_stand_in) {
   std::optional<Calibration> stored = stored_calibration(device);
+  readback_in_use(device);  // where the environment asks for it, it is opened before the lock is taken
   const std::lock_guard lock(writers().mutex);
   const InUse* current = in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
   if (current != nullptr) return *current;
@@ -157,17 +165,19 @@ std::size_t MethodTable::first_bytes_of(std::size_t cell) noexcept {
 }
 
 MethodTable::MethodTable(const Calibration& calibration) {
-  for (const CopyDirection direction : kDirections) {
-    for (std::size_t i = 0; i < kCells; ++i) {
-      const std::size_t bytes = first_bytes_of(i);
-      methods_[static_cast<std::size_t>(direction)][i] = {calibration.choose(direction, false, bytes),
-                                                          calibration.choose(direction, true, bytes)};
+  for (const bool with_readback : {false, true}) {
+    for (const CopyDirection direction : kDirections) {
+      for (std::size_t i = 0; i < kCells; ++i) {
+        const std::size_t bytes = first_bytes_of(i);
+        tables_[with_readback ? 1 : 0][static_cast<std::size_t>(direction)][i] = {
+            calibration.choose(direction, false, bytes, with_readback), calibration.choose(direction, true, bytes, with_readback)};
+      }
     }
   }
 }
 
-std::size_t MethodTable::cpu_below_bytes(CopyDirection direction) const noexcept {
-  const auto& methods = methods_[static_cast<std::size_t>(direction)];
+std::size_t MethodTable::cpu_below_bytes(CopyDirection direction, bool with_readback) const noexcept {
+  const auto& methods = tables_[with_readback ? 1 : 0][static_cast<std::size_t>(direction)];
   const auto other = std::find_if(methods.begin(), methods.end(),
                                   [](const Methods& at) { return at.pageable != CopyMethod::cpu || at.pinned != CopyMethod::cpu; });
   if (other == methods.end()) return std::numeric_limits<std::size_t>::max();
@@ -175,10 +185,16 @@ std::size_t MethodTable::cpu_below_bytes(CopyDirection direction) const noexcept
   return cell == 0 ? 0 : first_bytes_of(cell);
 }
 
-CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const void* host, std::size_t bytes) {
-  const auto [pageable, pinned] = in_use_for(mapping).methods.methods(direction, bytes);
+CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const void* host, std::size_t bytes, bool with_readback) {
+  const auto [pageable, pinned] = in_use_for(mapping).methods.methods(direction, bytes, with_readback);
   if (pageable == pinned) return pinned;
   return is_pinned(host) ? pinned : pageable;
+}
+
+void note_readback(int device) {
+  const std::lock_guard lock(writers().mutex);
+  const InUse* const current = in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+  if (current != nullptr) note_cpu_below(device, current->methods);
 }
 
 unsigned calibrated_thread_count(const Mapping& mapping) { return in_use_for(mapping).calibration.thread_count; }

@@ -21,11 +21,12 @@ class MethodTable {
     CopyMethod pageable;
     CopyMethod pinned;
   };
-  Methods methods(CopyDirection direction, std::size_t bytes) const noexcept {
-    return methods_[static_cast<std::size_t>(direction)][cell(bytes)];
+  // With the readback kernel or without it.
+  Methods methods(CopyDirection direction, std::size_t bytes, bool with_readback = false) const noexcept {
+    return tables_[with_readback ? 1 : 0][static_cast<std::size_t>(direction)][cell(bytes)];
   }
   // Copies of fewer bytes are the CPU's, whatever the host memory.
-  std::size_t cpu_below_bytes(CopyDirection direction) const noexcept;
+  std::size_t cpu_below_bytes(CopyDirection direction, bool with_readback = false) const noexcept;
 
  private:
   static constexpr std::size_t kCells = std::size_t{64} * 8;
@@ -38,11 +39,17 @@ class MethodTable {
   }
   static std::size_t first_bytes_of(std::size_t cell) noexcept;
 
-  std::array<std::array<Methods, kCells>, 2> methods_;
+  using Table = std::array<std::array<Methods, kCells>, 2>;  // by direction
+  std::array<Table, 2> tables_;                              // without and with the readback kernel
 };
 
-// The method for one copy through `mapping`. Asks what `host` is only where pinned and pageable memory differ.
-CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const void* host, std::size_t bytes);
+// The method for one copy through `mapping`; the readback kernel only where `with_readback`. Asks what `host` is only where pinned
+// and pageable memory differ.
+CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const void* host, std::size_t bytes,
+                         bool with_readback = false);
+
+// Call it when copies of the device may use the readback kernel from now on, or no longer.
+void note_readback(int device);
 
 // One of devices(), as far as they can have a calibration. Errors of `operation`: invalid_argument.
 Result<DeviceInfo> find_device(const char* operation, int device);

@@ -8,6 +8,7 @@
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
 #include "copy/chooser.hpp"
+#include "copy/readback/readback.hpp"
 #include "memory/copy_engine.hpp"
 
 namespace gigabar {
@@ -53,6 +54,7 @@ std::string_view name_of(CopyMethod method) noexcept {
     case CopyMethod::cpu: return "cpu";
     case CopyMethod::cpu_parallel: return "cpu_parallel";
     case CopyMethod::copy_engine: return "copy_engine";
+    case CopyMethod::readback: return "readback";
   }
   return "unknown";
 }
@@ -124,6 +126,10 @@ Result<CopyMethod> detail::copy_chosen(MappedPlace destination, const void* sour
   const CopyMethod method = required ? *required : choose_method(CopyDirection::to_device, mapping, source, bytes);
   if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_to(mapping, offset_bytes, source, bytes));
   if (method == CopyMethod::cpu_parallel) return finished(method, copy_to_parallel(mapping, offset_bytes, source, bytes));
+  if (method == CopyMethod::readback) {
+    return make_error(Status::not_supported, "copy", range_of(mapping, offset_bytes, bytes),
+                      "the readback kernel copies from the device only", "use another method");
+  }
   return finished(method, engine_copy_to(mapping.device(), mapping.device_address() + offset_bytes, source, bytes));
 } catch (...) {
   return error_of_exception("copy");
@@ -136,6 +142,12 @@ Result<CopyMethod> detail::copy_chosen(void* destination, MappedPlace source, st
   if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) [[unlikely]] {
     return detail::refuse_copy("copy", mapping, offset_bytes, destination, bytes).error();
   }
+  if (required == CopyMethod::readback && bytes != 0) {
+    const auto readback = readback_of(mapping.device());
+    if (!readback) return readback.error();
+    return finished(CopyMethod::readback, (*readback)->copy(mapping.device_address() + offset_bytes, destination, bytes));
+  }
+  if (!required && has_copied_by_readback(destination, mapping, offset_bytes, bytes)) return CopyMethod::readback;
   const CopyMethod method = required ? *required : choose_method(CopyDirection::from_device, mapping, destination, bytes);
   if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_from(mapping, offset_bytes, destination, bytes));
   if (method == CopyMethod::cpu_parallel) return finished(method, copy_from_parallel(mapping, offset_bytes, destination, bytes));

@@ -58,7 +58,9 @@ CUresult lookup(const char* name, void** address, int version, CUdriverProcAddre
   const EntryPoint* entry_point = find_entry_point(name);
   *address = nullptr;
   CUdriverProcAddressQueryResult why = CU_GET_PROC_ADDRESS_SUCCESS;
-  if (entry_point == nullptr || std::strcmp(name, state().machine.hidden_symbol) == 0) {
+  const bool is_of_kernels = std::strncmp(name, "cuModule", 8) == 0 || std::strcmp(name, "cuLaunchKernel") == 0;
+  if (entry_point == nullptr || std::strcmp(name, state().machine.hidden_symbol) == 0 ||
+      (is_of_kernels && !state().machine.runs_kernels)) {
     why = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   } else if (version < entry_point->version) {
     why = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;

@@ -75,6 +75,11 @@ struct Machine {
   bool is_busy;             // kernels run: cuCtxSynchronize does not return; std::atomic_ref
   bool is_capturing;        // a stream capture in global mode is under way in the process
   bool was_capture_broken;  // out: a call that such a capture forbids was made
+  bool runs_kernels;        // libcuda has the functions of modules, and the readback kernel can run
+  bool waits_for_kernels;   // a launch returns when its kernel has ended
+  bool is_full;             // no kernel begins; std::atomic_ref
+  bool is_kernel_stuck;     // kernels that begin do nothing; std::atomic_ref
+  bool is_kernel_wrong;     // the readback kernel delivers other bytes
   Fault faults[kMaxFaults];
 };
 
@@ -87,11 +92,13 @@ struct Counts {
   std::uint32_t gdrdrv_pins;
   std::uint64_t bar1_used_bytes[kMaxGpus];
   // CUDA side.
-  std::uint32_t device_allocations, host_allocations, host_registrations, vmm_handles, vmm_reservations, streams, peers;
+  std::uint32_t device_allocations, host_allocations, host_registrations, vmm_handles, vmm_reservations, streams, peers, modules,
+      kernels;
   std::int64_t context_pushes;  // minus pops, all threads
   std::uint64_t memory_used_bytes[kMaxGpus];
   // Totals.
-  std::uint64_t total_rm_maps, total_rm_dups, total_mmaps, total_dma_bufs, total_gdrdrv_pins, total_copies_from, total_copies_to;
+  std::uint64_t total_rm_maps, total_rm_dups, total_mmaps, total_dma_bufs, total_gdrdrv_pins, total_copies_from, total_copies_to,
+      total_launches;
   // Calls that the real kernel accepts and that are wrong all the same, in this process and its forked children.
   std::uint32_t violations;
   char last_violation[160];

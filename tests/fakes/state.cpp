@@ -98,6 +98,8 @@ void count_cuda_side(const State& s, Counts& counts) {
   counts.vmm_reservations = static_cast<std::uint32_t>(s.reservations.size());
   counts.streams = static_cast<std::uint32_t>(s.streams.size());
   counts.peers = static_cast<std::uint32_t>(s.peers.size());
+  counts.modules = s.module_count;
+  counts.kernels = kernels_running();
   counts.context_pushes = s.context_pushes;
   for (std::size_t gpu = 0; gpu < s.memory.size(); ++gpu) counts.memory_used_bytes[gpu] = s.memory[gpu].ranges.used_bytes();
 }

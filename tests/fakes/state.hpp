@@ -189,6 +189,7 @@ struct State {
   std::uint64_t next_buffer_id = 1;
   std::uint64_t next_vmm_handle = 0x1000;
   std::int64_t context_pushes = 0;
+  std::uint32_t module_count = 0;
   // Kernel side.
   std::map<int, File> files;
   std::map<std::uint32_t, RmClient> clients;
@@ -228,6 +229,8 @@ void release_from_cuda(const BlockRef& block);
 std::byte* translate(Address address, std::uint64_t* contiguous_bytes);
 Allocation* find_allocation(Address address);
 Allocation& add_allocation(Allocation allocation);
+
+std::uint32_t kernels_running();  // cuda_kernel.cpp
 
 // What gdrdrv does when CUDA frees memory (kernel_gdrdrv.cpp).
 void revoke_pins(const Block& block);

@@ -42,6 +42,8 @@ class FakeSession {
   void remove_faults();
   // Memory of the machine stays taken on purpose: a failed copy may still be under way on it.
   void expect_kept_memory() { keeps_memory_ = true; }
+  // A mapping, with its memory, is kept for the life of the process.
+  void expect_kept_mapping() { keeps_memory_ = keeps_mapping_ = true; }
   const std::string& folder() const { return folder_.path(); }
   const TemporaryFolder& tree() const { return folder_; }
 
@@ -60,6 +62,7 @@ class FakeSession {
 
  private:
   bool keeps_memory_ = false;
+  bool keeps_mapping_ = false;
   static void* address_of(const char* name);
   void write_trees() const;
 

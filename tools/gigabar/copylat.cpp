@@ -123,7 +123,7 @@ Baseline choose_baseline(Report& report, const Workbench& bench) {
 class Builder {
  public:
   Builder(const Options& options, const Workbench& bench, Baseline baseline)
-      : options_(options), bench_(bench), baseline_(std::move(baseline)) {}
+      : options_(options), bench_(bench), baseline_(std::move(baseline)), has_readback_(can_read_back(bench)) {}
 
   Cell build(Regime regime, CopyDirection direction, std::size_t bytes) {
     Cell cell{regime, direction, bytes, {}, {}};
@@ -210,6 +210,8 @@ class Builder {
     add_required(cell, Role::method, "cpu", CopyMethod::cpu);
     add_required(cell, Role::method, "cpu_parallel", CopyMethod::cpu_parallel);
     add_required(cell, Role::method, "copy_engine", CopyMethod::copy_engine);
+    if (has_readback_ && cell.direction == CopyDirection::from_device && cell.bytes <= kMaxReadbackBytes)
+      add_required(cell, Role::method, "readback", CopyMethod::readback);
   }
 
   void add_required(Cell& cell, Role role, const std::string& name, std::optional<CopyMethod> required) {
@@ -219,6 +221,10 @@ class Builder {
         [=] { return copy(host, MappedPlace{*mapping, 0}, bytes, required).is_ok(); });
   }
 
+  static bool can_read_back(const Workbench& bench) {
+    return copy(bench.host(), MappedPlace{bench.mapping(), 0}, 1, CopyMethod::readback).is_ok();
+  }
+
   std::tuple<const Mapping*, std::byte*, std::size_t> ends_of(const Cell& cell) const {
     return {&bench_.mapping(), bench_.host(), cell.bytes};
   }
@@ -226,6 +232,7 @@ class Builder {
   const Options& options_;
   const Workbench& bench_;
   Baseline baseline_;
+  bool has_readback_;  // the library, the GPU and the kind of memory allow that method
 };
 
 void check_cell(const Options& options, const Workbench& bench, const SampleClock& clock, Cell& cell) {

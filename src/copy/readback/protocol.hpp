@@ -47,7 +47,7 @@ struct DeviceSide {
 
 // In pinned host memory.
 struct HostSide {
-  device::MessageLine lines[kMaxLines];
+  alignas(64) device::MessageLine lines[kMaxLines];
   alignas(128) std::uint32_t started = 0;  // number of the launch that runs or ran last
   alignas(128) std::uint32_t ended = 0;    // number of the launch that has ended: it touches nothing any more
 };

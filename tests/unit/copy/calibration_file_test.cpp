@@ -42,9 +42,9 @@ Calibration example() {
   calibration.driver_version = "580.1";
   calibration.date = "2026-01-02T03:04:05Z";
   calibration.thread_count = 8;
-  calibration.points = {{CopyDirection::to_device, false, 8, {0.125, kInfinity, 7.4}},
-                        {CopyDirection::to_device, true, 8, {1.0 / 3, 2.5, kInfinity}},
-                        {CopyDirection::from_device, true, std::size_t{1} << 40, {1e9, 1e-3, 3}}};
+  calibration.points = {{CopyDirection::to_device, false, 8, {0.125, kInfinity, 7.4, kInfinity}},
+                        {CopyDirection::to_device, true, 8, {1.0 / 3, 2.5, kInfinity, kInfinity}},
+                        {CopyDirection::from_device, true, std::size_t{1} << 40, {1e9, 1e-3, 3, 0.5}}};
   calibration.store_kernel[4] = "generic";
   calibration.load_kernel[31] = "avx2";
   return calibration;
@@ -108,7 +108,7 @@ TEST_F(CalibrationFile, RefusesWrongValuesAndSaysWhere) {
   const BadFile kBadFiles[] = {
       {"another format", [](json& f) { f["format"] = "other"; }, "format"},
       {"no format", [](json& f) { f.erase("format"); }, "format"},
-      {"a later version", [](json& f) { f["version"] = 2; }, "version"},
+      {"a later version", [](json& f) { f["version"] = 3; }, "version"},
       {"a version as text", [](json& f) { f["version"] = "1"; }, "version"},
       {"an unknown name", [](json& f) { f["extra"] = 1; }, "extra"},
       {"a missing name", [](json& f) { f.erase("points"); }, "points"},

@@ -74,6 +74,21 @@ TEST(Choose, ThreadsMustWinClearlyAndTheEngineWinsATie) {
   EXPECT_EQ(calibration.choose(kTo, true, 8192), CopyMethod::copy_engine);
 }
 
+// It occupies a part of the GPU, and only programs that allow it get it.
+TEST(Choose, TheReadbackKernelMustBeAllowedAndWinByATenth) {
+  Calibration calibration;
+  calibration.points = {{kFrom, true, 4096, {4, kInfinity, 8, 3.7}},
+                        {kFrom, true, 8192, {9, kInfinity, 8, 3}},
+                        {kFrom, true, 32768, {34, kInfinity, 8, 6}},
+                        {kFrom, true, 65536, {69, kInfinity, 9, 1}}};
+  EXPECT_EQ(calibration.choose(kFrom, true, 4096, true), CopyMethod::cpu);
+  EXPECT_EQ(calibration.choose(kFrom, true, 8192, true), CopyMethod::readback);
+  EXPECT_EQ(calibration.choose(kFrom, true, 8192), CopyMethod::copy_engine);
+  EXPECT_EQ(calibration.choose(kFrom, true, kMaxReadbackBytes, true), CopyMethod::readback);
+  EXPECT_EQ(calibration.choose(kFrom, true, kMaxReadbackBytes + 1, true), CopyMethod::copy_engine);
+  EXPECT_TRUE(has(calibration.to_text(), "copy_engine, or readback")) << calibration.to_text();
+}
+
 TEST(Defaults, StoreSmallCopiesByCpuAndLargeOnesByTheEngine) {
   const Calibration& defaults = Calibration::defaults();
   EXPECT_FALSE(defaults.is_measured);
@@ -84,6 +99,10 @@ TEST(Defaults, StoreSmallCopiesByCpuAndLargeOnesByTheEngine) {
     EXPECT_EQ(defaults.choose(kFrom, is_pinned, 8), CopyMethod::cpu);
     EXPECT_EQ(defaults.choose(kFrom, is_pinned, 4096), CopyMethod::cpu);
     EXPECT_EQ(defaults.choose(kFrom, is_pinned, 16384), CopyMethod::copy_engine);
+    EXPECT_EQ(defaults.choose(kFrom, is_pinned, 1024, true), CopyMethod::cpu);
+    EXPECT_EQ(defaults.choose(kFrom, is_pinned, 4096, true), CopyMethod::readback);
+    EXPECT_EQ(defaults.choose(kFrom, is_pinned, 32768, true), CopyMethod::readback);
+    EXPECT_EQ(defaults.choose(kTo, is_pinned, 4096, true), CopyMethod::cpu);
   }
   EXPECT_TRUE(has(defaults.to_text(), "documented defaults"));
 }

@@ -111,6 +111,18 @@ TEST(MethodTable, KnowsBelowWhichSizeNobodyNeedsToChoose) {
   EXPECT_EQ(MethodTable(Calibration()).cpu_below_bytes(CopyDirection::to_device), ~std::size_t{0});
 }
 
+TEST(MethodTable, HasTheReadbackKernelApart) {
+  const MethodTable table(Calibration::defaults());
+  for (const std::size_t bytes : {4096U, 5000U, 32768U}) {
+    EXPECT_EQ(table.methods(CopyDirection::from_device, bytes, true).pinned, CopyMethod::readback) << bytes;
+    EXPECT_NE(table.methods(CopyDirection::from_device, bytes).pinned, CopyMethod::readback) << bytes;
+    EXPECT_EQ(table.methods(CopyDirection::to_device, bytes, true).pinned, CopyMethod::cpu) << bytes;
+  }
+  EXPECT_EQ(table.methods(CopyDirection::from_device, 65536, true).pinned, CopyMethod::copy_engine);
+  EXPECT_LT(table.cpu_below_bytes(CopyDirection::from_device, true), table.cpu_below_bytes(CopyDirection::from_device));
+  EXPECT_GT(table.cpu_below_bytes(CopyDirection::from_device, true), 1024U);
+}
+
 // Between cell boundaries a size is treated as one at most an eighth smaller.
 TEST(MethodTable, IsNeverFurtherOffThanOneCell) {
   const Calibration calibration = Calibration::defaults();

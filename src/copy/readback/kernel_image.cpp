@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel's fat binary, inside the library.
+#include "base/embed_file.hpp"
+#include "copy/readback/readback.hpp"
+
+#if defined(GIGABAR_DEVICE_CODE)
+
+GIGABAR_EMBED_FILE(gigabar_readback_kernel, GIGABAR_DEVICE_CODE);
+
+namespace gigabar {
+const void* readback_kernel_image() noexcept { return gigabar_readback_kernel; }
+}  // namespace gigabar
+
+#else
+
+namespace gigabar {
+const void* readback_kernel_image() noexcept { return nullptr; }
+}  // namespace gigabar
+
+#endif
