@@ -101,7 +101,9 @@ Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const Loca
   // Who writes loads the bytes: this rank, or the peer that answers a read.
   const bool is_device_load = direction == Direction::write ? local.memory.is_device() && !local.memory.is_plain()
                                                             : remote.is_device && remote.kind != MemoryKind::stand_in;
-  if (is_device_load && peer.transport->kind() == TransportKind::local) eager_bytes = std::min(eager_bytes, kMaxMappedLoadBytes);
+  if (is_device_load && peer.transport->kind() == TransportKind::local) {
+    eager_bytes = std::min(eager_bytes, direction == Direction::write ? local.memory.mapped_load_bytes() : kMaxMappedLoadBytes);
+  }
   const std::uint64_t gdr_bytes = direction == Direction::write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
   const bool is_quick = bytes <= peer.rails.front().link->limits().quick_read_bytes;
   const auto size_class = static_cast<std::uint8_t>((bytes <= eager_bytes ? 1 : 0) + (bytes <= gdr_bytes ? 2 : 0) +

@@ -12,6 +12,7 @@
 
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
+#include "copy/readback/readback.hpp"
 #include "gigabar/copy.hpp"
 #include "memory/copy_engine.hpp"
 #include "memory/runtime.hpp"
@@ -104,12 +105,17 @@ Result<std::shared_ptr<const LocalMemory>> RecentMemory::look_at(void* address, 
   return memory;
 }
 
+std::uint64_t LocalMemory::mapped_load_bytes() const noexcept {
+  return mapping_ && readback_in_use(device_) != nullptr ? kMaxReadbackBytes : kMaxMappedLoadBytes;
+}
+
 Result<void> LocalMemory::load(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const {
   if (bytes == 0) return {};
   if (is_plain_) {
     std::memcpy(destination, address_ + offset_bytes, bytes);
     return {};
   }
+  if (mapping_ && bytes <= kMaxReadbackBytes && has_copied_by_readback(destination, *mapping_, offset_bytes, bytes)) return {};
   if (mapping_ && bytes <= kMaxCpuLoadBytes) return copy_from(*mapping_, offset_bytes, destination, bytes);
   if (mapping_) return outcome_of(copy(destination, MappedPlace{*mapping_, offset_bytes}, bytes, CopyMethod::copy_engine));
   return engine_copy_from(device_, destination, reinterpret_cast<std::uintptr_t>(address_ + offset_bytes), bytes);

@@ -37,8 +37,11 @@ class LocalMemory {
   // Whether a device's memory is the allocation that was looked at, and no later one at its place.
   bool is_same_allocation() const;
 
+  // Up to here the CPU loads as fast as a copy between GPUs, or nearly: with the readback kernel, of more. Of a device's memory.
+  std::uint64_t mapped_load_bytes() const noexcept;
+
   // Inside the range, as the caller has checked. Done when they return; of device memory: as copy_to and copy_from, and by the copy
-  // engine where that is faster.
+  // engine or the readback kernel where that is faster.
   Result<void> load(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
   Result<void> store(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
   // As store, behind everything that this thread stored before; 4 and 8 aligned bytes are seen whole.

@@ -69,7 +69,7 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   const LocalMemory* const seen = segment != nullptr ? &segment->memory : memory.get();  // null: plain host memory
   const bool is_device = seen != nullptr && seen->is_device();
   if (is_device && !seen->is_plain() && (*peer)->transport->kind() == TransportKind::local) {
-    eager_bytes = std::min(eager_bytes, kMaxMappedLoadBytes);
+    eager_bytes = std::min(eager_bytes, seen->mapped_load_bytes());
   }
   const bool may_be_eager = !is_device || policy.bar != Preference::forbid;
   const bool is_eager =

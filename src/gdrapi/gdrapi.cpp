@@ -26,6 +26,7 @@ int gdr_get_info(gdr_t g, gdr_mh_t handle, GdrInfoV1* info);
 #include <utility>
 
 #include "base/errors.hpp"
+#include "copy/readback/readback.hpp"
 #include "gdrapi/guarded.hpp"
 #include "gdrapi/log.hpp"
 #include "gdrapi/session.hpp"
@@ -175,6 +176,7 @@ int gdr_copy_to_mapping(gdr_mh_t handle, void* map_d_ptr, const void* h_ptr, siz
 
 int gdr_copy_from_mapping(gdr_mh_t handle, void* h_ptr, const void* map_d_ptr, size_t size) {
   return copy_mapped("gdr_copy_from_mapping", handle, map_d_ptr, h_ptr, size, [&](const gigabar::Mapping& mapping, size_t offset) {
+    if (gigabar::has_copied_by_readback(h_ptr, mapping, offset, size)) return;  // where the user has asked for it
     static_cast<void>(gigabar::copy_from(mapping, offset, h_ptr, size));
   });
 }
