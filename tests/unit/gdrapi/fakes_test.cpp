@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
+#include "copy/readback/readback.hpp"
 #include "gdrapi.h"
 #include "gigabar/mapping.hpp"
 #include "support/expect_log.hpp"
@@ -357,6 +359,42 @@ ISOLATED_TEST(GdrFakes, TwoGpus) {
   FakeSession::free_vmm(first, kBlock);
   FakeSession::free_vmm(second, kBlock);
 }
+
+// A kernel that delivers other bytes than it should shows who has copied.
+void expect_reads(const char* wish, bool is_by_kernel) {
+  const ScopedEnvironment asked("GIGABAR_READBACK_KERNEL", wish);
+  FakeSession session;
+  session.machine().runs_kernels = true;
+  session.start();
+  const CUdeviceptr address = FakeSession::allocate(kBlock);
+  const auto content = pattern(kBlock, 4);
+  FakeSession::write(address, content.data(), kBlock);
+  {
+    const Gdr gdr;
+    gdr_mh_t handle = {0};
+    void* va = nullptr;
+    ASSERT_EQ(gdr_pin_buffer(gdr.g, address, kBlock, 0, 0, &handle), 0);
+    ASSERT_EQ(gdr_map(gdr.g, handle, &va, kBlock), 0);
+    std::vector<unsigned char> got(8192);
+    const auto is_right = [&] {
+      EXPECT_EQ(gdr_copy_from_mapping(handle, got.data(), va, got.size()), 0);
+      return std::equal(got.begin(), got.end(), content.begin());
+    };
+    EXPECT_TRUE(is_right());
+    session.machine().is_kernel_wrong = true;
+    const Deadline deadline = Deadline::after_ns(is_by_kernel ? 30'000'000'000 : 20'000'000);
+    bool was_right = true;
+    while (was_right && !deadline.has_passed()) was_right = is_right();
+    EXPECT_EQ(was_right, !is_by_kernel) << wish;
+    EXPECT_EQ(gdr_unpin_buffer(gdr.g, handle), 0);
+  }
+  FakeSession::free(address);
+  if (is_by_kernel) session.expect_kept_mapping();
+}
+
+ISOLATED_TEST(GdrFakes, ReadsByTheReadbackKernelWhereTheUserAsksForIt) { expect_reads("1", readback_kernel_image() != nullptr); }
+
+ISOLATED_TEST(GdrFakes, ReadsByTheCpuOtherwise) { expect_reads("0", false); }
 
 }  // namespace
 }  // namespace gigabar::test
