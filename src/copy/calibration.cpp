@@ -85,11 +85,11 @@ constexpr DocumentedTime kToDevice[] = {{1, 0.13, kInfinity, 7.4},     {64, 0.13
                                         {65536, 3.0, kInfinity, 10.1}, {1048576, 48, 36, 28},
                                         {16777216, 853, 529, 335}};
 constexpr DocumentedTime kFromDevice[] = {{1, 1.0, kInfinity, 7.7},
-                                          {256, 1.0, kInfinity, 7.7, 1.6},
-                                          {1024, 1.1, kInfinity, kInfinity, 1.9},
-                                          {4096, 4.4, kInfinity, 7.8, 2.5},
-                                          {16384, 18, kInfinity, kInfinity, 3.8},
-                                          {32768, kInfinity, kInfinity, kInfinity, 5.9},
+                                          {256, 1.0, kInfinity, 7.7, 2.3},
+                                          {1024, 1.1, kInfinity, kInfinity, 2.4},
+                                          {4096, 4.4, kInfinity, 7.8, 2.7},
+                                          {16384, 18, kInfinity, kInfinity, 4.2},
+                                          {32768, kInfinity, kInfinity, kInfinity, 6.2},
                                           {65536, 67, kInfinity, 8.9},
                                           {1048576, 1200, 403, 27},
                                           {16777216, kInfinity, kInfinity, 305}};
