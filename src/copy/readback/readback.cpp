@@ -28,12 +28,8 @@ using readback::DeviceSide;
 using readback::HostSide;
 using readback::Request;
 
-constexpr std::int64_t kMaxKernelNs = 10'000'000;  // other work that waits for the whole device waits so long at most
-constexpr std::int64_t kMaxIdleNs = 1'000'000;
 // The CPU stops asking well before the kernel ends by itself: a request that meets its end is lost time.
-constexpr std::int64_t kAskedForNs = kMaxKernelNs * 3 / 4;
-constexpr std::int64_t kAskedIdleNs = kMaxIdleNs * 3 / 4;
-constexpr std::int64_t kCloseNs = 1'000'000;    // copies that follow each other within it are worth a kernel
+constexpr std::int64_t asked_for(std::int64_t limit_ns) { return limit_ns * 3 / 4; }
 constexpr std::int64_t kTrialNs = 100'000'000;  // of the kernel that is tried
 constexpr std::int64_t kStartNs = 1'000'000'000;
 constexpr std::int64_t kEndNs = 1'000'000'000;
@@ -47,8 +43,8 @@ bool is_of_capture(CUresult result) {
 
 class CudaReadback final : public Readback {
  public:
-  CudaReadback(const cuda::Functions& functions, CUcontext context, int device)
-      : functions_(functions), context_(context), device_(device), generation_(detail::process_generation()) {}
+  CudaReadback(const cuda::Functions& functions, CUcontext context, int device, ReadbackLimits limits)
+      : functions_(functions), context_(context), device_(device), limits_(limits), generation_(detail::process_generation()) {}
   ~CudaReadback() override;
 
   Result<void> prepare(const void* image);
@@ -90,6 +86,7 @@ class CudaReadback final : public Readback {
   const cuda::Functions& functions_;
   CUctx_st* const context_;
   const int device_;
+  const ReadbackLimits limits_;
   const std::uint32_t generation_;
   std::unique_ptr<DeviceMemory> memory_;  // a DeviceSide and the bytes of the trial
   std::unique_ptr<HostMemory> host_;      // a HostSide
@@ -212,7 +209,7 @@ CUresult CudaReadback::launch(std::int64_t max_ns, std::int64_t max_idle_ns) {
 // False: it could not be launched. A capture that forbids it passes; everything else is for good.
 bool CudaReadback::start() {
   const ContextGuard guard(functions_, context_);
-  const CUresult result = guard.result() == CUDA_SUCCESS ? launch(kMaxKernelNs, kMaxIdleNs) : guard.result();
+  const CUresult result = guard.result() == CUDA_SUCCESS ? launch(limits_.kernel_ns, limits_.idle_ns) : guard.result();
   is_lost_ = result != CUDA_SUCCESS && !is_of_capture(result);
   if (is_lost_) log(LogLevel::warning, text(name(), " is not used any more: ", cuda::describe_result(result)));
   return result == CUDA_SUCCESS;
@@ -254,7 +251,7 @@ void CudaReadback::tell_end() {
 
 bool CudaReadback::may_ask(std::int64_t now) const {
   if (was_told_to_end_ || !has_started() || has_ended()) return false;
-  return now - launched_ns_ <= kAskedForNs && now - last_ask_ns_ <= kAskedIdleNs;
+  return now - launched_ns_ <= asked_for(limits_.kernel_ns) && now - last_ask_ns_ <= asked_for(limits_.idle_ns);
 }
 
 // Whether the last kernel is about to end or has ended. One whose time is nearly over is told so: the next one begins behind it.
@@ -318,7 +315,7 @@ bool CudaReadback::try_copy(std::uintptr_t source, void* destination, std::size_
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || is_lost_ || !is_usable_here(source, bytes)) return false;
   const std::int64_t now = now_ns();
-  const bool is_close = now - last_copy_ns_ < kCloseNs;
+  const bool is_close = now - last_copy_ns_ < limits_.idle_ns;
   last_copy_ns_ = now;
   if (may_ask(now)) {
     last_ask_ns_ = now;
@@ -359,10 +356,10 @@ Result<void> CudaReadback::copy(std::uintptr_t source, void* destination, std::s
 
 }  // namespace
 
-Result<std::unique_ptr<Readback>> Readback::open(int device, const void* image) {
+Result<std::unique_ptr<Readback>> Readback::open(int device, const void* image, ReadbackLimits limits) {
   auto context = primary_context(device);
   if (!context) return std::move(context).error();
-  auto opened = std::make_unique<CudaReadback>(cuda::driver().functions, *context, device);
+  auto opened = std::make_unique<CudaReadback>(cuda::driver().functions, *context, device, limits);
   if (Result<void> prepared = opened->prepare(image); !prepared) return std::move(prepared).error();
   return std::unique_ptr<Readback>(std::move(opened));
 }
@@ -373,7 +370,7 @@ Result<std::unique_ptr<Readback>> Readback::open(int device, const void* image) 
 
 namespace gigabar {
 
-Result<std::unique_ptr<Readback>> Readback::open(int device, const void*) {
+Result<std::unique_ptr<Readback>> Readback::open(int device, const void*, ReadbackLimits) {
   return make_error("use the readback kernel", text("device ", device), cuda::driver().availability);
 }
 

@@ -12,11 +12,17 @@
 
 namespace gigabar {
 
+// How long a kernel stays, and stays without a request. Copies that follow each other within the second are close.
+struct ReadbackLimits {
+  std::int64_t kernel_ns = 10'000'000;
+  std::int64_t idle_ns = 1'000'000;
+};
+
 // Of one device. Threads: any; one at a time asks the kernel, which nobody waits for: another one's copy is not made.
 class Readback {
  public:
-  // Loads the kernel and tries it. Errors: those of use_readback_kernel().
-  static Result<std::unique_ptr<Readback>> open(int device, const void* image);
+  // Loads the kernel and tries it. Errors: those of use_readback_kernel(). Tests choose longer limits, for busy machines.
+  static Result<std::unique_ptr<Readback>> open(int device, const void* image, ReadbackLimits limits = {});
   // Waits for the kernel to end, for at most 1 s; what it uses is then kept for ever.
   virtual ~Readback() = default;
 
