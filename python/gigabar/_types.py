@@ -126,6 +126,9 @@ class RemoteSegment:
     nbytes: int
     kind: str  # of memory
 
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Received:
@@ -134,6 +137,9 @@ class Received:
     rank: int
     tag: int
     nbytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

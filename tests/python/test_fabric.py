@@ -103,7 +103,7 @@ def test_posted_messages(fabric: gigabar.Fabric) -> None:
 
 def test_segments_of_peers(fabric: gigabar.Fabric) -> None:
     found = fabric.remote_segment(0, 1)
-    assert found.nbytes == 4096 and found.kind.startswith("host")
+    assert found.nbytes == 4096 and found.kind.startswith("host") and found.to_dict()["kind"] == found.kind
     fabric.quiesce(1, timeout=10)
     with pytest.raises(gigabar.Error):
         fabric.write((1, 0), (0, 1, 8), 4)
@@ -194,7 +194,8 @@ def test_settings() -> None:
 def test_messages(fabric: gigabar.Fabric) -> None:
     fabric.send(0, b"hello", tag=3)
     into = bytearray(8)
-    assert fabric.recv(0, into, tag=3) == gigabar.Received(0, 3, 5)
+    received = fabric.recv(0, into, tag=3)
+    assert received == gigabar.Received(0, 3, 5) and received.to_dict() == {"rank": 0, "tag": 3, "nbytes": 5}
     assert into == b"hello\0\0\0"
     with pytest.raises(gigabar.TimedOut):
         fabric.recv(None, into, tag=None, timeout=0.05)
@@ -298,26 +299,26 @@ with gigabar.Fabric() as fabric:
     memories = [gigabar.allocate_host(65536, shared=True), gigabar.allocate(65536, exportable=True), bytearray(4096)]
     for segment, memory in enumerate(memories):
         fabric.register(segment, memory)
-    fabric.barrier(timeout=20)
+    fabric.barrier(timeout=50)
     if fabric.rank == 0:
         for segment in range(2):
-            with fabric.map_segment(1, segment, timeout=20) as mapped:
+            with fabric.map_segment(1, segment, timeout=50) as mapped:
                 memory = numpy.asarray(mapped).view(numpy.uint64)
                 memory[5] = 77 + segment
                 mapped.fence()
                 memory[0] = 1
                 del memory
-                fabric.barrier(timeout=20)  # the peer tries to deregister
-                fabric.barrier(timeout=20)
+                fabric.barrier(timeout=50)  # the peer tries to deregister
+                fabric.barrier(timeout=50)
         try:
-            fabric.map_segment(1, 2, timeout=20)
+            fabric.map_segment(1, 2, timeout=50)
             sys.exit(1)
         except gigabar.Error as error:
             if error.status != "not_supported":
                 raise
     else:
         for segment in range(2):
-            fabric.barrier(timeout=20)
+            fabric.barrier(timeout=50)
             memory = numpy.asarray(memories[segment]).view(numpy.uint64)
             assert memory[0] == 1 and memory[5] == 77 + segment
             try:
@@ -325,9 +326,9 @@ with gigabar.Fabric() as fabric:
                 sys.exit(2)
             except gigabar.TimedOut:
                 pass
-            fabric.barrier(timeout=20)
-            fabric.deregister(segment, timeout=20)
-    fabric.barrier(timeout=20)
+            fabric.barrier(timeout=50)
+            fabric.deregister(segment, timeout=50)
+    fabric.barrier(timeout=50)
 """
 
 PEER = """
