@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mapping/verify.hpp"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <random>
+#include <chrono>
 #include <vector>
 
 #include "base/check_ids.hpp"
@@ -130,9 +132,12 @@ Result<void> try_nonce(const Window& window, const PointerInfo& memory, Runtime&
   return {};
 }
 
+// Not std::random_device: libstdc++ has its numbers from the C library's arc4random, which is newer than what wheels may need.
 std::uint64_t random_nonce() {
-  std::random_device random;
-  return std::uint64_t{random()} << 32 | random() | 1;
+  // The time stays where the system has no number.
+  auto nonce = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  (void)::getrandom(&nonce, sizeof nonce, GRND_NONBLOCK);
+  return nonce | 1;
 }
 
 }  // namespace

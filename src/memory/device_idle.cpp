@@ -63,9 +63,11 @@ Result<void> wait_until_idle(int device, std::int64_t timeout_ns) {
   }
   std::unique_lock lock(answer->mutex);
   const auto is_done = [&] { return answer->is_done; };
-  if (timeout_ns < 0) {
-    answer->has_come.wait(lock, is_done);
-  } else if (!answer->has_come.wait_for(lock, std::chrono::nanoseconds(timeout_ns), is_done)) {
+  // A wait without a limit is one with a limit, again and again: condition_variable::wait is a function of GCC 12's libstdc++ that
+  // GCC 11's has not.
+  const auto limit = timeout_ns < 0 ? std::chrono::hours(24) : std::chrono::nanoseconds(timeout_ns);
+  while (!answer->has_come.wait_for(lock, limit, is_done)) {
+    if (timeout_ns < 0) continue;
     return make_error(Status::timed_out, "wait until idle", name, "kernels or copies are still running",
                       "end them, or wait longer");
   }

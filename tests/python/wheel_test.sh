@@ -10,11 +10,16 @@ mkdir -p "$folder/work"
 "$python" -m venv "$folder/environment"
 bin=$folder/environment/bin
 "$bin/pip" install --only-binary :all: -r "$source/tests/python/requirements.txt"
-if command -v ccache >/dev/null; then
-  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
-fi
 "$bin/pip" wheel --no-build-isolation --no-deps --wheel-dir "$folder/dist" -C "build-dir=$folder/{wheel_tag}" \
   -C "cmake.define.GIGABAR_BUILD=$build" -C cmake.define.GIGABAR_WARNINGS_AS_ERRORS=ON "$source/python"
+# With the compiler and the C library of Debian 12 it needs none later than glibc 2.34 and GCC 11's libstdc++.
+if [ "$(. /etc/os-release && echo "${ID:-} ${VERSION_ID:-}") $(uname -m)" = "debian 12 x86_64" ]; then
+  "$bin/auditwheel" show "$folder"/dist/gigabar-*.whl >"$folder/work/tags" 2>&1
+  grep -q '"manylinux_2_34_x86_64"' "$folder/work/tags" || {
+    cat "$folder/work/tags" >&2
+    exit 1
+  }
+fi
 "$bin/pip" install --no-deps "$folder"/dist/gigabar-*.whl
 cd "$folder/work"  # where no folder has the package's name
 "$bin/python" -m nanobind.stubgen -q -m gigabar._core -p "$source/python/stub_patterns.txt" -o _core.pyi
