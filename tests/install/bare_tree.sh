@@ -58,8 +58,9 @@ dpkg-deb -b --root-owner-group "$scratch/gdrcopy" "$scratch/given/gdrcopy.deb" >
 dpkg-deb -b --root-owner-group "$scratch/needs" "$scratch/given/needs.deb" >/dev/null
 
 eval "$(apt-config shell proxy Acquire::http::Proxy)"
-# Nothing but the essential packages and apt, and no archive to install more from: what the packages need is in each Debian.
-if ! mmdebstrap --variant=apt --format=null ${proxy:+--aptopt="Acquire::http::Proxy \"$proxy\""} --aptopt='Acquire::Retries "2"' \
+# Nothing but the essential packages and apt, and no archive to install more from: what the packages need is in each Debian. dpkg need not
+# wait for the disk after each file of a tree that is thrown away.
+if ! mmdebstrap --variant=apt --format=null --dpkgopt=force-unsafe-io ${proxy:+--aptopt="Acquire::http::Proxy \"$proxy\""} --aptopt='Acquire::Retries "2"' \
   --customize-hook="sync-in '$scratch/given' /opt" --customize-hook='chroot "$1" /bin/bash /opt/in_the_tree.sh' \
   "$suite" - "$mirror" >"$scratch/log" 2>&1; then
   grep '^E: \|^in the tree: ' "$scratch/log" || tail -n 40 "$scratch/log"

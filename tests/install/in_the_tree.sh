@@ -20,7 +20,7 @@ files() {
 }
 
 # works COMMAND...: it ends with 0 in time. Its output is in /tmp/said.
-works() { timeout 60 "$@" >/tmp/said 2>&1 || fail "$* ended with $?: $(cat /tmp/said)"; }
+works() { timeout 200 "$@" >/tmp/said 2>&1 || fail "$* ended with $?: $(cat /tmp/said)"; }
 says() { grep -qF -- "$1" /tmp/said || fail "'$1' was not said, but: $(cat /tmp/said)"; }
 
 files >/tmp/before
