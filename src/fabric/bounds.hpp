@@ -29,4 +29,8 @@ inline constexpr std::size_t kMaxParts = 16384;     // of collectives that this 
 inline constexpr std::size_t kMaxChoices = 4096;
 inline constexpr std::size_t kRecords = 4096;  // for report(), of the operations posted last
 
+constexpr bool fits(std::uint64_t offset, std::uint64_t bytes, std::uint64_t length) noexcept {
+  return offset <= length && bytes <= length - offset;
+}
+
 }  // namespace gigabar::fabric

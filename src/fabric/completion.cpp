@@ -10,6 +10,13 @@
 #include "fabric/engine.hpp"
 
 namespace gigabar::fabric {
+namespace {
+
+Error no_record(std::uint64_t id, std::string cause, const char* remedy) {
+  return make_error(Status::out_of_range, "report", text("operation ", id), std::move(cause), remedy);
+}
+
+}  // namespace
 
 // What a link says when it breaks under an operation: that the peer is lost, unless the device or the range was at fault.
 Error Engine::broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said) {
@@ -66,9 +73,9 @@ void Engine::end(Op& op) {
   if (std::exchange(op.is_answer, false)) --op.peer->answer_count;
   if (!op.is_internal) {
     Queue& queue = queues_[op.queue];
-    --queue.op_count;
+    if (op.error) queue.fail(*op.error);
+    queue.op_count.fetch_sub(1, std::memory_order_release);
     if (op.peer != nullptr && op.peer->op_count > 0) --op.peer->op_count;
-    if (op.error && !queue.error) queue.error = op.error;
   }
   ++changes_;
   op.is_over = true;
@@ -108,14 +115,15 @@ void Engine::note(const Op& op, bool is_done) {
 Result<void> Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {
   Queue& waited = queues_[queue];
   if (!progress_until(lock, timeout, [&] { return waited.op_count == 0; })) {
+    const unsigned count = waited.op_count;
     return make_error(Status::timed_out, "wait", text("queue ", queue),
-                      text(counted(waited.op_count, "operation"), waited.op_count == 1 ? " is" : " are", " not done"),
-                      "call again");
+                      text(counted(count, "operation"), count == 1 ? " is" : " are", " not done"), "call again");
   }
-  waited.posted_count = 0;
+  waited.set_posted_count(0);
   if (!waited.error) return {};
   Error error = std::move(*waited.error);
   waited.error.reset();
+  waited.has_error = false;
   return error;
 }
 
@@ -145,21 +153,43 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
   return {};
 }
 
+Result<Record> Engine::engine_record(std::uint64_t id) const {
+  if (id == 0 || id > last_op_) return no_record(id, "there was none of that number", "give what a post returned");
+  const Record& record = records_[id % kRecords];
+  if (record.id == id || id + kRecords > last_op_) return record;
+  return no_record(id, text("only the last ", kRecords, " are kept"), "ask earlier");
+}
+
+Result<Record> Engine::store_record(std::uint64_t id) const {
+  const std::uint64_t queue_number = id >> kQueueBitsOfOperation;
+  const std::uint64_t number = id & ((std::uint64_t{1} << kQueueBitsOfOperation) - 1);
+  if (queue_number > kQueues) return no_record(id, "there was none of that number", "give what a post returned");
+  const Queue& queue = queues_[queue_number - 1];
+  const std::lock_guard guard(queue.mutex);
+  if (number == 0 || number > queue.store_count) return no_record(id, "there was none of that number", "give what a post returned");
+  if (number + kRecords <= queue.store_count) return no_record(id, text("only the last ", kRecords, " are kept"), "ask earlier");
+  const StoreRecord& kept = queue.records[number % kRecords];
+  Record record;
+  record.id = id;
+  record.is_done = true;
+  record.choice = kept.choice;
+  record.bytes = kept.bytes;
+  record.chunks = kept.choice != nullptr ? 1 : 0;
+  record.cycles = kept.cycles;
+  record.way = kept.way;
+  record.rank = kept.rank;
+  record.rail_bytes[0] = kept.bytes;
+  return record;
+}
+
 Result<OperationReport> Engine::report(Operation operation) const {
   const auto id = static_cast<std::uint64_t>(operation);
-  if (id == 0 || id > last_op_) {
-    return make_error(Status::out_of_range, "report", text("operation ", id), "there was none of that number",
-                      "give what a post returned");
-  }
-  const Record& record = records_[id % kRecords];
+  const bool is_of_queue = id >> kQueueBitsOfOperation != 0;
+  auto found = is_of_queue ? store_record(id) : engine_record(id);
+  if (!found) return std::move(found).error();
+  const Record& record = *found;
   OperationReport report;
-  if (record.id != id) {
-    if (id + kRecords <= last_op_) {
-      return make_error(Status::out_of_range, "report", text("operation ", id), text("only the last ", kRecords, " are kept"),
-                        "ask earlier");
-    }
-    return report;  // under way
-  }
+  if (record.id != id) return report;  // under way
   report.is_done = record.is_done;
   report.status = record.status;
   report.bytes = record.bytes;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine behind Fabric: one lock, one state, moved on by whoever waits, and by a thread of its own while nobody does.
+// The engine behind Fabric: one lock, one state, moved on by whoever waits, and by a thread of its own while nobody does. Small
+// writes to memory of the same host need only the lock of their queue: queue.hpp.
 //
 // An operation is posted to its peer's list of pending ones, which start in order. Bytes go by one of the methods of state.hpp;
 // what must come after them (notifications, the end of a read or a message, the answer to a flush) goes down the first rail behind
@@ -28,6 +29,7 @@
 #include "fabric/placement.hpp"
 #include "fabric/settings.hpp"
 #include "fabric/state.hpp"
+#include "fabric/waiting.hpp"
 #include "fabric/wireup/wireup.hpp"
 #include "gigabar/fabric.hpp"
 #include "memory/runtime.hpp"
@@ -38,18 +40,6 @@ class ByteWriter;
 }  // namespace gigabar
 
 namespace gigabar::fabric {
-
-inline constexpr std::int64_t kSpinNs = 50'000;
-inline constexpr unsigned kPollsPerLook = 16;  // at the time, and for a thread that wants the lock
-// A thread that waits lets others run between its polls for so long, and then sleeps: the second where no other did run. To wake a
-// thread takes tens of microseconds, in a virtual machine more than a hundred, and a processor that nobody else wants is not worth
-// that.
-inline constexpr std::int64_t kYieldNs = 1'000'000;
-inline constexpr std::int64_t kFreeYieldNs = 10'000'000;
-// Where the kernel's threads do a link's work on this processor: an answer comes within the first (a round trip over soft-RoCE
-// takes 30 to 100 us, by the machine), else they get their turn, and the processor is never free.
-inline constexpr std::int64_t kSpinBesideKernelNs = 100'000;
-inline constexpr unsigned kPollsPerYield = 4;
 
 class Engine final : transport::Sink, WireupEvents {
  public:
@@ -62,8 +52,9 @@ class Engine final : transport::Sink, WireupEvents {
   Lock lock() { return Lock(mutex_); }
   bool belongs_to_this_process() const noexcept { return generation_ == gigabar::detail::process_generation(); }
 
-  // All of the following under the lock.
-  bool is_open() const noexcept { return is_open_; }
+  bool is_open() const noexcept { return is_open_.load(std::memory_order_relaxed); }
+
+  // All of the following under the lock, unless it says otherwise.
   const Job& job() const noexcept { return job_; }
   int device() const noexcept { return device_; }
   const Settings& settings() const noexcept { return settings_; }
@@ -185,14 +176,13 @@ class Engine final : transport::Sink, WireupEvents {
   // false: that was too short. A call that never gives the lock away finds no other thread there, and nobody waits for it.
   bool enter_queue(Lock& lock, QueueId queue, Timeout& left) noexcept {
     Queue& entered = queues_[queue];
-    if (entered.is_entered || entered.waiting.is_overdue()) return wait_to_enter(lock, entered, left);
-    entered.is_entered = true;
-    return true;
+    return (!entered.waiting.is_overdue() && entered.try_enter()) || wait_to_enter(lock, entered, left);
   }
-  void leave_queue(QueueId queue) noexcept {
-    queues_[queue].is_entered = false;
-    queues_[queue].waiting.wake();
-  }
+  void leave_queue(QueueId queue) noexcept { queues_[queue].leave(); }
+
+  // stores.cpp, without the engine's lock
+  std::optional<Operation> post_stores(const Transfer& transfer, const PostOptions& options) noexcept;
+  bool wait_at_once(QueueId waited) noexcept;
 
   // incoming.cpp
   Result<std::uint64_t> atomic(Lock& lock, AtomicKind kind, RemotePlace remote, std::uint64_t value, std::uint64_t expected,
@@ -413,6 +403,19 @@ class Engine final : transport::Sink, WireupEvents {
   void end(Op& op);
   void give_back(Op& op) noexcept;
   void note(const Op& op, bool is_done);
+  Result<Record> engine_record(std::uint64_t id) const;
+  Result<Record> store_record(std::uint64_t id) const;
+
+  // stores.cpp
+  void open_target(QueueId id, const Transfer& transfer, Peer& peer, const RemoteState& remote, const LocalSegment* local,
+                   const Choice* choice) noexcept;
+  // See queue.hpp. Before anything changes that stores to the peer rest on.
+  void close_targets(Peer& peer) noexcept {
+    if (peer.target_queues != 0) close_targets_of(peer);
+  }
+  void close_targets_of(Peer& peer) noexcept;
+  void close_targets_from(const LocalSegment& segment) noexcept;
+  std::uint64_t store_count() const noexcept;
 
   // staged.cpp
   Result<void> make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging);
@@ -487,8 +490,8 @@ class Engine final : transport::Sink, WireupEvents {
   // collectives.cpp
   void on_collective(Peer& peer, const Message& message, std::span<const std::byte> payload);
 
-  FairMutex mutex_;
-  bool is_open_ = false;
+  alignas(128) FairMutex mutex_;
+  alignas(128) std::atomic<bool> is_open_{false};  // written under the lock; what follows it stays as it is once it is open
   std::uint32_t generation_ = 0;
   Job job_;
   Settings settings_;
@@ -586,7 +589,8 @@ class Engine final : transport::Sink, WireupEvents {
   std::uint64_t told_changes_ = 0;
   unsigned polls_ = 0;
   std::int64_t polled_between_posts_ns_ = 0;
-  std::vector<std::byte> bounce_;  // one message's bytes on their way from memory that the CPU does not reach plainly
+  std::uint64_t cycles_per_look_ = 0;  // for as long a queue's posts are stores without a look at anything else; 0: not known yet
+  std::vector<std::byte> bounce_;      // one message's bytes on their way from memory that the CPU does not reach plainly
   CycleMoment opened_at_;
   FabricStatistics statistics_;
 };

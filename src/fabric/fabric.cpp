@@ -207,6 +207,7 @@ Result<Operation> post(const State& state, std::string_view operation, const Eng
     if (auto refused = refuse_notification(operation, transfer.notification, 1)) return std::move(*refused);
     if (auto refused = refuse_value(operation, transfer.value)) return std::move(*refused);
   }
+  if (const auto posted = state->engine->post_stores(transfer, options)) return *posted;
   auto lock = state->engine->lock();
   const QueueGuard guard(*state->engine, lock, options.queue, state->engine->connect_timeout());
   if (!guard.is_entered()) return guard.why_not(operation);
@@ -398,6 +399,7 @@ Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, Notification
 Result<void> Fabric::wait(QueueId queue, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "wait");
   if (queue >= kQueues) return bad_queue("wait", queue);
+  if (state_->engine->wait_at_once(queue)) return {};
   auto lock = state_->engine->lock();
   const QueueGuard guard(*state_->engine, lock, queue, timeout);
   if (!guard.is_entered()) return guard.why_not("wait");

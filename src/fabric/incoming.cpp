@@ -215,11 +215,9 @@ void Engine::on_refused(Peer& peer, const Message& message) {
     return fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
                                  text("it refused a write of queue ", unsigned{message.queue}, ", which sent it none"), {}));
   }
-  Queue& queue = queues_[message.queue];
-  if (queue.error) return;
-  queue.error =
-      make_error(Status::unavailable, "write", text("segment ", message.segment, " of rank ", peer.rank),
-                 "it was quiesced or deregistered while the operation was under way", "agree with that rank when to write");
+  queues_[message.queue].fail(make_error(Status::unavailable, "write", text("segment ", message.segment, " of rank ", peer.rank),
+                                         "it was quiesced or deregistered while the operation was under way",
+                                         "agree with that rank when to write"));
 }
 
 void Engine::on_put(Peer& peer, const Message& message, std::span<const std::byte> payload) {

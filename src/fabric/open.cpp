@@ -113,6 +113,7 @@ void Engine::destroy_retired_links() { retired_links_.clear(); }
 
 FabricStatistics Engine::statistics() const {
   FabricStatistics statistics = statistics_;
+  statistics.operations += store_count();
   statistics.refused_strangers = wireup_->refusals().total() + (directory_ ? directory_->refused_count() : 0);
   for (const OpenTransport& open : transports_) statistics.refused_strangers += open.transport->refused_count();
   return statistics;

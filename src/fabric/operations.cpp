@@ -36,10 +36,6 @@ std::string place_text(std::string_view what, SegmentId segment, std::uint64_t o
   return text(what, " segment ", segment, " at ", offset, " +", bytes);
 }
 
-bool fits(std::uint64_t offset, std::uint64_t bytes, std::uint64_t length) noexcept {
-  return offset <= length && bytes <= length - offset;
-}
-
 std::string_view operation_name(OpKind kind) noexcept {
   switch (kind) {
     case OpKind::write: return "write";
@@ -172,8 +168,10 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
     notifying.could_be_word =
         needs_message && is_direct_alone && remote->ways[static_cast<std::size_t>(word_kind(transfer.flags))].is_word;
   }
-  if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles, notifying))
+  if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles, notifying)) {
+    if (!options.policy) open_target(options.queue, transfer, *peer, *remote, local, choice);
     return *posted;
+  }
   Op& op = make_op(transfer.bytes == 0 ? OpKind::notify : transfer.kind, options.queue, peer, false);
   op.local = transfer.bytes == 0 ? nullptr : local;
   if (transfer.kind == OpKind::place) std::memcpy(op.ordered_bytes.data(), transfer.ordered_bytes, transfer.bytes);
@@ -324,6 +322,7 @@ Result<std::span<const std::byte>> Engine::plain_bytes(const LocalMemory& memory
 void Engine::submit(Op& op) noexcept {
   const Uncancelled uncancelled;
   Peer& peer = *op.peer;
+  close_targets(peer);
   try {
     peer.pending.push_back(&op);
     if (peer.pending.size() == 1 && peer.state == Peer::State::ready) {
@@ -514,6 +513,7 @@ bool Engine::post_message_op(Op& op) {
 
 bool Engine::post_direct(Op& op) {
   Peer& peer = *op.peer;
+  close_targets(peer);
   const std::size_t rail_count = peer.rails.size();
   const bool is_striped =
       rail_count > 1 && op.bytes >= (op.stripe_bytes != kNotGiven ? op.stripe_bytes : limits(peer).stripe_bytes);

@@ -40,6 +40,7 @@ bool Engine::seal(Peer& peer) {
   fence.count = static_cast<std::uint8_t>(peer.fence_marks);
   if (peer.rails.front().link->post_message(pack(fence), {}) != Posted::ok) return false;
   ++peer.fence_number;
+  close_targets(peer);
   ++peer.data_said;
   peer.fence_marks = 0;
   return true;
@@ -66,7 +67,10 @@ bool Engine::say_first(Peer& peer, const Message& message, std::span<const std::
   if (peer.rails.empty() || !flush_outbox(peer)) return false;
   if (peer.rails.front().link->post_message(pack(message), payload) != Posted::ok) return false;
   peer.said_bytes += sizeof(HeldMessage) + payload.size();
-  if (is_of_data(message.type)) ++peer.data_said;
+  if (is_of_data(message.type)) {
+    close_targets(peer);
+    ++peer.data_said;
+  }
   return true;
 }
 
@@ -155,6 +159,7 @@ void Engine::say(Peer& peer, const Message& message, std::span<const std::byte> 
       return fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
                                    text("it has not taken the ", kMaxOutbox, " answers that wait for it"), {}));
     }
+    close_targets(peer);
     peer.outbox.push_back({message, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())});
     list_busy(peer);
   } catch (const std::bad_alloc&) {

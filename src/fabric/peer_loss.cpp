@@ -18,6 +18,7 @@ std::string rank_text(Rank rank) { return text("rank ", rank); }
 void Engine::fail(Peer& peer, Error error) { failures_.emplace_back(&peer, std::move(error)); }
 
 void Engine::drop_links(Peer& peer) {
+  close_targets(peer);
   peer.failed_candidate.reset();
   for (Rail& rail : peer.rails) {
     rail.link->owner = nullptr;
@@ -32,6 +33,7 @@ void Engine::drop_links(Peer& peer) {
 
 // At once, and without memory: nobody polls any more, so no link is ended from inside itself.
 void Engine::end_links(Peer& peer) noexcept {
+  close_targets(peer);
   for (const Rail& rail : peer.rails) rail.link->owner = nullptr;
   if (peer.self_end) peer.self_end->owner = nullptr;
   peer.rails.clear();
@@ -145,6 +147,7 @@ void Engine::farewell() {
   connecting_.clear();
   directory_.reset();
   is_open_ = false;
+  for (auto& [rank, peer] : peers_) close_targets(*peer);
 }
 
 }  // namespace gigabar::fabric

@@ -45,7 +45,10 @@ LocalSegment* Engine::search_segment(SegmentId id) noexcept {
 
 void Engine::erase_segment(SegmentId id) {
   recent_segment_ = nullptr;
-  segments_.erase(id);
+  const auto found = segments_.find(id);
+  if (found == segments_.end()) return;
+  if (id < kFirstAnonymous) close_targets_from(*found->second);
+  segments_.erase(found);
 }
 
 void Engine::register_everywhere(LocalSegment& segment, const SharedPages& pages) {
@@ -517,6 +520,7 @@ void Engine::on_segment_revoke(Peer& peer, const Frame& frame) {
     say(peer, answer);
     return;
   }
+  close_targets(peer);
   list_busy(peer);
   peer.revoked.push_back(nullptr);  // there is room for it
   peer.revoked.back() = std::move(found->second);

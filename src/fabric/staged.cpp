@@ -229,6 +229,7 @@ void Engine::out_copy_done(Op& op, OutSlot& slot) {
     target = found->second->region.get();
   }
   if (target == nullptr || peer.rails.empty() || !flush_outbox(peer)) return;
+  close_targets(peer);
   const auto cookie = reinterpret_cast<std::uint64_t>(&slot) | 1;
   if (peer.rails.front().link->post_write(*slot.source, slot.local_offset, *target, slot.target_offset, slot.bytes, cookie) !=
       Posted::ok) {

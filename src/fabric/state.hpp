@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the engine remembers: segments, operations, peers. Everything here belongs to one Engine and is touched under its lock.
+// queue.hpp has the queues, which have locks of their own.
 #pragma once
 
 #include <array>
@@ -16,9 +17,9 @@
 #include <vector>
 
 #include "base/cycles.hpp"
-#include "base/wait_queue.hpp"
 #include "fabric/local_memory.hpp"
 #include "fabric/notifications.hpp"
+#include "fabric/queue.hpp"
 #include "fabric/wire.hpp"
 #include "gigabar/fabric.hpp"
 #include "memory/copy_stream.hpp"
@@ -30,7 +31,7 @@ struct Peer;
 struct Op;
 
 inline constexpr std::size_t kMaxRails = 8;
-static_assert(kQueues <= 16, "Peer::refusable_queues has a bit for each");
+static_assert(kQueues <= 16, "Peer::refusable_queues and Peer::target_queues have a bit for each");
 
 // Segment numbers beyond the program's: buffers of messages, and each peer's staging memory.
 inline constexpr SegmentId kFirstAnonymous = 0x4000;
@@ -325,17 +326,11 @@ struct Peer {
   std::size_t answer_count = 0;           // reads of the peer that are being answered
   std::size_t collective_part_count = 0;  // of collectives that this rank has not come to; also of a peer that is lost
 
+  std::uint16_t target_queues = 0;  // bits of the queues that may have targets of it
+
   bool is_listed = false;     // among the engine's busy peers
   bool is_starved = false;    // it is to be lost for want of memory
   bool is_half_lost = false;  // and was not to the end
-};
-
-struct Queue {
-  bool is_entered = false;    // by a thread
-  WaitQueue waiting;          // others
-  unsigned op_count = 0;      // not over
-  unsigned posted_count = 0;  // since the last wait that ended
-  std::optional<Error> error;
 };
 
 // A segment that the program's kernels or threads reach by themselves; outlives the connection.

@@ -23,7 +23,7 @@ namespace {
 constexpr int kMinNapMs = 1;
 constexpr int kMaxNapMs = 8;
 constexpr int kNapBesideSleeperMs = 100;  // it is called when the sleeper goes
-constexpr std::int64_t kPostingPollNs = 200'000;
+constexpr std::int64_t kPostingPollNs = 1'000'000 / kLooksPerMs;
 constexpr std::int64_t kMaxSleepNs = 100'000'000;
 // Of a thread that another one will wake: what it waits for is asked again then, since a rank that was never connected to is found
 // to be dead by asking only.
@@ -245,7 +245,7 @@ void Engine::run_thread() {
 
 bool Engine::wait_to_enter(Lock& lock, Queue& queue, Timeout& left) noexcept {
   const Remaining time(left);
-  const bool is_entered = queue.waiting.wait(lock, left, [&] { return !std::exchange(queue.is_entered, true); });
+  const bool is_entered = queue.waiting.wait(lock, left, [&] { return queue.try_enter(); });
   left = time.left();
   return is_entered;
 }

@@ -2,8 +2,8 @@
 // What carries bytes between two ranks. Every transport is a folder with the same files: `transport` (what it is, its listening
 // side), `region` (memory it can reach), `link` (one connection).
 //
-// Threads: everything of one Transport (its links and regions too) is called by one thread at a time; the caller has the lock.
-// No function blocks for longer than a system call; what takes time ends in poll().
+// Threads: everything of one Transport (its links and regions too) is called by one thread at a time; the caller has the lock. Of
+// stores Link says what any thread may call. No function blocks for longer than a system call; what takes time ends in poll().
 #pragma once
 
 #include <array>
@@ -191,6 +191,20 @@ class Link {
   // Sets word `index` of the peer's memory of words to `value`, or adds to it. Only where why_no_word() is empty. A message
   // that is posted later is delivered after it; one that was posted before may not have been looked at.
   virtual Posted post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) = 0;
+
+  // Writes and words that are stores of the calling thread into memory which this process maps. can_store() and can_store_words():
+  // whether store() and store_word() may be called for that region from now on. They stay true until post_write() is called, the
+  // link breaks, or the owner of the region deregisters it; a store that comes later goes nowhere, or into pages that are kept.
+  // Threads: the two stores may be called by any number of threads at once, and beside any call of the link but post_write(), for
+  // as long as the link and the region are there. Ordering: a word is behind the stores that happened before it, in whichever
+  // thread, and a message that is posted later is delivered after both.
+  virtual bool can_store(const RemoteRegion& /*remote*/) const noexcept { return false; }
+  virtual bool can_store_words(const RemoteRegion& /*words*/) const noexcept { return false; }
+  // Inside the region, as the caller has checked. `writer`: any number; threads with numbers of their own disturb each other less.
+  virtual void store(std::span<const std::byte> /*bytes*/, const RemoteRegion& /*remote*/,
+                     std::uint64_t /*remote_offset*/) noexcept {}
+  virtual void store_word(WordKind /*kind*/, const RemoteRegion& /*words*/, std::size_t /*index*/, std::uint32_t /*value*/,
+                          std::size_t /*writer*/) noexcept {}
 
   // The initiator's half of connecting: the answer that the peer's accept() gave. Errors break the link.
   virtual Result<void> complete(Parcel answer) = 0;

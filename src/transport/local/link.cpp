@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -31,6 +32,10 @@ Error out_of_range(std::uint64_t offset, std::uint64_t bytes, std::uint64_t regi
 
 bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t region_bytes) {
   return offset <= region_bytes && bytes <= region_bytes - offset;
+}
+
+bool is_aligned_for_words(const std::byte* address) noexcept {
+  return reinterpret_cast<std::uintptr_t>(address) % sizeof(std::uint32_t) == 0;
 }
 
 CopyWay way_of(bool is_from_host, bool is_to_host) {
@@ -135,9 +140,12 @@ Result<void> LocalLink::complete(Parcel answer) {
 // wake. The peer is woken once per wish: whoever takes the wish sends. An awake peer costs the fence and a load of a line that
 // stays shared.
 void LocalLink::wake_peer(std::uint32_t what) noexcept {
-  std::atomic<std::uint32_t>& wish = memory_.page().sides[1 - side_].sleeping;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if ((wish.load(std::memory_order_relaxed) & what) == 0) return;
+  take_wish(memory_.page().sides[1 - side_].sleeping, what);
+}
+
+void LocalLink::take_wish(std::atomic<std::uint32_t>& wish, std::uint32_t what) noexcept {
+  if ((wish.load(std::memory_order_seq_cst) & what) == 0) return;
   if (wish.exchange(0, std::memory_order_relaxed) != 0) send_wake(socket_);
 }
 
@@ -174,7 +182,7 @@ Posted LocalLink::keep(const Header& header, std::span<const std::byte> payload,
 std::string LocalLink::why_no_word(WordKind, const RemoteRegion& words) const {
   const auto* const address = static_cast<const PeerRegion&>(words).cpu_address();
   if (address == nullptr) return "this process does not map the peer's notifications";
-  return reinterpret_cast<std::uintptr_t>(address) % sizeof(std::uint32_t) == 0 ? "" : "the peer's notifications are not aligned";
+  return is_aligned_for_words(address) ? "" : "the peer's notifications are not aligned";
 }
 
 Posted LocalLink::post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) {
@@ -186,23 +194,24 @@ Posted LocalLink::post_word(WordKind kind, const RemoteRegion& words, std::size_
   if (state_ == LinkState::broken) return Posted::broken;
   if (state_ == LinkState::connecting) return Posted::full;
   if (!theirs.is_registered()) return Posted::ok;  // its owner, in this process, has taken it back; the pages are kept
-  Word word{reinterpret_cast<std::uint32_t*>(theirs.cpu_address() + word_value_at(index)), value, kind, theirs.hold()};
-  if (is_held_back()) return keep({}, {}, std::move(word));
-  write(word);
+  auto* const word = reinterpret_cast<std::uint32_t*>(theirs.cpu_address() + word_value_at(index));
+  if (is_held_back()) return keep({}, {}, {word, value, kind, theirs.hold()});
+  write(kind, word, value, 0);
   return Posted::ok;
 }
 
-// Release: behind the copies that this thread made. What the CPU's or an engine's copies wrote is finished when they are.
-void LocalLink::write(const Word& word) noexcept {
-  const std::atomic_ref<std::uint32_t> value(*word.value);
-  if (word.kind == WordKind::add) {
-    value.fetch_add(word.number, std::memory_order_release);
+// By any thread. Release: behind the copies that this thread made. What the CPU's or an engine's copies wrote is finished when they
+// are. The count is this half of Dekker's, see wake_peer(): added to by several threads, and the full fence before the wish is
+// loaded.
+void LocalLink::write(WordKind kind, std::uint32_t* word, std::uint32_t value, std::size_t writer) noexcept {
+  const std::atomic_ref<std::uint32_t> target(*word);
+  if (kind == WordKind::add) {
+    target.fetch_add(value, std::memory_order_release);
   } else {
-    value.store(word.number, std::memory_order_release);
+    target.store(value, std::memory_order_release);
   }
-  std::atomic<std::uint32_t>& written = memory_.page().words[side_].written;
-  written.store(written.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  wake_peer(kWakeForMessage);
+  memory_.page().words[side_][writer % kWordCounters].written.fetch_add(1, std::memory_order_seq_cst);
+  take_wish(memory_.page().sides[1 - side_].sleeping, kWakeForMessage);
 }
 
 std::uint64_t LocalLink::first_unfinished_write() const noexcept {
@@ -219,7 +228,7 @@ bool LocalLink::send_kept() {
   while (!kept_.empty() && kept_.front().after_write < unfinished) {
     const Kept& next = kept_.front();
     if (next.word.value != nullptr) {
-      write(next.word);
+      write(next.word.kind, next.word.value, next.word.number, 0);
     } else if (produce(next.header, next.payload) != Posted::ok) {
       break;
     }
@@ -313,6 +322,29 @@ Posted LocalLink::post_copied_write(std::span<const std::byte> bytes, const Remo
                         is_inside(remote_offset, bytes.size(), theirs.bytes()) && theirs.is_registered();
   if (state_ != LinkState::ready || !is_right || theirs.cpu_address() == nullptr) return Posted::full;
   return theirs.write(remote_offset, bytes.data(), bytes.size()) ? Posted::ok : Posted::full;
+}
+
+// --- Stores ----------------------------------------------------------------------------------------------------------------------
+
+bool LocalLink::can_store(const RemoteRegion& remote) const noexcept {
+  const auto& theirs = static_cast<const PeerRegion&>(remote);
+  return state_ == LinkState::ready && is_cpu_memory(theirs.kind()) && theirs.cpu_address() != nullptr && theirs.is_registered();
+}
+
+bool LocalLink::can_store_words(const RemoteRegion& words) const noexcept {
+  return can_store(words) && !is_held_back() && is_aligned_for_words(static_cast<const PeerRegion&>(words).cpu_address());
+}
+
+void LocalLink::store(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) noexcept {
+  const auto& theirs = static_cast<const PeerRegion&>(remote);
+  if (theirs.is_registered()) std::memmove(theirs.cpu_address() + remote_offset, bytes.data(), bytes.size());
+}
+
+void LocalLink::store_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value,
+                           std::size_t writer) noexcept {
+  const auto& theirs = static_cast<const PeerRegion&>(words);
+  if (!theirs.is_registered()) return;
+  write(kind, reinterpret_cast<std::uint32_t*>(theirs.cpu_address() + word_value_at(index)), value, writer);
 }
 
 // Small ones are done when this returns; what is larger follows in slices.
@@ -461,8 +493,8 @@ bool LocalLink::poll(Sink& sink) {
     has_any |= tell_broken(sink);
   }
   if (state_ != LinkState::ready) return has_any;
-  if (has_new_words()) {
-    seen_words_ = memory_.page().words[1 - side_].written.load(std::memory_order_acquire);
+  if (const std::uint32_t written = words_written(); written != seen_words_) {
+    seen_words_ = written;
     has_any = true;
   }
   return take_messages(sink) || has_any;
@@ -479,7 +511,7 @@ bool LocalLink::arm() {
   memory_.page().sides[side_].sleeping.store(wants_room ? kWakeForMessage | kWakeForRoom : kWakeForMessage,
                                              std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (consumer_.has_message() || has_new_words()) return false;
+  if (consumer_.has_message() || words_written() != seen_words_) return false;
   if (!wants_room || !producer_.has_room_for_any()) return true;
   wants_room_ = false;
   return false;

@@ -57,6 +57,12 @@ class LocalLink final : public Link {
   // A store or an atomic add by the CPU behind the copies, then a count in the link's page, which the peer polls and arms by.
   std::string why_no_word(WordKind kind, const RemoteRegion& words) const override;
   Posted post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) override;
+  // Where this process maps the peer's pages, and while no copy is under way that words would have to wait for.
+  bool can_store(const RemoteRegion& remote) const noexcept override;
+  bool can_store_words(const RemoteRegion& words) const noexcept override;
+  void store(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) noexcept override;
+  void store_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value,
+                  std::size_t writer) noexcept override;
   Result<void> complete(Parcel answer) override;
 
   // For the transport.
@@ -114,12 +120,16 @@ class LocalLink final : public Link {
     return !kept_.empty() || (!transfers_.empty() && first_unfinished_write() <= writes_posted_);
   }
   Posted keep(const Header& header, std::span<const std::byte> payload, Word word);
-  void write(const Word& word) noexcept;
-  bool has_new_words() const noexcept {
-    return memory_.page().words[1 - side_].written.load(std::memory_order_acquire) != seen_words_;
+  void write(WordKind kind, std::uint32_t* word, std::uint32_t value, std::size_t writer) noexcept;
+  // By the peer.
+  std::uint32_t words_written() const noexcept {
+    std::uint32_t sum = 0;
+    for (const WordControl& words : memory_.page().words[1 - side_]) sum += words.written.load(std::memory_order_acquire);
+    return sum;
   }
   Posted produce(const Header& header, std::span<const std::byte> payload);
   void wake_peer(std::uint32_t what) noexcept;
+  void take_wish(std::atomic<std::uint32_t>& wish, std::uint32_t what) noexcept;
   void fail(Error error);
 
   bool is_quiet() const noexcept;

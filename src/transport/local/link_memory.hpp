@@ -20,7 +20,9 @@ struct alignas(128) SleepControl {
   std::atomic<std::uint32_t> sleeping{0};
 };
 
-// How many words a side has written, modulo 2^32: the other one learns from it that there is something to look at.
+// How many words a side has written, modulo 2^32: the other one learns from the sum that there is something to look at. Several
+// counters, so that threads which write at once need not share one.
+inline constexpr std::size_t kWordCounters = 4;
 struct alignas(128) WordControl {
   std::atomic<std::uint32_t> written{0};
 };
@@ -29,7 +31,7 @@ struct alignas(128) WordControl {
 struct LinkPage {
   RingControl rings[2];
   SleepControl sides[2];
-  WordControl words[2];
+  WordControl words[2][kWordCounters];
 };
 
 inline constexpr std::size_t kLinkPageBytes = 65536;  // a multiple of every page size

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long threads that wait poll, and let others run, before they sleep.
+#pragma once
+
+#include <cstdint>
+
+namespace gigabar::fabric {
+
+inline constexpr std::int64_t kSpinNs = 50'000;
+inline constexpr unsigned kPollsPerLook = 16;  // at the time, and for a thread that wants the lock
+// A thread that waits lets others run between its polls for so long, and then sleeps: the second where no other did run. To wake a
+// thread takes tens of microseconds, in a virtual machine more than a hundred, and a processor that nobody else wants is not worth
+// that.
+inline constexpr std::int64_t kYieldNs = 1'000'000;
+inline constexpr std::int64_t kFreeYieldNs = 10'000'000;
+// Where the kernel's threads do a link's work on this processor: an answer comes within the first (a round trip over soft-RoCE
+// takes 30 to 100 us, by the machine), else they get their turn, and the processor is never free.
+inline constexpr std::int64_t kSpinBesideKernelNs = 100'000;
+inline constexpr unsigned kPollsPerYield = 4;
+// A thread that posts much moves things on so often between its posts.
+inline constexpr unsigned kLooksPerMs = 5;
+
+}  // namespace gigabar::fabric
