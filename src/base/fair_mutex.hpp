@@ -15,7 +15,9 @@ class FairMutex {
  public:
   void lock() noexcept { lock_within(Timeout::forever()); }
   // False: the time was over first.
-  bool lock_within(const Timeout& timeout) noexcept { return (!waiting_.is_overdue() && try_take()) || wait_and_take(timeout); }
+  bool lock_within(const Timeout& timeout) noexcept { return try_lock() || wait_and_take(timeout); }
+  // False: another thread has it, or is to get it.
+  bool try_lock() noexcept { return !waiting_.is_overdue() && try_take(); }
   // Either this thread sees the waiting one, or that one sees this store: both accesses on both sides are seq_cst, because a
   // processor may let a load overtake an earlier store of another word, and nobody would wake the other then.
   void unlock() noexcept {

@@ -31,6 +31,7 @@
 #include "fabric/state.hpp"
 #include "fabric/waiting.hpp"
 #include "fabric/wireup/wireup.hpp"
+#include "fabric/word_readers.hpp"
 #include "gigabar/fabric.hpp"
 #include "memory/runtime.hpp"
 
@@ -93,6 +94,19 @@ class Engine final : transport::Sink, WireupEvents {
    private:
     Engine& engine_;
   };
+  // As WordReaders says: the first and the last without the lock.
+  template <class Look>
+  Lock look_or_lock(SegmentId segment, const Timeout& timeout, const Look& look) {
+    return word_readers_.look_or_lock(segment, timeout, mutex_, pollers_, look);
+  }
+  void open_reader(const LocalSegment& segment) noexcept {
+    if (has_plain_words_) word_readers_.open(segment.id, *segment.notifications);
+  }
+  template <class Look>
+  bool look_at_words(SegmentId segment, const Look& look) noexcept {
+    bool is_open = false;
+    return word_readers_.look(segment, is_open, look);
+  }
   // Behind a word that was seen: see Transport::flush_gpu_writes().
   Result<void> flush_gpu_writes();
 
@@ -133,12 +147,6 @@ class Engine final : transport::Sink, WireupEvents {
     return recent_segment_ != nullptr && recent_segment_->id == id ? recent_segment_ : search_segment(id);
   }
   Result<RemoteState*> remote_segment(Lock& lock, Peer& peer, SegmentId id, const Timeout& timeout);
-  struct MappedPlace {
-    Rank rank;
-    SegmentId id;
-    MappedFor who;
-    auto operator<=>(const MappedPlace&) const = default;
-  };
   Result<void*> map_segment(Lock& lock, const MappedPlace& place, const Timeout& timeout);
   Result<void> unmap_segment(const MappedPlace& place);
   Result<std::string> why_no_atomics(const MappedPlace& place) const;
@@ -516,6 +524,8 @@ class Engine final : transport::Sink, WireupEvents {
 
   std::map<MappedPlace, MappedSegment> mapped_segments_;
   WordPages word_pages_;
+  WordReaders word_readers_;
+  bool has_plain_words_ = false;  // no adapter counts in them, and what came before them needs no flush
   std::map<SegmentId, std::unique_ptr<LocalSegment>> segments_;
   LocalSegment* recent_segment_ = nullptr;  // of the program's; found again without a search
   std::uint16_t last_epoch_ = 0;
@@ -553,12 +563,6 @@ class Engine final : transport::Sink, WireupEvents {
   std::uint64_t lost_count_ = 0;  // peers that were lost; counts up
   std::map<std::pair<Group, CollectiveContext>, Collective> collectives_;
   class CollectiveCall;
-  struct CollectivePart {
-    std::uint64_t group, sequence;
-    std::uint32_t round;
-    Rank from;
-    auto operator<=>(const CollectivePart&) const = default;
-  };
   using CollectiveParts = std::map<CollectivePart, std::string>;
   CollectiveParts collective_parts_;
   // Erases them, which makes room for others of the same ranks.
@@ -572,12 +576,13 @@ class Engine final : transport::Sink, WireupEvents {
   Descriptor wake_;  // an event: ends the sleep on epoll_
   Descriptor call_;  // an event: ends the nap of thread_
   std::atomic<bool> is_stopping_{false};
-  // Of the program's threads, for the engine's own, which leaves the polling to them. Written under the lock.
-  std::atomic<std::uint32_t> waits_{0};    // that began, and polls between posts
-  std::atomic<std::uint32_t> pollers_{0};  // waiting now, and not asleep
-  std::atomic<bool> has_sleeper_{false};   // on epoll_: all is armed
-  bool is_woken_ = false;                  // the sleeper was told
-  std::atomic<bool> is_napping_{false};    // thread_
+  // Of the program's threads, for the engine's own, which leaves the polling to them. Written under the lock; threads without it
+  // read pollers_.
+  alignas(128) std::atomic<std::uint32_t> waits_{0};  // that began, and polls between posts
+  std::atomic<std::uint32_t> pollers_{0};             // waiting now, and not asleep
+  std::atomic<bool> has_sleeper_{false};              // on epoll_: all is armed
+  alignas(128) bool is_woken_ = false;                // the sleeper was told
+  std::atomic<bool> is_napping_{false};               // thread_
   // How long a wait polls before it lets others run, and after how many polls it looks at the time.
   std::int64_t spin_ns_ = kSpinNs;
   std::int64_t free_yield_ns_ = kFreeYieldNs;

@@ -317,20 +317,24 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
   if (!is_usable(state_)) return unusable(state_, "notification_wait");
   if (auto refused = refuse_notification("notification_wait", first, count)) return std::move(*refused);
   if (count == 0) return make_error(Status::invalid_argument, "notification_wait", "count", "it is 0", "wait for at least one id");
-  auto lock = state_->engine->lock();
-  auto found = state_->engine->local_segment(segment);
-  if (!found) return std::move(found).error();
   NotificationId raised = 0;
-  const auto look = [&] {
-    // Looked up each time: another thread may deregister it.
-    const auto* const now = state_->engine->find_segment(segment);
-    if (now == nullptr) return true;
+  const auto look_at = [&](const Notifications& notifications) {
     for (std::uint32_t index = 0; index < count; ++index) {
-      if (now->notifications->look(first + index).value() == 0) continue;
+      if (notifications.look(first + index).value() == 0) continue;
       raised = first + index;
       return true;
     }
     return false;
+  };
+  auto lock = state_->engine->look_or_lock(segment, timeout, look_at);
+  if (!lock.owns_lock()) return raised;
+  auto found = state_->engine->local_segment(segment);
+  if (!found) return std::move(found).error();
+  state_->engine->open_reader(**found);
+  const auto look = [&] {
+    // Looked up each time: another thread may deregister it.
+    const auto* const now = state_->engine->find_segment(segment);
+    return now == nullptr || look_at(*now->notifications);
   };
   const Engine::WordWait waiting(*state_->engine);
   auto is_over = state_->engine->progress_unless_alone(lock, timeout, "notification_wait", kRaise, look);
@@ -350,9 +354,11 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
 Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId id, std::uint32_t value, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "notification_wait_count");
   if (auto refused = refuse_notification("notification_wait_count", id, 1)) return std::move(*refused);
-  auto lock = state_->engine->lock();
+  auto lock = state_->engine->look_or_lock(segment, timeout, [&](Notifications& words) { return words.take(id, value); });
+  if (!lock.owns_lock()) return {};
   auto found = state_->engine->local_segment(segment);
   if (!found) return std::move(found).error();
+  state_->engine->open_reader(**found);
   bool is_gone = false;
   Result<void> flushed;
   const auto take = [&] {
@@ -383,9 +389,18 @@ Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId i
 Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, NotificationId id) try {
   if (!is_usable(state_)) return unusable(state_, "notification_reset");
   if (auto refused = refuse_notification("notification_reset", id, 1)) return std::move(*refused);
+  std::uint32_t value = 0;
+  const auto take = [&](Notifications& words) {
+    Notifications::Seen seen = words.look(id);
+    while (!words.take_all(id, seen)) seen = words.look(id);
+    value = seen.value();
+    return true;
+  };
+  if (state_->engine->look_at_words(segment, take)) return value;
   auto lock = state_->engine->lock();
   auto found = state_->engine->local_segment(segment);
   if (!found) return std::move(found).error();
+  state_->engine->open_reader(**found);
   Notifications& notifications = *(*found)->notifications;
   for (;;) {
     const Notifications::Seen seen = notifications.look(id);

@@ -87,7 +87,7 @@ void Notifications::register_with(transport::Transport& transport) {
     return;
   }
   regions[kind] = std::move(*region);
-  has_counters_ = has_counters_ || transport.kind() == TransportKind::verbs;
+  if (transport.kind() == TransportKind::verbs) has_counters_ = true;
 }
 
 bool Notifications::take_all(NotificationId id, Seen seen) noexcept {

@@ -49,7 +49,8 @@ class Notifications {
   // For peers of that transport, once: what it does not take is in `why_not`. Adapters pin the words that they may write.
   void register_with(transport::Transport& transport);
 
-  // The following by threads that have the engine's lock; peers write at any time.
+  // The following by threads that have the engine's lock, or a lock of WordReaders while no adapter counts; peers write at any
+  // time.
   struct Seen {
     std::uint32_t stored = 0;
     std::uint32_t counted = 0;  // by adapters, since it was taken

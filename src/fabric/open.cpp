@@ -33,6 +33,7 @@ Result<void> Engine::start(const FabricOptions& options) {
   if (Result<void> chosen = choose_device(); !chosen) return chosen;
   if (Result<void> opened = open_transports(); !opened) return opened;
   take_tuned_limits();
+  has_plain_words_ = std::ranges::none_of(transports_, [](const OpenTransport& open) { return open.kind == TransportKind::verbs; });
   auto wireup = Wireup::open(job_);
   if (!wireup) return std::move(wireup).error();
   wireup_ = std::move(*wireup);

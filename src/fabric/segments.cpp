@@ -48,6 +48,7 @@ void Engine::erase_segment(SegmentId id) {
   const auto found = segments_.find(id);
   if (found == segments_.end()) return;
   if (id < kFirstAnonymous) close_targets_from(*found->second);
+  if (found->second->notifications != nullptr) word_readers_.close(*found->second->notifications);
   segments_.erase(found);
 }
 

@@ -333,6 +333,13 @@ struct Peer {
   bool is_half_lost = false;  // and was not to the end
 };
 
+struct MappedPlace {
+  Rank rank;
+  SegmentId id;
+  MappedFor who;
+  auto operator<=>(const MappedPlace&) const = default;
+};
+
 // A segment that the program's kernels or threads reach by themselves; outlives the connection.
 struct MappedSegment {
   void* address = nullptr;
@@ -366,6 +373,13 @@ struct AtomicRequest {
     return kind == other.kind && remote.rank == other.remote.rank && remote.segment == other.remote.segment &&
            remote.offset_bytes == other.remote.offset_bytes && value == other.value && expected == other.expected;
   }
+};
+
+struct CollectivePart {
+  std::uint64_t group, sequence;
+  std::uint32_t round;
+  Rank from;
+  auto operator<=>(const CollectivePart&) const = default;
 };
 
 struct AtomicAnswer {

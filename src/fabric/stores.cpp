@@ -16,7 +16,12 @@ std::optional<Operation> Engine::post_stores(const Transfer& transfer, const Pos
   if (!queue.may_be_free() || options.policy || (!is_write && transfer.kind != OpKind::notify)) return std::nullopt;
   const std::lock_guard guard(queue.mutex);
   const std::uint64_t begin_cycles = cycle_count();
-  if (!queue.may_be_free() || queue.posted_count >= kQueueDepth || begin_cycles >= queue.look_at_cycles) return std::nullopt;
+  if (!queue.may_be_free() || queue.posted_count >= kQueueDepth) return std::nullopt;
+  if (begin_cycles >= queue.look_at_cycles) {
+    // Who polls now moves everything on, and keeps the engine's lock most of the time.
+    if (cycles_per_look_ == 0 || pollers_.load(std::memory_order_relaxed) == 0) return std::nullopt;
+    queue.look_at_cycles = begin_cycles + cycles_per_look_;
+  }
   const StoreTarget* const target =
       is_write ? queue.find_target(transfer.remote, transfer.local.segment, transfer.bytes) : queue.find_target(transfer.remote);
   if (target == nullptr) return std::nullopt;
@@ -94,7 +99,11 @@ void Engine::open_target(QueueId id, const Transfer& transfer, Peer& peer, const
   }
   target.word_count = remote.words != nullptr ? transport::words_in(remote.words->bytes()) : 0;
   if (!is_write && target.ways == std::array<const std::string*, 2>{}) return;
-  if (cycles_per_look_ == 0) cycles_per_look_ = cycles_per_ms(opened_at_, {}) / kLooksPerMs;
+  if (cycles_per_look_ == 0) {
+    const std::uint64_t cycles = cycles_per_ms(opened_at_, {}) / kLooksPerMs;
+    if (cycles == 0) return;  // no counter, or no time has passed
+    cycles_per_look_ = cycles;
+  }
   quietly([&] {
     const std::lock_guard guard(queue.mutex);
     queue.records.resize(kRecords);
