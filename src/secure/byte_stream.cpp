@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
 constexpr std::size_t kAuthenticatorBytes = crypto_aead_chacha20poly1305_ietf_ABYTES;
 constexpr std::size_t kMaxRecordBytes = kLengthBytes + kRecordBytes + kAuthenticatorBytes;
-constexpr std::size_t kFirstBytes = 4096;  // of the buffer for records, which grows with them
+constexpr std::size_t kFirstBytes = 4096;    // of the buffer for records, which grows with them
+constexpr std::size_t kGatheredBytes = 512;  // to copy so many into one piece takes less time than the kernel needs for several
 
 using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES>;
 
@@ -41,6 +42,23 @@ Moved call(Call system_call) noexcept {
     count = system_call();
   } while (count < 0 && errno == EINTR);
   return moved(count, errno);
+}
+
+// Of the first `most` bytes of the pieces; returns how many there were.
+std::size_t gather(std::span<const iovec> pieces, unsigned char* to, std::size_t most) noexcept {
+  std::size_t copied = 0;
+  for (const iovec& piece : pieces) {
+    const std::size_t part = std::min(piece.iov_len, most - copied);
+    if (part > 0) std::memcpy(to + copied, piece.iov_base, part);
+    copied += part;
+  }
+  return copied;
+}
+
+std::size_t bytes_of(std::span<const iovec> pieces, std::size_t most) noexcept {
+  std::size_t bytes = 0;
+  for (const iovec& piece : pieces) bytes = std::min(bytes + std::min(piece.iov_len, most), most);
+  return bytes;
 }
 
 msghdr message_of(std::span<const iovec> pieces) noexcept {
@@ -71,23 +89,23 @@ Moved ByteStream::flush() noexcept {
 }
 
 Moved ByteStream::send(std::span<const iovec> pieces) {
+  constexpr int kFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
   if (protection_ == Protection::authenticated) {
+    if (bytes_of(pieces, kGatheredBytes + 1) <= kGatheredBytes) {
+      std::array<unsigned char, kGatheredBytes> whole;
+      const std::size_t bytes = gather(pieces, whole.data(), whole.size());
+      return call([&] { return ::send(socket_.get(), whole.data(), bytes, kFlags); });
+    }
     const msghdr message = message_of(pieces);
-    return call([&] { return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT); });
+    return call([&] { return ::sendmsg(socket_.get(), &message, kFlags); });
   }
   if (const Moved flushed = flush(); flushed.how != Moved::How::ok) return flushed;
-  std::size_t bytes = 0;
-  for (const iovec& piece : pieces) bytes = std::min(bytes + piece.iov_len, kRecordBytes);
+  const std::size_t bytes = bytes_of(pieces, kRecordBytes);
   sent_ = 0;
   outgoing_.clear();
   outgoing_.resize(kLengthBytes + bytes + kAuthenticatorBytes);
   unsigned char* const text = outgoing_.data() + kLengthBytes;
-  std::size_t copied = 0;
-  for (const iovec& piece : pieces) {
-    const std::size_t part = std::min(piece.iov_len, bytes - copied);
-    if (part > 0) std::memcpy(text + copied, piece.iov_base, part);
-    copied += part;
-  }
+  gather(pieces, text, bytes);
   const auto length = static_cast<std::uint32_t>(bytes + kAuthenticatorBytes);
   std::memcpy(outgoing_.data(), &length, sizeof length);
   crypto_aead_chacha20poly1305_ietf_encrypt(text, nullptr, text, bytes, outgoing_.data(), kLengthBytes, nullptr,
@@ -126,6 +144,9 @@ bool ByteStream::open_record() {
 
 Moved ByteStream::receive(std::span<const iovec> pieces) {
   if (protection_ == Protection::authenticated) {
+    if (pieces.size() == 1) {
+      return call([&] { return ::recv(socket_.get(), pieces.front().iov_base, pieces.front().iov_len, MSG_DONTWAIT); });
+    }
     msghdr message = message_of(pieces);
     return call([&] { return ::recvmsg(socket_.get(), &message, MSG_DONTWAIT); });
   }

@@ -12,6 +12,13 @@
 #include "transport/tcp/link.hpp"
 
 namespace gigabar::transport::tcp {
+namespace {
+
+constexpr unsigned kEventsInARow = 8;      // and the link is asked first
+constexpr unsigned kMaxSilentPolls = 512;  // and it is watched again
+constexpr unsigned kPollsPerLook = 32;     // at all other sockets, meanwhile
+
+}  // namespace
 
 Hub::Hub(std::unique_ptr<secure::Poller> poller) : poller_(std::move(poller)), acceptor_(*poller_) {}
 
@@ -43,6 +50,8 @@ std::uint64_t Hub::add_link(TcpLink& link) {
 void Hub::remove_link(std::uint64_t serial) noexcept {
   const auto found = links_.find(serial);
   std::erase(attended_, found->second);
+  if (found->second == asked_first_) asked_first_ = nullptr;
+  if (found->second == last_speaker_) last_speaker_ = nullptr;
   links_.erase(found);
 }
 
@@ -97,7 +106,45 @@ void Hub::run_timers() {
   }
 }
 
+// --- The link that is asked first ------------------------------------------------------------------------------------------------
+
+void Hub::note_speaker(TcpLink& link) noexcept {
+  events_in_a_row_ = std::exchange(last_speaker_, &link) == &link ? events_in_a_row_ + 1 : 1;
+  if (events_in_a_row_ < kEventsInARow || asked_first_ != nullptr) return;
+  asked_first_ = &link;
+  silent_polls_ = 0;
+  link.want_events();
+}
+
+void Hub::watch_again() noexcept {
+  if (asked_first_ == nullptr) return;
+  events_in_a_row_ = 0;
+  std::exchange(asked_first_, nullptr)->want_events();
+}
+
+bool Hub::ask_first(Sink& sink) {
+  if (asked_first_->listen(sink)) {
+    silent_polls_ = 0;
+    return true;
+  }
+  if (++silent_polls_ == kMaxSilentPolls) watch_again();
+  return false;
+}
+
+bool Hub::arm() noexcept {
+  if (!attended_.empty()) return false;
+  watch_again();
+  return true;
+}
+
 bool Hub::poll(Sink& sink) {
+  if (asked_first_ == nullptr) return poll_sockets(sink);
+  bool is_something = ask_first(sink);
+  if (++polls_ % kPollsPerLook == 0) is_something |= poll_sockets(sink);
+  return attend(sink) || is_something;
+}
+
+bool Hub::poll_sockets(Sink& sink) {
   std::array<epoll_event, 64> ready;
   const std::size_t count = poller_->take(ready);
   if (count == 0 && attended_.empty()) return false;

@@ -51,11 +51,19 @@ class Hub {
   // A link that connects has begun, or wants to be asked at another time.
   void set_timer();
 
+  // The link has heard its peer by an event.
+  void note_speaker(TcpLink& link) noexcept;
+  // Whether the link's socket is asked in each poll(), and not watched.
+  bool is_asked_first(const TcpLink& link) const noexcept { return &link == asked_first_; }
+
   bool poll(Sink& sink);
-  bool arm() const noexcept { return attended_.empty(); }
+  bool arm() noexcept;
 
  private:
   explicit Hub(std::unique_ptr<secure::Poller> poller);
+  bool ask_first(Sink& sink);
+  void watch_again() noexcept;
+  bool poll_sockets(Sink& sink);
   bool attend(Sink& sink);
   void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
   void welcome(secure::ProvenConnection proven);
@@ -71,6 +79,13 @@ class Hub {
   std::unordered_map<std::uint64_t, TcpLink*> links_;  // by serial number
   std::uint64_t serial_ = 0;
   std::vector<TcpLink*> attended_;
+  // While one link has all the events it is asked without the poller: that saves each message a system call here, and the sender's
+  // kernel the work of an event.
+  TcpLink* asked_first_ = nullptr;
+  TcpLink* last_speaker_ = nullptr;
+  unsigned events_in_a_row_ = 0;  // of the last speaker
+  unsigned silent_polls_ = 0;     // of the one that is asked first
+  unsigned polls_ = 0;
   std::int64_t now_ns_ = 0;  // of this poll()
   std::int64_t wake_at_ns_ = secure::kNever;
   bool is_timer_stale_ = false;

@@ -343,7 +343,8 @@ void TcpLink::pump() {
 void TcpLink::want_events() noexcept {
   if (state_ != LinkState::ready) return;
   const bool is_waiting = !is_idle() && !send_code_;
-  stream_->socket().want(EPOLLIN | EPOLLRDHUP | (is_waiting ? EPOLLOUT : 0U));
+  const std::uint32_t incoming = hub_->is_asked_first(*this) ? 0U : EPOLLIN | EPOLLRDHUP;
+  stream_->socket().want(incoming | (is_waiting ? EPOLLOUT : 0U));
 }
 
 // What the peer sent before it went is told first.
@@ -428,7 +429,9 @@ void TcpLink::handle(std::uint32_t events, Sink& sink) {
   }
   if (state_ != LinkState::ready) return;
   if ((events & EPOLLOUT) != 0) pump();
-  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) receive(sink);
+  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) return;
+  hub_->note_speaker(*this);
+  receive(sink);
 }
 
 }  // namespace gigabar::transport::tcp

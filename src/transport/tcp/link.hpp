@@ -52,6 +52,9 @@ class TcpLink final : public Link {
   bool waits_for(std::uint64_t number) const noexcept { return is_listening_ && number == number_ && !stream_; }
   void take(secure::Established established);
   void handle(std::uint32_t events, Sink& sink);
+  // Receives what has come. True when something has.
+  bool listen(Sink& sink) { return state_ == LinkState::ready && receive(sink); }
+  void want_events() noexcept;
   // What is to be told or done without an event. True when something happened.
   bool attend(Sink& sink);
   // When advance() has to be called, while it connects.
@@ -104,7 +107,6 @@ class TcpLink final : public Link {
   bool send_frame();
   void finish_frame();
   void pump();
-  void want_events() noexcept;
   void finish(std::uint64_t cookie, Result<void> outcome);
   void sending_failed(int code) noexcept;
 

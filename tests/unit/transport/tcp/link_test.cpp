@@ -258,6 +258,36 @@ TEST_P(TcpLinks, TheSinkMayPostFromItsCalls) {
   ASSERT_TRUE(pair.poll_until([&] { return turns == 5000; }));
 }
 
+// A link whose peer alone speaks is asked first; others are heard all the same, and its end too.
+TEST_P(TcpLinks, OneThatTalksAllTheTimeSilencesNoOther) {
+  Pair pair(GetParam());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  const std::unique_ptr<Link> talking_near = std::move(pair.near_link);
+  std::unique_ptr<Link> talking_far = std::move(pair.far_link);
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  std::uint64_t turns = 0, heard = 0;
+  const auto answer = [&](Link& link, const Header& header, std::span<const std::byte> payload) {
+    if (&link == pair.far_link.get()) {
+      ++heard;
+    } else {
+      ++turns;
+      EXPECT_EQ(link.post_message(header, payload), Posted::ok);
+    }
+  };
+  pair.near_sink.on_message = pair.far_sink.on_message = answer;
+  ASSERT_EQ(talking_near->post_message(header_of(0), {}), Posted::ok);
+  for (std::uint64_t round = 1; round <= 50; ++round) {
+    const std::uint64_t turns_before = turns;
+    ASSERT_TRUE(pair.poll_until([&] { return turns >= turns_before + 100; }));
+    ASSERT_EQ(pair.near_link->post_message(header_of(round), {}), Posted::ok);
+    ASSERT_TRUE(pair.poll_until([&] { return heard == round; }));
+  }
+  talking_far.reset();
+  ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.errors.count(talking_near.get()) == 1; }));
+  ASSERT_EQ(pair.near_link->post_message(header_of(51), {}), Posted::ok);
+  ASSERT_TRUE(pair.poll_until([&] { return heard == 51; }));
+}
+
 // A sleeping receiver: armed, then woken by what comes.
 TEST_P(TcpLinks, SleepsAndIsWoken) {
   Pair pair(GetParam());
