@@ -2,9 +2,13 @@
 // A link's outgoing half, its beginning and its end.
 #include "transport/tcp/link.hpp"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -28,6 +32,17 @@ constexpr std::int64_t kLingerNs = 100'000'000;      // for the queue to go out,
 
 // What a message in the queue counts: its bytes and the record that keeps them.
 constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
+
+// BBR keeps about as much under way as the path took when it was idle. Where the two ends are near that is little, and a call that
+// copies much keeps acknowledgements waiting for longer than all of it lasts: 1 MiB at a time between two network namespaces of one
+// host, 1.6 GB/s with whole pieces and 2.6 with 32 KiB. Without BBR it is 8.0 and 2.6.
+std::size_t call_bytes_of(int socket) noexcept {
+  constexpr std::size_t kPacedBytes = 32768;
+  std::array<char, 16> name{};  // TCP_CA_NAME_MAX
+  socklen_t bytes = name.size();
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), &bytes) != 0) return kPieceBytes;
+  return std::string_view(name.data(), ::strnlen(name.data(), name.size())).starts_with("bbr") ? kPacedBytes : kPieceBytes;
+}
 
 iovec piece_of(const void* data, std::size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
@@ -121,6 +136,7 @@ void TcpLink::advance(std::int64_t now_ns) {
 void TcpLink::take(secure::Established established) {
   if (state_ != LinkState::connecting) return;
   rail_ = text(rail_of(hub_->rails(), secure::own_address_of(established.connection.socket.get())), ", ", name_of(protection_));
+  call_bytes_ = call_bytes_of(established.connection.socket.get());
   established.connection.socket.rename(kLinkTokens + serial_);
   established.connection.socket.want(EPOLLIN | EPOLLRDHUP);
   stream_.emplace(std::move(established), protection_);
@@ -306,8 +322,9 @@ bool TcpLink::send_frame() {
   const std::size_t frame_bytes = kHead + current_->header.data_bytes;
   while (current_->sent_bytes < frame_bytes) {
     const std::size_t head_sent = std::min(current_->sent_bytes, kHead), data_sent = current_->sent_bytes - head_sent;
-    const iovec pieces[] = {piece_of(reinterpret_cast<const std::byte*>(&current_->header) + head_sent, kHead - head_sent),
-                            piece_of(data + data_sent, current_->header.data_bytes - data_sent)};
+    const iovec pieces[] = {
+        piece_of(reinterpret_cast<const std::byte*>(&current_->header) + head_sent, kHead - head_sent),
+        piece_of(data + data_sent, std::min<std::size_t>(current_->header.data_bytes - data_sent, call_bytes_))};
     const Moved moved = stream_->send(pieces);
     if (moved.how == Moved::How::failed) sending_failed(moved.code);
     if (moved.how != Moved::How::ok) return false;

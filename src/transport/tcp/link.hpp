@@ -146,6 +146,7 @@ class TcpLink final : public Link {
   std::optional<secure::Dial> dial_;
   std::optional<secure::ByteStream> stream_;
   bool is_ready_told_ = false;
+  std::size_t call_bytes_ = kPieceBytes;  // of data, that one system call moves
 
   std::deque<Outgoing> own_, answers_;
   std::optional<Current> current_;

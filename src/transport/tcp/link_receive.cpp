@@ -28,12 +28,13 @@ std::size_t TcpLink::place_for_more(Scratch& scratch, std::span<iovec> pieces, s
   direct_bytes = 0;
   if (incoming_.left_bytes >= kMinDirectBytes) {
     if (std::byte* const memory = hub_->regions()->memory(incoming_.to, incoming_.left_bytes)) {
-      direct_bytes = incoming_.left_bytes;
+      direct_bytes = std::min<std::uint64_t>(incoming_.left_bytes, call_bytes_);
       pieces[count++] = {memory, direct_bytes};
     }
   }
+  if (direct_bytes > 0 && direct_bytes < incoming_.left_bytes) return count;
   std::memcpy(scratch.data(), carried_.data(), carried_.size());
-  pieces[count++] = {scratch.data() + carried_.size(), scratch.size() - carried_.size()};
+  pieces[count++] = {scratch.data() + carried_.size(), std::min(scratch.size() - carried_.size(), call_bytes_)};
   return count;
 }
 
