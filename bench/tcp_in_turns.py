@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares ranks over the transport tcp with bare sockets and with ucx, in turns on one machine.
+
+usage: bench/tcp_in_turns.py [options]
+
+  latency    `gigabar latency --op send` of two ranks over loopback beside tcp_ping_pong.c: one connection with the same socket options
+  bandwidth  `gigabar bw --op write` over tcp beside ucx, between two network namespaces that a pair of virtual interfaces joins (this
+             needs root); with --loopback in one
+
+Each round takes every contender once, in an order that the next round reverses. The figure of a contender is the median of its rounds
+(of a round: the median of its samples or windows). The ratio is that of tcp to what is beside it; where a figure stands for a time it
+is to be small.
+
+exit code: 0 every ratio is within its limit; 1 one is not, or a round failed; 2 wrong options.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import reports
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BYTES, ROUNDS = 8, 20000  # of the latencies
+MOST_LATENCY, LEAST_BANDWIDTH = 1.15, 1.0
+INTERFACE = "gigabar0"
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
+    parser.add_argument("--gigabar", default=str(ROOT / "build/release/bin/gigabar"), help="the program (default %(default)s)")
+    parser.add_argument("--what", default="latency,bandwidth", help="(default %(default)s)")
+    parser.add_argument("--sizes", default="64K,1M", help="of the bandwidths (default %(default)s)")
+    parser.add_argument("--loopback", action="store_true", help="bandwidths over loopback")
+    parser.add_argument("--rounds", type=int, default=7, help="(default %(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="write machine, date, command and all rounds")
+    options = parser.parse_args(words)
+    options.gigabar = str(pathlib.Path(options.gigabar).resolve())  # another namespace begins in another folder
+    if options.rounds < 1:
+        parser.error("--rounds is at least 1")
+    if any(name not in ("latency", "bandwidth") for name in options.what.split(",")):
+        parser.error(f"--what '{options.what}' has more than latency and bandwidth")
+    return options
+
+
+class Loopback:
+    """Two ranks that the program starts by itself."""
+
+    def report(self, command):
+        return reports.report_of(command)
+
+
+class Namespaces:
+    """Two ranks, each in a network namespace of its own (and a mount namespace with its /sys), for as long as the object is entered."""
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            self.holders = [stack.enter_context(self.namespace()) for _ in range(2)]
+            link = [item for holder in self.holders for item in ("netns", str(holder.pid))]
+            self.inside(0, "ip", "link", "add", INTERFACE, "type", "veth", "peer", "name", INTERFACE, *link[2:])
+            for side in range(2):
+                self.inside(side, "ip", "address", "add", f"10.79.0.{side + 1}/24", "dev", INTERFACE)
+                for interface in ("lo", INTERFACE):
+                    self.inside(side, "ip", "link", "set", interface, "up")
+            deadline = time.monotonic() + 10
+            while not all("state UP" in self.inside(side, "ip", "link", "show", INTERFACE) for side in range(2)):
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"{INTERFACE} is not up after 10 s")
+                time.sleep(0.05)
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    @contextlib.contextmanager
+    def namespace(self):
+        # UCX looks for interfaces in /sys. The holder ends with its standard input.
+        words = ["unshare", "--net", "--mount", "sh", "-c", "mount -t sysfs none /sys && echo && read end"]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            holder.stdout.readline()
+            yield holder
+
+    def entered(self, side, command):
+        return ["nsenter", "--net", "--mount", "--target", str(self.holders[side].pid), "--", *command]
+
+    def inside(self, side, *command):
+        return reports.run(self.entered(side, command))
+
+    def report(self, command):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "report.json"
+            key = secrets.token_hex(32)
+            ranks = []
+            for side in range(2):
+                job = {"RANK": str(side), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "10.79.0.1", "MASTER_PORT": "21000",
+                       "GIGABAR_JOB_KEY": key, "GIGABAR_INTERFACES": INTERFACE, "GIGABAR_LAUNCHER": "environment"}
+                words = self.entered(side, [*command, *(["--json", str(file)] if side == 0 else [])])
+                ranks.append(subprocess.Popen(words, env=os.environ | job, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
+            try:
+                codes = [rank.wait(reports.DEADLINE_S) for rank in ranks]
+            finally:
+                for rank in ranks:
+                    rank.kill()
+            if codes != [0, 0]:
+                raise SystemExit(f"{' '.join(command)}: the ranks ended with {codes}")
+            return json.loads(file.read_text())
+
+
+def over(transport, options, command, *others):
+    return [options.gigabar, command, "-d", "host", "H", "H", "--transport", transport, *others,
+            *(["--ucx-trust-network"] if transport == "ucx" else [])]
+
+
+def in_turns(options, contenders):
+    rounds = {name: [] for name in contenders}
+    for round_number in range(options.rounds):
+        for name in list(contenders)[:: 1 if round_number % 2 == 0 else -1]:
+            rounds[name].append(contenders[name]())
+    return rounds
+
+
+def tell(results, measure, size, unit, rounds, beside, limit):
+    medians = {name: statistics.median(figures) for name, figures in rounds.items()}
+    ratio = medians["tcp"] / medians[beside]
+    is_right = ratio <= limit if unit == "us" else ratio >= limit
+    results.append({"measure": measure, "bytes": size, "unit": unit, "medians": medians, "beside": beside, "ratio": ratio, "limit": limit,
+                    "rounds": rounds})
+    figures = ", ".join(f"{name} {median:.2f}" for name, median in medians.items())
+    print(f"{measure}, {size} bytes: {figures} {unit}; {ratio:.3f} of {beside}, limit {limit}", flush=True)
+    return is_right
+
+
+def latency(options, results, heads, folder):
+    bare = str(pathlib.Path(folder) / "tcp_ping_pong")
+    reports.run(["cc", "-O2", "-o", bare, str(ROOT / "bench/tcp_ping_pong.c")])
+
+    def ranks(transport):
+        report = reports.report_of(over(transport, options, "latency", "--op", "send", "-m", f"{BYTES}:{BYTES}", "-i", str(ROUNDS)))
+        heads.append(report)
+        return report["results"][0]["p50_us"]
+
+    contenders = {"bare": lambda: float(reports.run([bare, str(BYTES), str(ROUNDS)]).split()[1])}
+    contenders |= {name: lambda name=name: ranks(name) for name in ("tcp", "ucx")}
+    return tell(results, "latency", BYTES, "us", in_turns(options, contenders), "bare", MOST_LATENCY)
+
+
+def bandwidth(options, results, heads, between):
+    are_right = True
+    for size in options.sizes.split(","):
+
+        def ranks(transport, size=size):
+            command = over(transport, options, "bw", "--op", "write", "-m", f"{size}:{size}", "-i", "100")
+            heads.append(between.report(command))
+            return heads[-1]["results"][0]["p50_mb_per_s"]
+
+        rounds = in_turns(options, {name: lambda name=name: ranks(name) for name in ("tcp", "ucx")})
+        where = "bandwidth over loopback" if options.loopback else "bandwidth between namespaces"
+        are_right &= tell(results, where, heads[-1]["results"][0]["bytes"], "mb_per_s", rounds, "ucx", LEAST_BANDWIDTH)
+    return are_right
+
+
+def main(words):
+    options = parse(words)
+    results, heads, are_right = [], [], True
+    if "latency" in options.what.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            are_right &= latency(options, results, heads, folder)
+    if "bandwidth" in options.what.split(","):
+        if options.loopback:
+            are_right &= bandwidth(options, results, heads, Loopback())
+        else:
+            with Namespaces() as between:
+                are_right &= bandwidth(options, results, heads, between)
+    if options.json:
+        reports.write(options.json, "tcp_in_turns", ["bench/tcp_in_turns.py", *words], heads[0], results=results)
+    return 0 if are_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
