@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that die, stop and are killed: the others are told in time, and go on without them.
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
+#include <string>
 
 #include "base/clock.hpp"
 #include "conformance/gaspi_ranks.hpp"
@@ -126,6 +129,31 @@ BARE_RANK_BODY(gaspi_stopped_one) {
   EXPECT_DONE(gaspi_proc_term(kLong));
 }
 
+// What this process prints, from the beginning to the end of its life, to be read at any time.
+class PrintedLines {
+ public:
+  PrintedLines() : before_((std::fflush(stdout), ::dup(STDOUT_FILENO))), file_(::memfd_create("printed", MFD_CLOEXEC)) {
+    EXPECT_EQ(::dup2(file_, STDOUT_FILENO), STDOUT_FILENO);
+  }
+  PrintedLines(const PrintedLines&) = delete;
+  PrintedLines& operator=(const PrintedLines&) = delete;
+  ~PrintedLines() {
+    std::fflush(stdout);
+    ::dup2(before_, STDOUT_FILENO);
+    ::close(before_);
+    ::close(file_);
+  }
+  std::string text() const {
+    std::string text(4096, '\0');
+    const ssize_t count = ::pread(file_, text.data(), text.size(), 0);
+    text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+    return text;
+  }
+
+ private:
+  int before_, file_;
+};
+
 GASPI_BODY(gaspi_connections) {
   const auto ranks = gaspi_rank_t(me.rank_count());
   gaspi_network_t network = GASPI_ARIES;
@@ -140,19 +168,13 @@ GASPI_BODY(gaspi_connections) {
   EXPECT_EQ(network, me.setup().transport == TransportKind::verbs ? GASPI_IB : GASPI_ETHERNET);
   EXPECT_CODE(GASPI_ERR_NULLPTR, gaspi_network_type(nullptr));
   ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
-  testing::internal::CaptureStdout();
+  const PrintedLines printed;
   if (me.rank() == 1) gaspi_printf_to(0, "from rank %d\n", 1);
   if (me.rank() == 0) {
-    std::string printed;
     const Deadline deadline = Deadline::after_ns(20'000'000'000);
-    while (printed.find("from rank 1\n") == std::string::npos && !deadline.has_passed()) {
-      ::usleep(20'000);
-      printed += testing::internal::GetCapturedStdout();
-      testing::internal::CaptureStdout();
-    }
-    EXPECT_NE(printed.find(":1] from rank 1\n"), std::string::npos) << printed;
+    while (printed.text().find("from rank 1\n") == std::string::npos && !deadline.has_passed()) ::usleep(1000);
+    EXPECT_NE(printed.text().find(":1] from rank 1\n"), std::string::npos) << printed.text();
   }
-  testing::internal::GetCapturedStdout();
   ASSERT_TRUE(me.meet());
 }
 
