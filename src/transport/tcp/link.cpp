@@ -391,9 +391,19 @@ void TcpLink::say_farewell(Farewell reason) noexcept {
   quietly([&] { send_at_once(make_header(FrameKind::bye, static_cast<std::uint32_t>(reason), 0), {}); });
 }
 
+// What the sink posts meanwhile is for the next poll().
+bool TcpLink::tell_dones(Sink& sink) {
+  const std::vector<Done> dones = std::exchange(dones_, {});
+  transfers_ -= static_cast<unsigned>(dones.size());
+  for (const Done& done : dones) sink.done(*this, done.cookie, done.outcome);
+  return !dones.empty();
+}
+
 // Everything that was posted ends before the link does.
 bool TcpLink::tell_end(Sink& sink) {
   if (!error_) return false;
+  // The last bytes that came may have ended some.
+  tell_dones(sink);
   if (is_listening_) hub_->acceptor().forget(number_);
   dial_.reset();
   if (stream_) secure::end_connection(stream_->socket().get());
@@ -423,13 +433,9 @@ bool TcpLink::attend(Sink& sink) {
     sink.ready(*this);
     is_something = true;
   }
-  while (!dones_.empty()) {
-    const std::vector<Done> dones = std::exchange(dones_, {});
-    transfers_ -= static_cast<unsigned>(dones.size());
-    for (const Done& done : dones) sink.done(*this, done.cookie, done.outcome);
-    is_something = true;
-  }
-  if (state_ == LinkState::ready && (send_code_ || std::exchange(is_hungry_, false))) is_something |= receive(sink);
+  is_something |= tell_dones(sink);
+  const bool was_hungry = std::exchange(is_hungry_, false);
+  if (state_ == LinkState::ready && (send_code_ || was_hungry)) is_something |= receive(sink);
   if (state_ == LinkState::ready && send_code_ && !is_hungry_) {
     fail(make_error(Status::peer_lost, "connection", object(), text("sending failed: ", std::strerror(*send_code_)),
                     "forget the peer and connect anew", errno_code(*send_code_)),

@@ -311,5 +311,26 @@ TEST_P(TcpLinks, SleepsAndIsWoken) {
   }
 }
 
+// A peer that answers and is gone before this side looks, which learns of it while it sends.
+TEST_P(TcpLinks, WhatHasArrivedIsToldBeforeTheEnd) {
+  Pair pair(GetParam());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  constexpr std::size_t kBytes = 16384;
+  Buffer back(*pair.near, kBytes), target(*pair.far, kBytes);
+  const auto remote = pair.open_far(*target.region);
+  ASSERT_EQ(pair.near_link->post_read(*back.region, 0, *remote, 0, kBytes, 1), Posted::ok);
+  const Deadline deadline = Deadline::after_ns(kPatienceNs);
+  while (!pair.far->poll(pair.far_sink) && !deadline.has_passed()) {
+  }
+  ASSERT_EQ(pair.far_link->post_message(header_of(7), {}), Posted::ok);
+  pair.far_link.reset();
+  while (pair.near_link->post_message(header_of(0), {}) == Posted::ok && !deadline.has_passed()) {
+  }
+  ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.errors.size() == 1; }));
+  ASSERT_EQ(pair.near_sink.messages.size(), 1u);
+  ASSERT_EQ(pair.near_sink.dones.size(), 1u);
+  EXPECT_EQ(pair.near_sink.dones[1], "");
+}
+
 }  // namespace
 }  // namespace gigabar::transport::tcp::test
