@@ -146,6 +146,8 @@ void set_tcp_options(int socket) noexcept {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kLostAfterMs);
 }
 
+void allow_slow_reader(int socket) noexcept { set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0U); }
+
 Descriptor start_connect(const SocketAddress& address) {
   Descriptor socket = new_socket(address);
   if (!socket.is_open()) return socket;

@@ -53,6 +53,9 @@ bool lacks_descriptors(std::int64_t code) noexcept;
 bool lacks_resources(std::int64_t code) noexcept;
 // No delay, and an error after about 20 s in which the other host answered nothing.
 void set_tcp_options(int socket) noexcept;
+// For a connection whose other end may leave what was sent unread for any time: to the limit of 20 s that is silence too, although
+// its host answers. An idle connection still notices a host that is gone; one with bytes under way has the system's time for it.
+void allow_slow_reader(int socket) noexcept;
 
 struct Credentials {
   pid_t process = 0;  // in this process's numbering; 0: not visible here

@@ -139,6 +139,8 @@ void TcpLink::take(secure::Established established) {
   call_bytes_ = call_bytes_of(established.connection.socket.get());
   established.connection.socket.rename(kLinkTokens + serial_);
   established.connection.socket.want(EPOLLIN | EPOLLRDHUP);
+  // A rank that computes or is stopped may not read for long; its host's end is noticed by the ranks' channel.
+  secure::allow_slow_reader(established.connection.socket.get());
   stream_.emplace(std::move(established), protection_);
   dial_.reset();
   become_ready();

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages, writes and reads between two transports of one process.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <random>
@@ -330,6 +333,24 @@ TEST_P(TcpLinks, WhatHasArrivedIsToldBeforeTheEnd) {
   ASSERT_EQ(pair.near_sink.messages.size(), 1u);
   ASSERT_EQ(pair.near_sink.dones.size(), 1u);
   EXPECT_EQ(pair.near_sink.dones[1], "");
+}
+
+// The kernel's limit on silence also counts the time in which the other end does not read.
+TEST_P(TcpLinks, APeerThatDoesNotReadIsNotLost) {
+  Pair pair(GetParam());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  unsigned ends = 0;
+  for (int descriptor = 3; descriptor < 1024; ++descriptor) {
+    sockaddr_storage peer{};
+    socklen_t peer_bytes = sizeof peer;
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &peer_bytes) != 0) continue;
+    unsigned limit_ms = 0;
+    socklen_t limit_bytes = sizeof limit_ms;
+    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, &limit_bytes) != 0) continue;
+    EXPECT_EQ(limit_ms, 0u);
+    ++ends;
+  }
+  EXPECT_EQ(ends, 2u);
 }
 
 }  // namespace
