@@ -53,12 +53,13 @@ TcpLink::TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, Prot
       rank_(rank),
       number_(number),
       protection_(protection),
-      serial_(hub_->add_link(*this)),
       connect_until_ns_(now_ns() + hub_->connect_deadline_ns()) {
   limits_.payload_bytes = kMaxPayloadBytes;
   limits_.quick_payload_bytes = kQuickBytes;
   limits_.write_bytes = limits_.read_bytes = kTransferBytes;
   limits_.posted_writes = kMaxTransfers;
+  // Last: where the rest throws there is no destructor that takes it out again.
+  serial_ = hub_->add_link(*this);
 }
 
 TcpLink::~TcpLink() {

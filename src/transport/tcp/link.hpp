@@ -136,7 +136,7 @@ class TcpLink final : public Link {
   Rank rank_;
   std::uint64_t number_;
   Protection protection_;
-  std::uint64_t serial_;
+  std::uint64_t serial_ = 0;
   LinkState state_ = LinkState::connecting;
   LinkLimits limits_;
   std::string rail_ = "tcp";

@@ -2,6 +2,7 @@
 // A link's incoming half. Every byte here was written by another process.
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -44,6 +45,10 @@ void TcpLink::hear_end(const Moved& moved) {
                     std::move(native)),
          {});
   };
+  // The kernel tells its reason once, to the call that came first.
+  if (moved.how == Moved::How::ended && send_code_ && *send_code_ != EPIPE && *send_code_ != ECONNRESET) {
+    return lost(text("sending failed: ", std::strerror(*send_code_)), errno_code(*send_code_));
+  }
   switch (moved.how) {
     case Moved::How::ended: return lost("its socket closed without a farewell: its process has ended");
     case Moved::How::failed: return lost(text("its socket broke: ", std::strerror(moved.code)), errno_code(moved.code));
