@@ -140,8 +140,11 @@ RANK_BODY(store_beside_others) {
     const bool is_by_message = turn % 7 == 0;
     if (me.rank() == 0) {
       origin.put_pattern(8, large - 8, turn, 0);
+      // Just before, so that the queue knows how a word is stored.
+      EXPECT_TRUE(is_ok(fabric.notify(1, kTarget, 6, turn)));
       EXPECT_TRUE(is_ok(fabric.write({kOrigin, 8}, {1, kTarget, 8}, large - 8)));
       if (is_by_message) {
+        EXPECT_TRUE(is_ok(fabric.notify(1, kTarget, 6, turn)));
         EXPECT_TRUE(is_ok(fabric.write_in_order(&turn, {1, kTarget, 0}, sizeof turn)));
       }
       EXPECT_TRUE(is_ok(fabric.notify(1, kTarget, 4, turn)));
