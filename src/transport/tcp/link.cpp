@@ -2,9 +2,11 @@
 // A link's outgoing half, its beginning and its end.
 #include "transport/tcp/link.hpp"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -62,6 +64,24 @@ TcpLink::TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, Prot
   serial_ = hub_->add_link(*this);
 }
 
+namespace {
+
+// Who closes a socket before everything that came was read resets the connection, and what the other side's kernel does not have by
+// then is lost. So what comes is dropped until it has all.
+void let_go_out(int socket, const Deadline& deadline) noexcept {
+  ::shutdown(socket, SHUT_WR);
+  std::array<std::byte, 16384> dropped;
+  for (int unsent = 0; ::ioctl(socket, SIOCOUTQ, &unsent) == 0 && unsent > 0 && !deadline.has_passed();) {
+    ssize_t count = 0;
+    while ((count = ::recv(socket, dropped.data(), dropped.size(), MSG_DONTWAIT)) > 0) continue;
+    if (count < 0 && errno != EAGAIN && errno != EINTR) return;
+    pollfd readable{socket, static_cast<short>(count == 0 ? 0 : POLLIN), 0};
+    ::poll(&readable, 1, 1);
+  }
+}
+
+}  // namespace
+
 TcpLink::~TcpLink() {
   if (hub_->is_of_this_process()) {
     if (is_listening_) hub_->acceptor().forget(number_);
@@ -76,6 +96,7 @@ TcpLink::~TcpLink() {
         }
       });
       say_farewell(Farewell::closed);
+      let_go_out(stream_->socket().get(), deadline);
     }
     if (stream_) secure::end_connection(stream_->socket().get());
   }

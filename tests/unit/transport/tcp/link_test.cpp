@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <random>
+#include <thread>
 
+#include "base/clock.hpp"
 #include "unit/transport/tcp/pair.hpp"
 
 namespace gigabar::transport::tcp::test {
@@ -336,6 +338,27 @@ TEST_P(TcpLinks, WhatHasArrivedIsToldBeforeTheEnd) {
 }
 
 // The kernel's limit on silence also counts the time in which the other end does not read.
+// Nobody reads what comes to a link that goes, and the peer reads what that has sent a while later.
+TEST_P(TcpLinks, WhatWasPostedArrivesThoughTheLinkGoes) {
+  Pair pair(GetParam());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  constexpr std::size_t kBytes = 3 << 20;
+  Buffer source(*pair.near, kBytes), target(*pair.far, kBytes);
+  const auto remote = pair.open_far(*target.region);
+  ASSERT_EQ(pair.near_link->post_write(*source.region, 0, *remote, 0, kBytes, 1), Posted::ok);
+  ASSERT_EQ(pair.near_link->post_message(header_of(7), {}), Posted::ok);
+  std::jthread reader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(pair.far_link->post_message(header_of(1), {}), Posted::ok);
+    const Deadline deadline = Deadline::after_ns(20'000'000'000);
+    while (pair.far_sink.errors.empty() && !deadline.has_passed()) pair.far->poll(pair.far_sink);
+  });
+  pair.near_link.reset();
+  reader.join();
+  ASSERT_EQ(pair.far_sink.messages.size(), 1u);
+  EXPECT_EQ(number_of(pair.far_sink.messages[0].header), 7u);
+}
+
 TEST_P(TcpLinks, APeerThatDoesNotReadIsNotLost) {
   Pair pair(GetParam());
   ASSERT_NO_FATAL_FAILURE(pair.connect());
