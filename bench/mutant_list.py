@@ -155,12 +155,12 @@ MUTANTS = [
     # --- Transports ----------------------------------------------------------------------------------------------------------------
     *of("local", "src/transport/local/link.cpp", "unit_test")(
         ("local_message_overtakes_writes", "return is_held_back() ? keep(header, payload, {}) : produce(header, payload);", "return produce(header, payload);", "LocalRegion.MessagesStayBehindLargeWrites"),
-        ("local_word_overtakes_writes", "if (is_held_back()) return keep({}, {}, std::move(word));", "", "*LocalWords.AreBehindWritesThatAreNotFinished/*"),
-        ("local_sleeper_misses_a_word", "if (consumer_.has_message() || has_new_words()) return false;", "if (consumer_.has_message()) return false;", "*LocalWords.WakeWhoHasArmed/*"),
+        ("local_word_overtakes_writes", "if (is_held_back()) return keep({}, {}, {word, value, kind, theirs.hold()});", "", "*LocalWords.AreBehindWritesThatAreNotFinished/*"),
+        ("local_sleeper_misses_a_word", "if (consumer_.has_message() || words_written() != seen_words_) return false;", "if (consumer_.has_message()) return false;", "*LocalWords.WakeWhoHasArmed/*"),
         ("local_writes_beyond_the_region", "if (!is_inside(wish.remote_offset, wish.bytes, remote.bytes()) || !remote.is_registered()) {", "if (!remote.is_registered()) {", "LocalRegion.RangesOutsideAreAnsweredAndNothingMoves"),
         ("local_slices_land_at_one_place", "  transfer.remote_offset += bytes;\n", "", "LocalRegion.*:LocalProcesses.MessagesComeAfterTheWritesBeforeThem"),
         ("local_answer_counts_twice", "if (state_ == LinkState::connecting && is_whole && told.magic == kAnswerMagic", "if (is_whole && told.magic == kAnswerMagic", "LocalOffer.*"),
-        ("local_sleeper_is_not_woken", "if ((wish.load(std::memory_order_relaxed) & what) == 0) return;", "return;", "LocalLink.ArmsOnlyWhenNothingIsPendingAndWakes"),
+        ("local_sleeper_is_not_woken", "if ((wish.load(std::memory_order_seq_cst) & what) == 0) return;", "return;", "LocalLink.ArmsOnlyWhenNothingIsPendingAndWakes"),
     ),
     *of("local", "src/transport/local/region.cpp", "unit_test")(
         ("local_key_beyond_its_allocation", "key.bytes > key.allocation_bytes - key.offset_bytes ||", "", "LocalCuda.AKeyThatContradictsItselfIsMalformed"),
@@ -296,10 +296,11 @@ MUTANTS = [
     ),
     *of("device queues", "src/device/session/session.cpp", "fabric_conformance")(
         ("session_kernels_take_what_cpus_take", "    if (found.segments[id].notifies_cpus) continue;\n", "", "*FabricDeviceCpu.TheOtherTakerIsRefused*_2"),
+        ("session_shows_other_segments", "    if (!has_segment(id)) continue;\n", "", "*FabricDeviceInput.OfOtherSegments*_2"),
         ("session_cpu_notifies_another_kernel", "layout.notifications_at(segment) + id * sizeof", "layout.notifications_at(segment + 1) + id * sizeof", "*FabricDeviceCpu.KernelsAndCpus*_2"),
     ),
     *of("gaspi", "include/GASPI_Device.hpp", "gaspi_conformance")(
-        ("gaspi_kernels_use_other_segments", "  return (bits >> id % kBits & 1) != 0;\n", "  return true;\n", "*GaspiKernels.EachWrongArgument*_2"),
+        ("gaspi_kernels_write_nothing_anywhere", "return bytes != 0 && bytes <= device.transfer_size_max", "return bytes <= device.transfer_size_max", "*GaspiKernels.EachWrongArgument*_2"),
     ),
     *of("device queues", "src/device/hca/hca_queue.cpp", "unit_test")(
         ("hca_wrong_word_is_good", "  if (*result != 0) return refuse(", "  if (false) return refuse(", "HcaSession.*"),

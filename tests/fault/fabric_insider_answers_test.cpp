@@ -265,7 +265,7 @@ class BareRank : public fabric::WireupEvents {
 // Each offer at the first rail is of another transport, and there are few.
 RANK_BODY(refuse_offers) {
   const std::string why = why_lost(fabric, 0);
-  EXPECT_NE(why.find("it offers more than 8 links, or more than 3 transports"), std::string::npos) << why;
+  EXPECT_NE(why.find("it offers more than 8 links, or more than 4 transports"), std::string::npos) << why;
 }
 BARE_RANK_BODY(offer_again_and_again) {
   BareRank rank(me.options());

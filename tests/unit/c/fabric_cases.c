@@ -159,11 +159,11 @@ void case_fabric_open_refusals(void) {
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "options->rails", gigabar_fabric_open(&options, &fabric));
   options.field_mask = GIGABAR_FABRIC_TRANSPORTS;
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "options->transport_count", gigabar_fabric_open(&options, &fabric));
-  options.transport_count = 4;
+  options.transport_count = 5;
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "options->transport_count", gigabar_fabric_open(&options, &fabric));
   options.transport_count = 1;
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "options->transports", gigabar_fabric_open(&options, &fabric));
-  const gigabar_transport unknown = 3;
+  const gigabar_transport unknown = 4;
   options.transports = &unknown;
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "options->transports", gigabar_fabric_open(&options, &fabric));
   options.field_mask = GIGABAR_FABRIC_CONNECT_TIMEOUT_NS;

@@ -174,7 +174,8 @@ void case_copies_by_method(void) {
   }
   CHECK_OK(gigabar_copy_to_by(it.mapping, 0, sent, 1, GIGABAR_COPY_CHOOSE, NULL));
   CHECK_OK(gigabar_copy_from_by(it.mapping, 0, received, 1, GIGABAR_COPY_CHOOSE, NULL));
-  CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "method", gigabar_copy_to_by(it.mapping, 0, sent, 1, 3, NULL));
+  CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "method", gigabar_copy_to_by(it.mapping, 0, sent, 1, 4, NULL));
+  CHECK_REFUSED(GIGABAR_NOT_SUPPORTED, "readback", gigabar_copy_to_by(it.mapping, 0, sent, 1, GIGABAR_COPY_READBACK, NULL));
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "method", gigabar_copy_from_by(it.mapping, 0, received, 1, -2, NULL));
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "mapping", gigabar_copy_to_by(NULL, 0, sent, 1, 0, NULL));
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "mapping", gigabar_copy_from_by(NULL, 0, received, 1, 0, NULL));
