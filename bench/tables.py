@@ -56,14 +56,6 @@ def copybw(document):
     return markdown(header, [[bytes_text(size)] + [cells.get((*column, size), "") for column in columns] for size in shown])
 
 
-def pplat(document):
-    rows = [
-        [bytes_text(result["data_bytes"]) if result["data_bytes"] else "flag only", us(result["p50_us"]), us(result["p99_us"]), us(result["min_us"])]
-        for result in document["results"]
-    ]
-    return markdown(["CPU → GPU → CPU, µs", "p50", "p99", "min"], rows)
-
-
 def apiperf(document):
     names = [operation["name"] for operation in document["results"][0]["operations"]]
     sizes = [result["bytes"] for result in document["results"]]
@@ -251,6 +243,46 @@ def ucx():
     return f"On two {document['device']['name'].split()[1]} UCX {first},\n{' and '.join(others)}."
 
 
+def result_of(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def round_trips():
+    """Of a flag, of a flag behind data, and of messages, a file each."""
+    documents = [result_of(f"h200-pplat{which}") for which in ("", "-4096", "-message-8", "-message-192", "-message-768")]
+    rows = []
+    for document in documents:
+        result = document["results"][0]
+        data = bytes_text(result["data_bytes"])
+        what = f"message of {data}" if result.get("by") == "message" else f"flag behind {data}" if result["data_bytes"] else "flag only"
+        rows.append([what, us(result["p50_us"]), us(result["p99_us"]), us(result["min_us"])])
+    commands = ", ".join(f"`{command_of(document)}`" for document in documents[1:])
+    return f"{markdown(['CPU → GPU → CPU, µs', 'p50', 'p99', 'min'], rows)}\n\n{caption(documents[0])}, {commands}"
+
+
+def readback():
+    """Copies from the GPU by each method, back to back, where the readback kernel is in use."""
+    document = result_of("h200-copylat-readback")
+    methods = ["copy()", "readback", "cpu", "cpu_parallel", "copy_engine", "cudaMemcpy"]
+    rows = []
+    for result in document["results"]:
+        if result["measure"] != "copy_back_to_back" or result["direction"] != "from_device" or not 1024 <= result["bytes"] <= 32768:
+            continue
+        figures = {method["name"]: us(method["p50_us"]) for method in result["methods"]}
+        rows.append([bytes_text(result["bytes"])] + [figures.get(name, "") for name in methods])
+    return f"{markdown(['p50, µs'] + [f'`{name}`' for name in methods], rows)}\n\n{caption(document)}, with `GIGABAR_READBACK_KERNEL=1`"
+
+
+def queue_threads():
+    """Threads of a rank with a queue each; of three runs each the one in the middle."""
+    documents = [result_of(f"h200-rate-threads-{count}") for count in (1, 2, 4)]
+    rates = [document["results"][0]["messages_per_s"] / 1e6 for document in documents]
+    rows = [[str(document["results"][0]["threads"]), f"{rate:.1f}", f"{rate / rates[0]:.2f}"] for document, rate in zip(documents, rates)]
+    machine, date = documents[0]["machine"], documents[0]["date"][:10]
+    text = markdown(["threads of each rank", "million messages per second", "over one thread"], rows)
+    return f"{text}\n\n{machine['cpu']}, {machine['cores']} processors; {date}; `{command_of(documents[-1])}`"
+
+
 def clients_notes():
     """What else was seen of programs of others."""
     notes = json.loads((RESULTS / "clients-h100.json").read_text())["notes"]
@@ -417,7 +449,8 @@ def many_gpus_ranks(documents):
     return markdown(["a rank on each GPU", ""], rows)
 
 
-SUMMARIES = {"headlines": headlines, "ucx": ucx, "clients-notes": clients_notes, "staging": staging, "h100-ranks": h100_ranks}
+SUMMARIES = {"round-trips": round_trips, "readback": readback, "queue-threads": queue_threads,
+             "headlines": headlines, "ucx": ucx, "clients-notes": clients_notes, "staging": staging, "h100-ranks": h100_ranks}
 # Tables of several files: name of the table -> (maker, files in the order of the rows).
 SETS = {
     "h200-streams": (
@@ -433,7 +466,7 @@ SETS = {
     "many-gpus-ranks": (many_gpus_ranks, ["many-gpus-ranks"]),
 }
 
-TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw, builds_in_turns, ranks_in_turns,
+TOOLS = {function.__name__: function for function in (copylat, copybw, apiperf, sanity, survey, hosts, latency, bw, builds_in_turns, ranks_in_turns,
                                                         kernels, nvshmem,
                                                         matvec, pingpong, store_order)}
 
