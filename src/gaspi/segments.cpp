@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <vector>
+
 #include "gaspi/process.hpp"
+#include "gigabar/copy.hpp"
+#include "gigabar/mapping.hpp"
 
 using namespace gigabar;
 using namespace gigabar::gaspi;
@@ -28,6 +33,19 @@ gaspi_return_t publish(gaspi_segment_id_t id, void* address, std::uint64_t bytes
   return GASPI_SUCCESS;
 }
 
+// Memory of a GPU holds what was there before.
+Result<void> clear(const DeviceMemory& memory) {
+  constexpr std::size_t kPieceBytes = 1 << 20;
+  auto mapping = map(memory.address(), memory.bytes());
+  if (!mapping) return std::move(mapping).error();
+  const std::vector<std::byte> zeros(std::min(memory.bytes(), kPieceBytes));
+  for (std::size_t done = 0; done < memory.bytes(); done += zeros.size()) {
+    const auto copied = copy({*mapping, done}, zeros.data(), std::min(zeros.size(), memory.bytes() - done));
+    if (!copied) return Error(copied.error());
+  }
+  return {};
+}
+
 // Zeroed in any case.
 gaspi_return_t allocate(gaspi_segment_id_t id, std::uint64_t bytes, gaspi_alloc_t policy, const char* function) {
   Process& all = process();
@@ -35,6 +53,7 @@ gaspi_return_t allocate(gaspi_segment_id_t id, std::uint64_t bytes, gaspi_alloc_
   if ((policy & GASPI_MEM_GPU) != 0) {
     Result<DeviceMemory> memory = DeviceMemory::allocate(all.fabric->device(), bytes);
     if (!memory) return code_of(memory.error(), function);
+    if (const Result<void> cleared = clear(*memory); !cleared) return code_of(cleared.error(), function);
     return publish(id, std::get<DeviceMemory>(all.segments[id].memory = std::move(*memory)).address(), bytes, function);
   }
   HostMemoryOptions options;
