@@ -187,7 +187,10 @@ int main(int argc, char** argv) {
   options.master_port = static_cast<std::uint16_t>((port == nullptr ? 29500 : std::atoi(port)) + 1);
   auto fabric = gigabar::Fabric::open(options);
   if (!fabric) return tell(fabric.error());
-  auto host = gigabar::HostMemory::allocate(4096);
+  gigabar::HostMemoryOptions like_segments;  // of GASPI, which ranks of this host store into
+  like_segments.pages = gigabar::HostPages::pageable;
+  like_segments.is_shared = true;
+  auto host = gigabar::HostMemory::allocate(4096, like_segments);
   if (!host) return tell(host.error());
   auto memory = gigabar::DeviceMemory::allocate(fabric->device(), 4096);
   if (!memory) return tell(memory.error());
