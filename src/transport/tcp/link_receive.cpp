@@ -34,7 +34,7 @@ std::size_t TcpLink::place_for_more(Scratch& scratch, std::span<iovec> pieces, s
     }
   }
   if (direct_bytes > 0 && direct_bytes < incoming_.left_bytes) return count;
-  std::memcpy(scratch.data(), carried_.data(), carried_.size());
+  std::ranges::copy(carried_, scratch.begin());
   pieces[count++] = {scratch.data() + carried_.size(), std::min(scratch.size() - carried_.size(), call_bytes_)};
   return count;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/region.hpp"
 
-#include <cstring>
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -41,7 +41,7 @@ Placed RegionTable::copy_to(const Place& place, std::span<const std::byte> data)
   if (entry == nullptr) return Placed::not_allowed;
   if (entry->mapping)
     return gigabar::copy_to(*entry->mapping, place.offset, data.data(), data.size()) ? Placed::ok : Placed::failed;
-  std::memcpy(entry->address + place.offset, data.data(), data.size());
+  std::ranges::copy(data, entry->address + place.offset);
   return Placed::ok;
 }
 
