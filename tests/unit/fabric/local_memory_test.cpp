@@ -9,6 +9,7 @@
 
 #include "copy/readback/readback.hpp"
 #include "gigabar/copy.hpp"
+#include "support/expect_log.hpp"
 #include "support/isolated.hpp"
 #include "support/mapping_session.hpp"
 #include "support/scoped_environment.hpp"
@@ -40,6 +41,7 @@ void expect_reads(const char* wish, bool is_by_kernel) {
     EXPECT_EQ(test::FakeSession::counts().total_launches > 0, is_by_kernel);
     EXPECT_EQ(memory->mapped_load_bytes(), is_by_kernel ? kMaxReadbackBytes : kMaxMappedLoadBytes);
   }
+  EXPECT_EQ(test::take_log().size(), wish[0] == '1' && !is_by_kernel ? 1U : 0U) << "a build without device code says so";
   test::FakeSession::free(address);
   if (is_by_kernel) session.expect_kept_mapping();
 }

@@ -384,6 +384,7 @@ void expect_reads(const char* wish, bool is_by_kernel) {
     EXPECT_EQ(FakeSession::counts().total_launches > 0, is_by_kernel) << wish;
     EXPECT_EQ(gdr_unpin_buffer(gdr.g, handle), 0);
   }
+  EXPECT_EQ(take_log().size(), wish[0] == '1' && !is_by_kernel ? 1U : 0U) << "a build without device code says so";
   FakeSession::free(address);
   if (is_by_kernel) session.expect_kept_mapping();
 }
