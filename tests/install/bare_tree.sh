@@ -5,7 +5,6 @@
 set -euo pipefail
 suite=$1 packages=$2 examples=$3 scratch=$4
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-mirror=http://deb.debian.org/debian
 
 skip() {
   echo "$*"
@@ -26,6 +25,9 @@ else
   { command -v newuidmap && unshare --user --map-auto --map-root-user true; } >/dev/null 2>&1 ||
     skip "it takes root, or a user namespace with more than one user (package uidmap, /etc/subuid)"
 fi
+# The archive is the one that this machine takes its own packages from.
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' 2>/dev/null | sed -n '1s|/*$||p')
+[ -n "$mirror" ] || skip "apt has no package lists of Debian here (apt-get update)"
 rm -rf "$scratch"
 mkdir -p "$scratch/given/packages" "$scratch/development" "$scratch/gdrcopy/DEBIAN" "$scratch/needs/DEBIAN"
 /usr/lib/apt/apt-helper -o Acquire::Retries=1 -o Acquire::http::Timeout=20 download-file "$mirror/dists/$suite/InRelease" \
