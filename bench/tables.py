@@ -13,7 +13,7 @@ import re
 import sys
 
 from tables_streams import caption_of_set, share, streams, streams_latency, streams_presets
-from tables_text import RESULTS, ROOT, BadResult, bytes_text, markdown, us
+from tables_text import RESULTS, ROOT, BadResult, bytes_text, caption, command_of, markdown, us
 
 MARKED = re.compile(r"(<!-- table:([\w-]+) -->\n)(.*?)(<!-- /table:\2 -->)", re.DOTALL)
 # What a reader compares; the JSON has every size.
@@ -469,25 +469,6 @@ SETS = {
 TOOLS = {function.__name__: function for function in (copylat, copybw, apiperf, sanity, survey, hosts, latency, bw, builds_in_turns, ranks_in_turns,
                                                         kernels, nvshmem,
                                                         matvec, pingpong, store_order)}
-
-
-def command_of(document):
-    # Where the figures were written is of no interest.
-    program, *rest = document["command"]
-    words = [word if re.fullmatch(r"[\w./=,:-]+", word) else f"'{word}'" for word in rest]
-    return re.sub(r" --json[ =]\S+", "", " ".join([program if program.startswith("bench/") else "gigabar", *words]))
-
-
-def caption(document):
-    device, machine, mapping = document["device"], document["machine"], document["mapping"]
-    if document["tool"] == "hosts":  # each row has its own user and commands
-        return f"{device['name']}, {device['driver']}; {machine['cpu']}; {document['date'][:10]}"
-    path = f"; mapping `{mapping['backend']}`, {mapping['type'].replace('_', '-')}" if mapping else ""
-    of_device = f"{device['name']}, {device['driver']}; " if device else ""  # host memory alone needs none
-    return (
-        f"{of_device}{machine['cpu']}{path}; user `{machine['user']}`; {document['date'][:10]}; "
-        f"`{command_of(document)}`"
-    )
 
 
 BUILD_COMMANDS = [("run", "`./run`"), ("quick", "`./test --quick`"), ("test", "`./test`"), ("ci", "`.ci/run`")]

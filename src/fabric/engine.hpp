@@ -17,7 +17,6 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -460,8 +459,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_get_done(Peer& peer, const Message& message, std::span<const std::byte> payload);
   Result<std::uint64_t> ask_for_atomic(Lock& lock, const AtomicRequest& asked, const Timeout& timeout);
-  std::uint64_t take_left_atomic(const AtomicRequest& asked) noexcept;
-  void leave_atomic(std::uint64_t request) noexcept;
   void on_atomic(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_pong(Peer& peer, const Message& message);
   void on_revoked(const Peer& peer, const Message& message);

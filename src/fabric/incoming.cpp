@@ -324,6 +324,26 @@ std::string object_of(const RemotePlace& remote) {
   return text("segment ", remote.segment, " at ", remote.offset_bytes, " of rank ", remote.rank);
 }
 
+using Atomics = std::map<std::uint64_t, AtomicAnswer>;
+
+// Of an equal call that has timed out. 0: there is none.
+std::uint64_t take_left(Atomics& atomics, const AtomicRequest& asked) noexcept {
+  for (auto& [request, answer] : atomics) {
+    if (answer.is_left && answer.asked == asked) {
+      answer.is_left = false;
+      return request;
+    }
+  }
+  return 0;
+}
+
+void leave(Atomics& atomics, std::uint64_t request) noexcept {
+  atomics[request].is_left = true;
+  const auto is_left = [](const auto& entry) { return entry.second.is_left; };
+  if (std::ranges::count_if(atomics, is_left) > std::ptrdiff_t{kMaxLeftAtomics})
+    atomics.erase(std::ranges::find_if(atomics, is_left));
+}
+
 }  // namespace
 
 // The request's number.
@@ -355,35 +375,17 @@ Result<std::uint64_t> Engine::ask_for_atomic(Lock& lock, const AtomicRequest& as
   return request;
 }
 
-// Of an equal call that has timed out. 0: there is none.
-std::uint64_t Engine::take_left_atomic(const AtomicRequest& asked) noexcept {
-  for (auto& [request, answer] : atomics_) {
-    if (answer.is_left && answer.asked == asked) {
-      answer.is_left = false;
-      return request;
-    }
-  }
-  return 0;
-}
-
-void Engine::leave_atomic(std::uint64_t request) noexcept {
-  atomics_[request].is_left = true;
-  const auto is_left = [](const auto& entry) { return entry.second.is_left; };
-  if (std::ranges::count_if(atomics_, is_left) > std::ptrdiff_t{kMaxLeftAtomics})
-    atomics_.erase(std::ranges::find_if(atomics_, is_left));
-}
-
 Result<std::uint64_t> Engine::atomic(Lock& lock, AtomicKind kind, RemotePlace remote, std::uint64_t value, std::uint64_t expected,
                                      const Timeout& timeout) {
   const AtomicRequest asked{kind, remote, value, expected};
-  std::uint64_t request = take_left_atomic(asked);
+  std::uint64_t request = take_left(atomics_, asked);
   if (request == 0) {
     auto sent = ask_for_atomic(lock, asked, timeout);
     if (!sent) return std::move(sent).error();
     request = *sent;
   }
   if (!progress_until(lock, timeout, [&] { return atomics_[request].is_done; })) {
-    leave_atomic(request);
+    leave(atomics_, request);
     return make_error(Status::timed_out, name_of(kind), object_of(remote), "the answer has not come: it may or may not be done",
                       "call again with the same arguments");
   }
