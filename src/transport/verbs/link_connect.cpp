@@ -61,7 +61,10 @@ Result<void> VerbsLink::prepare() {
   return {};
 }
 
-Introduction VerbsLink::introduction() const { return {own_token_, device_->probe_address(), device_->probe->rkey}; }
+// Soft-RoCE's one processor at a time takes a queue pair's requests in their order, and a lock between any two.
+Introduction VerbsLink::introduction() const {
+  return {own_token_, device_->probe_address(), device_->probe->rkey, device_->is_rxe};
+}
 
 void VerbsLink::expect(const Token& expected, std::size_t peer_rail) {
   is_initiator_ = false;

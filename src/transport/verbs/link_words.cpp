@@ -35,7 +35,7 @@ Posted VerbsLink::post_word(WordKind kind, const RemoteRegion& words, std::size_
 // Signalled, so that the next word soon knows that it need not wait for this one.
 Posted VerbsLink::post_set(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value) {
   unsigned flags = IBV_SEND_SIGNALED;
-  if (std::max(ledger_.retired_count(), writes_placed_) < writes_posted_) {
+  if (!peer_->is_in_order && std::max(ledger_.retired_count(), writes_placed_) < writes_posted_) {
     if (!ledger_.has_room(2)) return Posted::full;
     ibv_send_wr barrier{};
     barrier.opcode = IBV_WR_RDMA_READ;

@@ -193,7 +193,8 @@ std::optional<Key> read_key(std::string_view bytes) {
 
 std::array<std::uint8_t, kIntroductionBytes> write_introduction(const Introduction& introduction) {
   ByteWriter writer = begin(kIntroductionMagic);
-  writer.bytes(view_of(std::array<std::uint8_t, 3>{}));
+  writer.number(static_cast<std::uint8_t>(introduction.is_in_order ? 1 : 0));
+  writer.bytes(view_of(std::array<std::uint8_t, 2>{}));
   writer.number(introduction.probe_address);
   writer.number(introduction.probe_key);
   writer.bytes(view_of(introduction.token));
@@ -202,8 +203,11 @@ std::array<std::uint8_t, kIntroductionBytes> write_introduction(const Introducti
 
 std::optional<Introduction> read_introduction(std::span<const std::uint8_t> bytes) {
   ByteReader reader = after(kIntroductionMagic, text_of(bytes));
-  reader.array<3>();
   Introduction introduction;
+  const auto is_in_order = reader.number<std::uint8_t>();
+  reader.expect(is_in_order <= 1);
+  introduction.is_in_order = is_in_order == 1;
+  reader.array<2>();
   introduction.probe_address = reader.number<std::uint64_t>();
   introduction.probe_key = reader.number<std::uint32_t>();
   introduction.token = reader.array<16>();

@@ -19,7 +19,7 @@
 
 namespace gigabar::transport::rdma {
 
-inline constexpr std::uint8_t kWireVersion = 4;
+inline constexpr std::uint8_t kWireVersion = 5;
 inline constexpr std::size_t kMaxRails = 16;
 
 // Which ports can talk to each other.
@@ -79,6 +79,7 @@ struct Introduction {
   Token token{};
   std::uint64_t probe_address = 0;  // 8 bytes that the other may read, to see whether this side's adapter answers
   std::uint32_t probe_key = 0;
+  bool is_in_order = false;  // whether this side's adapter carries out one request after the other
 };
 inline constexpr std::size_t kIntroductionBytes = 36;
 std::array<std::uint8_t, kIntroductionBytes> write_introduction(const Introduction& introduction);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <random>
@@ -147,8 +148,8 @@ TEST(VerbsWire, RandomBytesNeverHurt) {
 }
 
 TEST(VerbsWire, PrivateDataFitsAndMayBePadded) {
-  const Introduction sent{token(3), 0x7f00'1234'5000, 0xabcdef01};
-  const auto bytes = write_introduction(sent);
+  const Introduction sent{token(3), 0x7f00'1234'5000, 0xabcdef01, true};
+  auto bytes = write_introduction(sent);
   EXPECT_LE(bytes.size(), 56u) << "what InfiniBand and RoCE leave";
   std::vector<std::uint8_t> padded(bytes.begin(), bytes.end());
   padded.resize(196);
@@ -158,6 +159,7 @@ TEST(VerbsWire, PrivateDataFitsAndMayBePadded) {
     EXPECT_EQ(read->token, sent.token);
     EXPECT_EQ(read->probe_address, sent.probe_address);
     EXPECT_EQ(read->probe_key, sent.probe_key);
+    EXPECT_TRUE(read->is_in_order);
   }
   for (std::size_t count = 0; count < bytes.size(); ++count) EXPECT_FALSE(read_introduction(std::span(padded).first(count)));
   EXPECT_FALSE(read_introduction(std::vector<std::uint8_t>(56))) << "what others send, and nothing at all";
@@ -166,6 +168,15 @@ TEST(VerbsWire, PrivateDataFitsAndMayBePadded) {
   EXPECT_EQ(read_refusal(write_refusal(Refusal::no_resources)), Refusal::no_resources);
   EXPECT_FALSE(read_refusal({}));
   EXPECT_FALSE(read_refusal(bytes));
+
+  const auto plain = write_introduction({token(3), 1, 2, false});
+  ASSERT_TRUE(read_introduction(plain));
+  EXPECT_FALSE(read_introduction(plain)->is_in_order);
+  const auto place =
+      std::mismatch(bytes.begin(), bytes.end(), write_introduction({token(3), sent.probe_address, sent.probe_key}).begin()).first;
+  ASSERT_NE(place, bytes.end());
+  *place = 2;
+  EXPECT_FALSE(read_introduction(bytes)) << "neither yes nor no";
 }
 
 TEST(VerbsWire, MessagesAreAsLongAsTheySay) {
