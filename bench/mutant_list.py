@@ -190,7 +190,7 @@ MUTANTS = [
     ),
     *of("verbs", "src/transport/verbs/link_words.cpp", "unit_verbs")(
         ("verbs_word_without_a_fence", "    flags |= IBV_SEND_FENCE;\n", "", "VerbsWords.AreNotSeenBefore*"),
-        ("verbs_word_forgets_words", "if (std::max(ledger_.retired_count(), writes_placed_) < writes_posted_) {", "if (std::max(ledger_.retired_count(), writes_placed_) + 1 < writes_posted_) {", "VerbsWords.AreNotSeenBefore*"),
+        ("verbs_word_forgets_words", "if (!peer_->is_in_order && std::max(ledger_.retired_count(), writes_placed_) < writes_posted_) {", "if (std::max(ledger_.retired_count(), writes_placed_) + 1 < writes_posted_) {", "VerbsWords.AreNotSeenBefore*"),
     ),
     *of("verbs", "src/transport/verbs/rails.cpp", "unit_verbs")(
         ("verbs_farthest_rail_first", "if (options.near_device >= 0 && found.size() > 1) sort_by_distance(found, options);", "", "VerbsRails.*"),

@@ -362,7 +362,8 @@ BARE_RANK_BODY(store_to_a_killed_rank) {
             return fabric.write_notify({kOrigin, 0}, {2, kTarget, 64 * thread}, 64, thread, turn, on(queue));
           });
           // A full queue is waited for, and tells of what it had for rank 1.
-          const bool is_of_rank_1 = others.status() == Status::peer_lost && others.error().message().find("rank 1") != std::string::npos;
+          const bool is_of_rank_1 =
+              others.status() == Status::peer_lost && others.error().message().find("rank 1") != std::string::npos;
           if (!is_of_rank_1 && complaints.has_failed(others, "rank 2")) return;
           if (turn == 100 && ++started == kThreads && !is_told.exchange(true)) me.tell("writing");
         }

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs `gigabar matrix` over eight hosts in network name spaces, two behind each of four switches, whose links `tc` makes slow: the right
 one must be named, and nothing where all are alike. Options and exit status as command_line_test.py; and --runs N of each case (1), from
---first-run M on (0), --ranks-of-host N (1), --rate-mbit R (24), which is far below what the processors move so that these do not decide:
+--first-run M on (0), --ranks-of-host N (1), --rate-mbit R (24), which is far below what the processors move so that these do not decide,
+--mtu M (1500), --size S of a write (32K), and --seconds S for one run (150). 64 ranks take some minutes on two processors:
 
-    matrix_networks_test.py --program build/release/bin/gigabar --runs 50 --ranks-of-host 2 --rate-mbit 960 --case CASE
+    matrix_networks_test.py --program build/release/bin/gigabar --runs 50 --ranks-of-host 8 --rate-mbit 192 --mtu 9000 --size 16K --case CASE
 
 Needs root, or a user name space in which it is root; and the kernel's schedulers tbf and htb.
 """
@@ -22,9 +23,9 @@ import time
 
 HOSTS = 8
 SWITCHES = 4
-SECONDS = 150  # of one run
 SKIPPED = 77
 SLOWER = 3  # a slow link
+LIFE_S = 1800  # most, of a network that nobody ended
 INTERFACE = "gb0"
 
 
@@ -57,7 +58,7 @@ class Process:
     def __init__(self, name):
         self.name = name
         # UCX finds interfaces in /sys, which shows those of the network in which it was mounted.
-        script = f"mount -t sysfs none /sys && hostname {name} && echo up && exec sleep {2 * SECONDS}"
+        script = f"mount -t sysfs none /sys && hostname {name} && echo up && exec sleep {LIFE_S}"
         self.child = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sh", "-c", script], stdout=subprocess.PIPE, text=True)
         if self.child.stdout.readline() != "up\n":
             fail(f"no name space for {name}")
@@ -80,7 +81,7 @@ def limit(network, interface, rate_mbit):
 class Cluster:
     """Hosts with a link each to a switch, switches with a link each to one above them; all switches in one network."""
 
-    def __init__(self, rate_mbit):
+    def __init__(self, rate_mbit, mtu):
         self.rate_mbit = rate_mbit
         self.switches = Process("switches")
         self.hosts = []
@@ -88,14 +89,14 @@ class Cluster:
         self.in_switches("ip", "link", "set", "spine", "up")
         for leaf in range(SWITCHES):
             self.in_switches("ip", "link", "add", "name", f"leaf{leaf}", "type", "bridge")
-            self.in_switches("ip", "link", "add", "name", f"up{leaf}", "type", "veth", "peer", "name", f"down{leaf}")
+            self.in_switches("ip", "link", "add", "name", f"up{leaf}", "mtu", mtu, "type", "veth", "peer", "name", f"down{leaf}", "mtu", mtu)
             for end, bridge in ((f"up{leaf}", f"leaf{leaf}"), (f"down{leaf}", "spine")):
                 self.in_switches("ip", "link", "set", end, "master", bridge, "up")
             self.in_switches("ip", "link", "set", f"leaf{leaf}", "up")
         for number in range(HOSTS):
             host = Process(f"node{number}")
             self.hosts.append(host)
-            self.in_switches("ip", "link", "add", "name", f"port{number}", "type", "veth", "peer", "name", INTERFACE, "netns", str(host.pid))
+            self.in_switches("ip", "link", "add", "name", f"port{number}", "mtu", mtu, "type", "veth", "peer", "name", INTERFACE, "mtu", mtu, "netns", str(host.pid))
             self.in_switches("ip", "link", "set", f"port{number}", "master", f"leaf{self.leaf_of(number)}", "up")
             command("ip", "address", "add", f"{self.address(number)}/24", "dev", INTERFACE, network=host.pid)
             command("ip", "link", "set", INTERFACE, "up", network=host.pid)
@@ -151,13 +152,13 @@ def run_matrix(cluster, options, folder):
         environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(local), "MASTER_ADDR": cluster.address(0),
                        "MASTER_PORT": "29500", "GIGABAR_JOB_KEY": key, "GIGABAR_INTERFACES": INTERFACE, "GIGABAR_UCX_TRUST_NETWORK": "1",
                        "GIGABAR_UCX_CONNECTIONS": "1", "GIGABAR_TUNING": "none", "UCX_TLS": "tcp", "UCX_NET_DEVICES": INTERFACE}
-        words = [*cluster.hosts[host].enter(), options.program, "matrix", "--measure", "bandwidth", "--at-once", "host", "-s", "32K", "-W", "4",
+        words = [*cluster.hosts[host].enter(), options.program, "matrix", "--measure", "bandwidth", "--at-once", "host", "-s", options.size, "-W", "4",
                  "-i", "3", "-x", "1", "--timeout", "60", "--switches", os.path.join(folder, "switches")]
         output = open(os.path.join(folder, f"rank{rank}"), "w", encoding="utf-8")
         ranks.append(subprocess.Popen([*words, *(["--json", document, "--svg", os.path.join(folder, "matrix.svg")] if rank == 0 else [])],
                                       env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT))
         output.close()
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + options.seconds
     try:
         for rank in ranks:
             rank.wait(max(0.1, end - time.monotonic()))
@@ -183,7 +184,7 @@ def expect_named(options, plant, expected):
     """In each run exactly the text expected(run) is named, after plant(cluster, run)."""
     wrong = []
     for run in range(options.first_run, options.first_run + options.runs):
-        cluster = Cluster(options.rate_mbit)
+        cluster = Cluster(options.rate_mbit, options.mtu)
         try:
             plant(cluster, run)
             with tempfile.TemporaryDirectory() as folder:
@@ -240,6 +241,9 @@ def main():
     parser.add_argument("--first-run", type=int, default=0)
     parser.add_argument("--ranks-of-host", type=int, default=1)
     parser.add_argument("--rate-mbit", type=int, default=24)
+    parser.add_argument("--size", default="32K")
+    parser.add_argument("--mtu", default="1500")
+    parser.add_argument("--seconds", type=float, default=150)
     parser.add_argument("--keep", help="a folder for what the runs wrote")
     options = parser.parse_args()
     if options.list:

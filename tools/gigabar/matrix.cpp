@@ -30,7 +30,7 @@ namespace {
 
 using matrix::AtOnce, matrix::Judgement, matrix::Shown;
 
-constexpr Tag kFromRank0Tag = 5;
+constexpr Tag kFromRank0Tag = 5, kHandOverTag = 6, kPairTag = 7;
 constexpr std::uint64_t kLatencyBytes = 8;
 constexpr std::uint32_t kRoundTripsPerWindow = 10;
 constexpr int kExitSlow = 3;
@@ -79,7 +79,12 @@ MatrixPlan make_matrix_plan(const MatrixOptions& options) {
   if (options.accelerator != "cuda" && options.accelerator != "host") {
     refuse_usage(fmt::format("-d {}: this is no kind of device; choose cuda or host", options.accelerator));
   }
-  MatrixPlan plan{options, plan_of(options, Measure::many_latencies), plan_of(options, Measure::many_bandwidths), {}};
+  // Where all ranks are at work they begin together.
+  const bool is_all = options.at_once == AtOnce::all;
+  MatrixPlan plan{options,
+                  plan_of(options, is_all ? Measure::many_latencies : Measure::latency),
+                  plan_of(options, is_all ? Measure::many_bandwidths : Measure::bandwidth),
+                  {}};
   if (rank_by_environment() != "0") return plan;
   // Rank 0 reads and writes files.
   if (!options.switches_path.empty()) plan.switches = matrix::read_switches(options.switches_path);
@@ -197,47 +202,89 @@ class MatrixSession : public RankSession {
 
   void measure_all() {
     figures_.latency_us = figures_.gb_per_s = matrix::RankRow(count_);
-    const std::size_t batches = matrix::batch_count(hosts_, options().at_once);
-    std::vector<int> wanted(batches);
-    for (std::size_t i = 0; i < batches; ++i) wanted[i] = static_cast<int>(i);
-    for (std::uint32_t pass = 0; !wanted.empty(); ++pass) {
-      measure_batches(wanted, pass);
+    const std::size_t pair_count = std::size_t{count_} * (count_ - 1) / 2;
+    std::optional<std::vector<int>> wanted;  // numbers of pairs, in the order of the batches; nothing: all
+    for (std::uint32_t pass = 0; !wanted || !wanted->empty(); ++pass) {
+      measure_pass(wanted, pass);
       gather_figures();
-      wanted = numbers_from_rank_0(pass < options().again_count ? slow_batches() : std::vector<int>(), batches);
+      wanted = numbers_from_rank_0(pass < options().again_count ? slow_pairs() : std::vector<int>(), pair_count);
     }
   }
 
-  void measure_batches(const std::vector<int>& wanted, std::uint32_t pass) {
-    const auto begin = std::chrono::steady_clock::now();
-    std::size_t done = 0;
-    int batch = 0;
+  // `visit` sees each batch that has wanted pairs, with these alone.
+  template <class Visit>
+  void visit_wanted(const std::optional<std::vector<int>>& wanted, const Visit& visit) const {
+    int number = 0;
     matrix::visit_batches(hosts_, options().at_once, [&](const Pairing& pairs) {
-      if (!std::binary_search(wanted.begin(), wanted.end(), batch++)) return;
-      if (report() != nullptr) {
-        const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        report()->show_progress("{}batch {} of {}{}", pass == 0 ? "" : "what looks slow again: ", done + 1, wanted.size(),
-                                matrix::time_left(elapsed_s, done, wanted.size()));
+      Pairing chosen;
+      for (const auto& pair : pairs) {
+        if (const int own = number++; !wanted || std::binary_search(wanted->begin(), wanted->end(), own)) chosen.push_back(pair);
       }
-      measure_pairs(pairs);
-      ++done;
+      if (!chosen.empty()) visit(chosen);
     });
   }
 
-  void measure_pairs(const Pairing& pairs) {
-    const int own = static_cast<int>(rank());
-    std::optional<Rank> partner;
-    for (const auto& [first, second] : pairs) {
-      if (first == own) partner = static_cast<Rank>(second);
-      if (second == own) partner = static_cast<Rank>(first);
+  void measure_pass(const std::optional<std::vector<int>>& wanted, std::uint32_t pass) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::size_t batch_count = 0, done = 0;
+    visit_wanted(wanted, [&](const Pairing&) { ++batch_count; });
+    matrix::Turns turns(hosts_, options().at_once);
+    visit_wanted(wanted, [&](const Pairing& pairs) {
+      if (report() != nullptr) {
+        const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        report()->show_progress("{}batch {} of {}{}", pass == 0 ? "" : "what looks slow again: ", done + 1, batch_count,
+                                matrix::time_left(elapsed_s, done, batch_count));
+      }
+      ++done;
+      // Of turns, a batch may be behind all that were before it.
+      patience_ = times(patient_timeout(plan_.bandwidth, options().bytes), is_all_at_once() ? 1 : static_cast<std::int64_t>(done));
+      std::optional<Rank> partner;
+      for (const auto& pair : pairs) {
+        if (!is_all_at_once()) hand_over(turns.take(pair));
+        if (pair.first == static_cast<int>(rank())) partner = static_cast<Rank>(pair.second);
+        if (pair.second == static_cast<int>(rank())) partner = static_cast<Rank>(pair.first);
+      }
+      if (partner || is_all_at_once()) measure_pair(partner);
+    });
+    meet(patience_);
+  }
+
+  bool is_all_at_once() const noexcept { return options().at_once == AtOnce::all; }
+
+  // Small messages, behind all that the rank which had the turn did.
+  void hand_over(const std::vector<matrix::Turns::HandOver>& all) {
+    for (const auto& [from, to] : all) {
+      if (from == static_cast<int>(rank())) tell(static_cast<Rank>(to), kHandOverTag);
+      if (to == static_cast<int>(rank())) hear(static_cast<Rank>(from), kHandOverTag);
     }
+  }
+
+  void tell(Rank to, Tag what) {
+    constexpr std::uint32_t kNothing = 0;
+    require_of_fabric(fabric().send(to, what, &kNothing, sizeof kNothing, patience_));
+  }
+  void hear(Rank from, Tag what) {
+    std::uint32_t nothing = 0;
+    take_from_fabric(fabric().recv(from, what, &nothing, sizeof nothing, patience_));
+  }
+
+  // Without a partner: a rank that the others' barriers need.
+  void measure_pair(std::optional<Rank> partner) {
     if (partner) require_of_fabric(fabric().connect(*partner, timeout()));
     if (has(Measures::latency)) measure_with(partner, plan_.latency, rank() < partner.value_or(0));
     if (!has(Measures::bandwidth)) return;
     for (const bool is_lesser : {true, false}) measure_with(partner, plan_.bandwidth, (rank() < partner.value_or(0)) == is_lesser);
   }
 
+  // Whom this rank measures with, or disturbs, is done with what was before.
+  void begin_with(std::optional<Rank> partner) {
+    if (is_all_at_once()) return meet(patience_);
+    tell(*partner, kPairTag);
+    hear(*partner, kPairTag);
+  }
+
   void measure_with(std::optional<Rank> partner, const Plan& plan, bool is_active) {
-    meet(patient_timeout(plan, options().bytes));  // others are not done with what was before
+    begin_with(partner);
     const bool is_time = is_latency(plan.options.measure);
     const std::uint64_t bytes = is_time ? kLatencyBytes : options().bytes;
     const Seat seat{partner.value_or(rank()), partner && is_active, !partner};
@@ -290,21 +337,24 @@ class MatrixSession : public RankSession {
     if (has(Measures::latency)) judged_.push_back(matrix::judge(job_->latency_us, true, places_.ranks));
   }
 
-  // Batches with a path that looks slow: whatever disturbed it may have passed, so that they are measured again.
-  std::vector<int> slow_batches() const {
+  // Pairs with a path that looks slow: whatever disturbed it may have passed, so that they are measured again; where all ranks are
+  // at work at once, with all that were beside them.
+  std::vector<int> slow_pairs() const {
+    const auto is_slow = [&](const std::pair<int, int>& pair) {
+      const auto one = static_cast<std::size_t>(pair.first), other = static_cast<std::size_t>(pair.second);
+      return std::any_of(judged_.begin(), judged_.end(), [&](const Judgement& judgement) {
+        const auto& slow = judgement.comparison.is_slow;
+        return slow[one * count_ + other] != 0 || slow[other * count_ + one] != 0;
+      });
+    };
     std::vector<int> numbers;
-    if (judged_.empty()) return numbers;
     int number = 0;
     matrix::visit_batches(hosts_, options().at_once, [&](const Pairing& pairs) {
-      const bool is_slow = std::any_of(pairs.begin(), pairs.end(), [&](const auto& pair) {
-        const auto one = static_cast<std::size_t>(pair.first), other = static_cast<std::size_t>(pair.second);
-        return std::any_of(judged_.begin(), judged_.end(), [&](const Judgement& judgement) {
-          const auto& slow = judgement.comparison.is_slow;
-          return slow[one * count_ + other] != 0 || slow[other * count_ + one] != 0;
-        });
-      });
-      if (is_slow) numbers.push_back(number);
-      ++number;
+      const bool is_whole = is_all_at_once() && std::any_of(pairs.begin(), pairs.end(), is_slow);
+      for (const auto& pair : pairs) {
+        if (is_whole || (!is_all_at_once() && is_slow(pair))) numbers.push_back(number);
+        ++number;
+      }
     });
     return numbers;
   }
@@ -400,7 +450,8 @@ class MatrixSession : public RankSession {
   Rank count_ = 0;
   Buffers* buffers_ = nullptr;
   std::optional<DeviceInfo> device_;
-  std::vector<int> hosts_;  // of each rank
+  std::vector<int> hosts_;        // of each rank
+  Timeout patience_ = timeout();  // of the batch under way
   // Of this rank.
   matrix::RankFigures figures_;
   matrix::PathTexts paths_;

@@ -7,9 +7,13 @@
 namespace gigabar::tool::matrix {
 namespace {
 
+std::size_t host_count_of(std::span<const int> hosts) {
+  return hosts.empty() ? 0 : static_cast<std::size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1;
+}
+
 // Each pair in the first batch in which neither of its hosts is.
 std::vector<Pairing> without_shared_hosts(std::span<const int> hosts, const Pairing& round) {
-  const std::size_t host_count = hosts.empty() ? 0 : static_cast<std::size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1;
+  const std::size_t host_count = host_count_of(hosts);
   std::vector<Pairing> batches;
   std::vector<std::vector<bool>> has_host;
   for (const auto& [first, second] : round) {
@@ -45,10 +49,17 @@ void visit_batches(std::span<const int> hosts, AtOnce at_once, const std::functi
   }
 }
 
-std::size_t batch_count(std::span<const int> hosts, AtOnce at_once) {
-  std::size_t count = 0;
-  visit_batches(hosts, at_once, [&count](const Pairing&) { ++count; });
-  return count;
+Turns::Turns(std::span<const int> hosts, AtOnce at_once) : hosts_(hosts), at_once_(at_once), holders_(host_count_of(hosts), -1) {}
+
+std::vector<Turns::HandOver> Turns::take(const std::pair<int, int>& pair) {
+  std::vector<HandOver> all;
+  const auto take_over = [&](int rank) {
+    const int from = std::exchange(holders_[turn_of(rank)], rank);
+    if (from >= 0 && from != rank) all.push_back({from, rank});
+  };
+  take_over(pair.first);
+  if (turn_of(pair.first) != turn_of(pair.second)) take_over(pair.second);
+  return all;
 }
 
 }  // namespace gigabar::tool::matrix
