@@ -171,14 +171,19 @@ MUTANTS = [
         ("ucx_damaged_parcel", "if (head.sum != sum_of(head, addresses)) return", "if (false) return", "UcxHostile.DamagedParcelsAndKeysAreRefused"),
         ("ucx_header_of_another_length", " || parsed.data_bytes != data_bytes) return {};", ") return {};", "UcxHostile.*"),
     ),
-    *of("ucx", "src/transport/ucx/home.cpp", "unit_ucx")(
-        ("ucx_guard_unchecked", "if (guard && *guard != home.guard) return nullptr;", "", "UcxHostile.*:UcxLanes.WhatIsNotAllowedThereBreaksTheLinkOnly"),
-        ("ucx_writes_beyond_the_region", "return offset <= home.bytes && bytes <= home.bytes - offset ? &home : nullptr;", "return &home;", "UcxHostile.*"),
+    *of("ucx", "src/transport/placing.cpp", "unit_ucx")(
+        ("ucx_guard_unchecked", "if (guard == entry.guards.end() || guard->second != place.guard->number) return nullptr;", "", "UcxHostile.*:UcxLanes.WhatIsNotAllowedThereBreaksTheLinkOnly"),
+        ("ucx_writes_beyond_the_region", "return place.offset <= entry.bytes && bytes <= entry.bytes - place.offset ? &entry : nullptr;", "return &entry;", "UcxHostile.*"),
     ),
     *of("ucx", "src/transport/ucx/link_receive.cpp", "unit_ucx")(
         ("ucx_repeated_number", "if (header.sequence < expected_ || ahead_.contains(header.sequence)) return", "if (header.sequence < expected_) return", "UcxHostile.*"),
         ("ucx_answer_that_is_too_long", " && data.size() <= read.missing_bytes && access.offset", " && access.offset", "UcxHostile.*"),
         ("ucx_acknowledges_what_was_not_sent", 'if (units > posted_units_) return refuse("it acknowledged messages that it was never sent");', "", "UcxHostile.*"),
+    ),
+    *of("tcp", "src/transport/placing.cpp", "unit_test")(
+        ("placing_key_of_any_peer", "entry.guards.find(place.guard->rank)", "entry.guards.begin()", "PlacingHome.*"),
+        ("placing_key_stays", "found->second.guards.erase(rank) == 0", "true", "PlacingHome.*"),
+        ("placing_lane_of_any_link", "if (place.guard) place.guard->rank = found->second;", "", "PlacingHome.*"),
     ),
     *of("verbs", "src/transport/verbs/wire.cpp", "unit_test")(
         ("verbs_answer_without_a_port", "  reader.expect(answer.to.port != 0);\n", "", "VerbsWire.ValuesThatCannotBeAreRefused"),

@@ -39,7 +39,7 @@ REASONS = [
         ("src/fabric/incoming.cpp", "refuse(peer, message, stored.status())"),
         ("src/fabric/mapped_segments.cpp", "kernels do not reach pageable memory", "mapping.error().record().cause"),
         ("src/transport/local/region.cpp", '"a peer\'s device memory"'),
-        ("src/transport/ucx/link_receive.cpp", "could not be written to through its mapping"),
+        ("src/transport/placing.cpp", "could not be written to through its mapping"),
     ),
     *because(
         "answers what it found of a file, which is no error",

@@ -209,10 +209,17 @@ void Engine::drop_if_retired(SegmentId id) {
   if (segment.is_retiring && segment.users == 0 && segment.known_by.empty()) erase_segment(id);
 }
 
+void Engine::take_back_key(LocalSegment& segment, Rank rank) noexcept {
+  segment.known_by.erase(rank);
+  for (const auto& region : segment.regions) {
+    if (region != nullptr) region->take_back_key(rank);
+  }
+}
+
 void Engine::forget_knower(SegmentId id, Rank rank) {
   const auto found = segments_.find(id);
   if (found == segments_.end()) return;
-  found->second->known_by.erase(rank);
+  take_back_key(*found->second, rank);
   drop_if_retired(id);
 }
 
@@ -221,7 +228,7 @@ void Engine::revoke(LocalSegment& segment) {
   for (const Rank rank : knowers) {
     const auto peer = peers_.find(rank);
     if (peer == peers_.end() || peer->second->state == Peer::State::lost) {
-      segment.known_by.erase(rank);
+      take_back_key(segment, rank);
       continue;
     }
     ByteWriter writer;

@@ -58,6 +58,9 @@ class Region {
   virtual const std::string& reason() const noexcept = 0;
   // What `peer` needs to open it, at most kMaxParcelBytes. Errors: out_of_descriptors, device_error.
   virtual Result<Parcel> key(const Peer& peer) const = 0;
+  // Afterwards the key that the rank has does not fit, where the target's CPU checks keys (tcp, ucx); its adapter does not (verbs),
+  // nor do mapped pages (local). key() makes another one.
+  virtual void take_back_key(Rank /*rank*/) noexcept {}
 };
 
 // A peer's memory in reach of loads and stores of this process. What is opened for it stays open for as long as `hold` lives, also

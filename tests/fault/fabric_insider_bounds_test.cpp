@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <thread>
+#include <vector>
 
 #include "fault/insider.hpp"
 
@@ -85,6 +87,60 @@ TEST(FabricBounds, NothingLandsOutsideASegment) {
   for (const Rank rank : {Rank{0}, Rank{1}}) job.tell(rank, "over");
   job.finish();
 }
+
+// A rank that says it has given a key back, and writes with it.
+RANK_BODY(take_a_key_back) {
+  RankSegment target(fabric, kTarget, MemoryChoice::host, 4096);
+  me.tell("up");
+  EXPECT_EQ(me.hear(), "known");
+  EXPECT_TRUE(is_ok(fabric.quiesce(kTarget, kPatience)));
+  me.tell("quiet");
+  EXPECT_EQ(me.hear(), "over");
+  EXPECT_TRUE(target.is_untouched_around(0, 0)) << "somebody wrote to it";
+}
+BARE_RANK_BODY(write_with_a_key_that_was_given_back) {
+  Insider insider(me.options());
+  std::string memory(4096, 'x');
+  insider.register_segment(kOrigin, memory.data(), memory.size());
+  ASSERT_TRUE(insider.meet(0));
+  ASSERT_NO_FATAL_FAILURE(insider.keep_key(kTarget));
+  me.tell("knows");
+  EXPECT_TRUE(insider.give_key_back(kTarget));
+  insider.settle();
+  me.tell("gave");
+  EXPECT_EQ(me.hear(), "quiet");
+  insider.write_with_it(kOrigin, 64);
+  const std::string why = insider.why_lost();
+  EXPECT_NE(why.find("refused an access to its memory"), std::string::npos) << why;
+  me.tell("lost");
+  EXPECT_EQ(me.hear(), "over");
+  ASSERT_TRUE(me.meet());
+}
+class FabricOldKeys : public testing::TestWithParam<TransportKind> {};
+TEST_P(FabricOldKeys, FitNoMore) {
+  RankSetup setup;
+  setup.transport = GetParam();
+  RankJob job("take_a_key_back", setup);
+  job.set_body(1, "write_with_a_key_that_was_given_back");
+  job.start(0);
+  ASSERT_TRUE(job.hear(0, "up"));
+  job.start(1);
+  ASSERT_TRUE(job.hear(1, "knows"));
+  job.tell(0, "known");
+  ASSERT_TRUE(job.hear(1, "gave"));
+  ASSERT_TRUE(job.hear(0, "quiet"));
+  job.tell(1, "quiet");
+  ASSERT_TRUE(job.hear(1, "lost"));
+  for (const Rank rank : {Rank{0}, Rank{1}}) job.tell(rank, "over");
+  job.finish();
+}
+std::vector<TransportKind> by_sockets() {
+  std::vector<TransportKind> kinds;
+  std::ranges::copy_if(tested_transports(), std::back_inserter(kinds), is_by_sockets);
+  return kinds;
+}
+INSTANTIATE_TEST_SUITE_P(All, FabricOldKeys, testing::ValuesIn(by_sockets()),
+                         [](const auto& given) { return std::string(name_of(given.param)); });
 
 // Answers that say that the other side could not: of a message that was accepted, and of a read.
 RANK_BODY(hear_of_failures) {

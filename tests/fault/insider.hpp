@@ -16,6 +16,7 @@
 #include "base/clock.hpp"
 #include "conformance/rank_segment.hpp"
 #include "fabric/engine.hpp"
+#include "transport/placing.hpp"
 
 namespace gigabar::fabric {
 
@@ -94,6 +95,21 @@ class Insider {
     const bool is_asked = engine_->progress_until(lock_, test::kPatience, [this] { return !peer_->revoked.empty(); });
     engine_->progress_until(lock_, Timeout::of(std::chrono::milliseconds(100)), [this] { return peer_->revoked.empty(); });
     return is_asked && !peer_->revoked.empty();
+  }
+  // As one that says later that it has forgotten it. Over tcp or ucx.
+  void keep_key(SegmentId id) {
+    const auto remote = engine_->remote_segment(lock_, *peer_, id, test::kPatience);
+    ASSERT_TRUE(test::is_ok(remote));
+    kept_ = std::make_unique<transport::PlacedRemoteRegion>(
+        static_cast<const transport::PlacedRemoteRegion&>(*(*remote)->region).key());
+  }
+  // Writes with that key.
+  void write_with_it(SegmentId from, std::uint64_t bytes) {
+    Op& op = engine_->make_op(OpKind::write, 0, peer_, true);
+    op.outstanding = 1;
+    const auto& region = engine_->segments_[from]->regions[static_cast<std::size_t>(peer_->transport->kind())];
+    EXPECT_EQ(peer_->rails.front().link->post_write(*region, 0, *kept_, 0, bytes, reinterpret_cast<std::uint64_t>(&op)),
+              transport::Posted::ok);
   }
   // When the peer wants it.
   bool give_key_back(SegmentId id) {
@@ -218,6 +234,7 @@ class Insider {
   Engine::Lock lock_;
   Peer* peer_ = nullptr;
   RemoteState* used_ = nullptr;
+  std::unique_ptr<transport::RemoteRegion> kept_;
 };
 
 }  // namespace gigabar::fabric

@@ -14,7 +14,6 @@
 #include "secure/acceptor.hpp"
 #include "secure/poller.hpp"
 #include "transport/tcp/rails.hpp"
-#include "transport/tcp/region.hpp"
 #include "transport/tcp/wire.hpp"
 
 namespace gigabar::transport::tcp {
@@ -35,7 +34,7 @@ class Hub {
   secure::Poller& poller() noexcept { return *poller_; }
   secure::Acceptor& acceptor() noexcept { return acceptor_; }
   const std::vector<Rail>& rails() const noexcept { return rails_; }
-  const std::shared_ptr<RegionTable>& regions() const noexcept { return regions_; }
+  const std::shared_ptr<Home>& home() const noexcept { return home_; }
   // Where links receive, one at a time.
   Scratch& scratch() noexcept { return *scratch_; }
   std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
@@ -72,7 +71,7 @@ class Hub {
   std::unique_ptr<secure::Poller> poller_;  // outlives all that is watched
   secure::Acceptor acceptor_;
   std::vector<Rail> rails_;
-  std::shared_ptr<RegionTable> regions_ = std::make_shared<RegionTable>();
+  std::shared_ptr<Home> home_ = std::make_shared<Home>("TCP");
   std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
   std::int64_t connect_deadline_ns_ = 0;
   Protection protection_ = Protection::authenticated;

@@ -235,43 +235,21 @@ Posted TcpLink::post_message(const Header& header, std::span<const std::byte> pa
 }
 
 Reach TcpLink::reach(Direction direction, const Region& local, const RemoteRegion& remote) const {
-  const bool is_local_mapped = static_cast<const TcpRegion&>(local).is_mapped();
-  const bool is_remote_mapped = static_cast<const TcpRemoteRegion&>(remote).key().is_mapped;
-  if (!is_local_mapped && !is_remote_mapped) {
-    return {true, TransferPath::host, text("host memory at both ends, over TCP (", rail_, ')')};
-  }
-  if (direction == Direction::read) return {false, TransferPath::none, "TCP's answers are sent from host memory, and placed there"};
-  const bool is_sent_from_gpu = direction == Direction::write ? is_local_mapped : is_remote_mapped;
-  if (is_sent_from_gpu) return {false, TransferPath::none, "sockets do not send GPU memory"};
-  return {true, TransferPath::bar,
-          text("the receiver's CPU stores it into GPU memory through a mapping as it arrives, over TCP (", rail_, ')')};
-}
-
-// Answers for a transfer that cannot be.
-bool TcpLink::is_posting_possible(std::uint64_t cookie, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                                  std::uint64_t remote_offset, std::uint64_t bytes) {
-  if (static_cast<const TcpRegion&>(local).is_mapped()) {
-    finish(cookie,
-           make_error(Status::not_supported, "post", object(), "sockets do not send GPU memory", "stage it through host memory"));
-    return false;
-  }
-  const bool is_inside = bytes > 0 && bytes <= kTransferBytes && bytes <= local.bytes() && local_offset <= local.bytes() - bytes &&
-                         bytes <= remote.bytes() && remote_offset <= remote.bytes() - bytes;
-  if (is_inside) return true;
-  finish(cookie, make_error(Status::out_of_range, "post", object(),
-                            text(counted(bytes, "byte"), " from ", local_offset, " to ", remote_offset, " leave a region")));
-  return false;
+  return reach_by_placing(direction, local, remote, "TCP", rail_);
 }
 
 Posted TcpLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                            std::uint64_t bytes, std::uint64_t cookie) {
   if (const auto why = why_not_post()) return *why;
   if (transfers_ >= kMaxTransfers) return Posted::full;
-  if (!is_posting_possible(cookie, local, local_offset, remote, remote_offset, bytes)) return ++transfers_, Posted::ok;
-  const RegionKey& key = static_cast<const TcpRemoteRegion&>(remote).key();
+  if (auto why = why_no_transfer(local, local_offset, remote, remote_offset, bytes, object(), "TCP")) {
+    finish(cookie, std::move(*why));
+    return ++transfers_, Posted::ok;
+  }
+  const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
   Outgoing item;
   item.header = make_header(FrameKind::write, key.region, 0, {key.guard, remote_offset, 0});
-  item.from = {static_cast<const TcpRegion&>(local).number(), local_offset, {}};
+  item.from = static_cast<const PlacedRegion&>(local).at(local_offset);
   item.bytes = bytes;
   item.cookie = cookie;
   own_.push_back(std::move(item));
@@ -284,15 +262,18 @@ Posted TcpLink::post_read(const Region& local, std::uint64_t local_offset, const
                           std::uint64_t bytes, std::uint64_t cookie) {
   if (const auto why = why_not_post()) return *why;
   if (transfers_ >= kMaxTransfers) return Posted::full;
-  if (!is_posting_possible(cookie, local, local_offset, remote, remote_offset, bytes)) return ++transfers_, Posted::ok;
-  const RegionKey& key = static_cast<const TcpRemoteRegion&>(remote).key();
+  if (auto why = why_no_transfer(local, local_offset, remote, remote_offset, bytes, object(), "TCP")) {
+    finish(cookie, std::move(*why));
+    return ++transfers_, Posted::ok;
+  }
+  const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
   while (reads_.contains(next_read_)) ++next_read_;
   Outgoing item;
   item.header = make_header(FrameKind::read, key.region, 0, {key.guard, remote_offset, bytes});
   item.header.request = next_read_;
   own_.push_back(std::move(item));
   try {
-    reads_.emplace(next_read_, Read{cookie, {static_cast<const TcpRegion&>(local).number(), local_offset, {}}, bytes, bytes});
+    reads_.emplace(next_read_, Read{cookie, static_cast<const PlacedRegion&>(local).at(local_offset), bytes, bytes});
   } catch (const std::bad_alloc&) {
     own_.pop_back();
     throw;
@@ -330,15 +311,13 @@ bool TcpLink::send_frame() {
   if (item.has_pieces()) {
     Place from = item.from;
     from.offset += current_->data_offset;
-    data = hub_->regions()->memory(from, current_->header.data_bytes);
+    data = hub_->home()->memory(from, current_->header.data_bytes);
     if (data == nullptr && item.kind() == FrameKind::answer) {
       refuse("it reads from a region that was taken back", Farewell::bad_access);
       return false;
     }
     if (data == nullptr) {
-      fail(make_error(Status::invalid_argument, "write", object(), "the local region was taken back during the write",
-                      "wait for a write before its memory is deregistered"),
-           Farewell::own_failure);
+      fail(taken_back_under_way("write", object()), Farewell::own_failure);
       return false;
     }
   }

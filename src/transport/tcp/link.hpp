@@ -39,7 +39,7 @@ class TcpLink final : public Link {
                     std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                    std::uint64_t bytes, std::uint64_t cookie) override;
-  std::string why_no_word(WordKind, const RemoteRegion&) const override { return std::string(kNoWords); }
+  std::string why_no_word(WordKind, const RemoteRegion&) const override { return why_no_words("TCP"); }
   Posted post_word(WordKind, const RemoteRegion&, std::size_t, std::uint32_t) override { return Posted::full; }
   Result<void> complete(Parcel answer) override;
 
@@ -99,8 +99,6 @@ class TcpLink final : public Link {
 
   // Sending.
   std::optional<Posted> why_not_post() const noexcept;
-  bool is_posting_possible(std::uint64_t cookie, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                           std::uint64_t remote_offset, std::uint64_t bytes);
   bool is_idle() const noexcept { return !current_ && own_.empty() && answers_.empty() && !stream_->has_unsent(); }
   std::size_t send_at_once(const FrameHeader& header, std::span<const std::byte> data);
   void begin_frame();

@@ -28,7 +28,7 @@ std::size_t TcpLink::place_for_more(Scratch& scratch, std::span<iovec> pieces, s
   std::size_t count = 0;
   direct_bytes = 0;
   if (incoming_.left_bytes >= kMinDirectBytes) {
-    if (std::byte* const memory = hub_->regions()->memory(incoming_.to, incoming_.left_bytes)) {
+    if (std::byte* const memory = hub_->home()->memory(incoming_.to, incoming_.left_bytes)) {
       direct_bytes = std::min<std::uint64_t>(incoming_.left_bytes, call_bytes_);
       pieces[count++] = {memory, direct_bytes};
     }
@@ -95,7 +95,7 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
     if (bytes.size() < kHead) break;
     const auto header = parse_header(bytes);
     if (!header) {
-      refuse("what it sent is no frame", Farewell::bad_frame);
+      refuse("what it sent is no frame", Farewell::bad_message);
       break;
     }
     if (static_cast<FrameKind>(header->kind) == FrameKind::message) {
@@ -126,8 +126,8 @@ void TcpLink::take_header(const FrameHeader& header) {
 
 void TcpLink::begin_write(const FrameHeader& header) {
   const Access access = access_of(header);
-  const Place to{header.number, access.offset, access.guard};
-  if (!hub_->regions()->is_allowed(to, header.data_bytes)) {
+  const Place to{header.number, access.offset, Guard{rank_, access.guard}};
+  if (!hub_->home()->is_allowed(to, header.data_bytes)) {
     return refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   }
   incoming_ = {header.data_bytes, to, {}};
@@ -135,10 +135,10 @@ void TcpLink::begin_write(const FrameHeader& header) {
 
 void TcpLink::begin_answer(const FrameHeader& header) {
   const auto found = reads_.find(header.number);
-  if (found == reads_.end()) return refuse("it answered what was not asked", Farewell::bad_frame);
+  if (found == reads_.end()) return refuse("it answered what was not asked", Farewell::bad_message);
   Read& read = found->second;
   // In order: how much is missing says where the next piece belongs.
-  if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for", Farewell::bad_frame);
+  if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for", Farewell::bad_message);
   Place to = read.to;
   to.offset += read.bytes - read.missing_bytes;
   read.missing_bytes -= header.data_bytes;
@@ -147,10 +147,10 @@ void TcpLink::begin_answer(const FrameHeader& header) {
 
 void TcpLink::take_read(const FrameHeader& header) {
   const Access asked = access_of(header);
-  const Place from{header.number, asked.offset, asked.guard};
-  const bool is_allowed = asked.bytes > 0 && asked.bytes <= kTransferBytes && hub_->regions()->memory(from, asked.bytes) != nullptr;
+  const Place from{header.number, asked.offset, Guard{rank_, asked.guard}};
+  const bool is_allowed = asked.bytes > 0 && asked.bytes <= kTransferBytes && hub_->home()->memory(from, asked.bytes) != nullptr;
   if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
-  if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once", Farewell::bad_frame);
+  if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once", Farewell::bad_message);
   Outgoing item;
   item.header = make_header(FrameKind::answer, static_cast<std::uint32_t>(header.request), 0, {});
   item.from = from;
@@ -160,18 +160,14 @@ void TcpLink::take_read(const FrameHeader& header) {
 }
 
 void TcpLink::place(std::span<const std::byte> data) {
-  switch (hub_->regions()->copy_to(incoming_.to, data)) {
+  switch (hub_->home()->copy_to(incoming_.to, data)) {
     case Placed::ok: return placed(data.size());
-    case Placed::failed:
-      return fail(make_error(Status::device_error, "place a write", object(),
-                             "the GPU's memory could not be written to through its mapping"),
-                  Farewell::own_failure);
+    case Placed::failed: return fail(placing_failed(object()), Farewell::own_failure);
+    case Placed::no_link:
     case Placed::not_allowed: break;
   }
   if (!incoming_.read) return refuse("it writes to a region that was taken back", Farewell::bad_access);
-  fail(make_error(Status::invalid_argument, "read", object(), "the local region was taken back during the read",
-                  "wait for a read before its memory is deregistered"),
-       Farewell::own_failure);
+  fail(taken_back_under_way("read", object()), Farewell::own_failure);
 }
 
 void TcpLink::placed(std::uint64_t bytes) {

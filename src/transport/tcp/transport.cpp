@@ -22,10 +22,10 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TransportOptions&
 }
 
 Result<std::unique_ptr<Region>> TcpTransport::register_memory(const MemoryRange& range) {
-  return TcpRegion::make(hub_->regions(), range);
+  return PlacedRegion::make(hub_->home(), range);
 }
 
-Result<std::unique_ptr<RemoteRegion>> TcpTransport::open_region(const Peer&, Parcel key) { return open_remote_region(key); }
+Result<std::unique_ptr<RemoteRegion>> TcpTransport::open_region(const Peer&, Parcel key) { return open_placed_region(key); }
 
 std::optional<Protection> TcpTransport::protection_with(const Peer& peer) const {
   const auto theirs = protection_of_address(peer.address);
@@ -50,7 +50,9 @@ Result<std::unique_ptr<Link>> TcpTransport::offer(const Peer& peer, std::size_t 
     return make_error(Status::invalid_argument, "offer a link", text("rail ", rail, " to rank ", peer.rank),
                       "there is no such rail, or the peer has no TCP transport of this version");
   }
-  auto link = std::make_unique<TcpLink>(hub_, peer.rank, random_number(), *protection);
+  const auto number = random_number();
+  if (!number) return number.error();
+  auto link = std::make_unique<TcpLink>(hub_, peer.rank, *number, *protection);
   offer.bytes = encode(link->expect_peer(rail));
   offer.descriptors.clear();
   return std::unique_ptr<Link>(std::move(link));

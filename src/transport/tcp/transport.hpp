@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "transport/tcp/hub.hpp"
-#include "transport/tcp/region.hpp"
 #include "transport/transport.hpp"
 
 namespace gigabar::transport::tcp {
@@ -22,7 +21,7 @@ class TcpTransport final : public Transport {
   const std::vector<std::string>& rails() const noexcept override { return rails_; }
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override;
-  std::string why_no_words() const override { return std::string(kNoWords); }
+  std::string why_no_words() const override { return transport::why_no_words("TCP"); }
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;
   Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;

@@ -15,7 +15,6 @@ namespace {
 constexpr std::uint16_t kMagic = 0x7467;
 constexpr std::string_view kOfferMagic = "gigabar tcp offer";
 constexpr std::string_view kAnswerMagic = "gigabar tcp answer";
-constexpr std::string_view kKeyMagic = "gigabar tcp key";
 constexpr std::string_view kAddressName = "tcp";
 
 Error malformed(const char* what, const char* cause) {
@@ -73,53 +72,10 @@ secure::Identity identity_of(const secure::Secret& secret, std::uint64_t link, P
   return secure::make_identity(secret, text("tcp link ", link, ' ', name_of(protection)), own, 2, secure::Purpose::transfer);
 }
 
-std::string encode(const RegionKey& key) {
-  return ByteWriter(kKeyMagic)
-      .number(kVersion)
-      .number(key.region)
-      .number(key.guard)
-      .number(key.bytes)
-      .number(static_cast<std::uint8_t>(key.is_mapped ? 1 : 0))
-      .take();
-}
-
-Result<RegionKey> decode_region_key(std::string_view bytes) {
-  constexpr const char* kWhat = "the peer's TCP region key";
-  ByteReader reader(bytes);
-  reader.expect(reader.bytes(kKeyMagic.size()) == kKeyMagic);
-  reader.expect(reader.number<std::uint8_t>() == kVersion);
-  if (!reader.is_ok()) return malformed(kWhat, "it is of another kind or version");
-  RegionKey key;
-  key.region = reader.number<std::uint32_t>();
-  key.guard = reader.number<std::uint64_t>();
-  key.bytes = reader.number<std::uint64_t>();
-  const auto is_mapped = reader.number<std::uint8_t>();
-  key.is_mapped = is_mapped == 1;
-  reader.expect(key.bytes > 0 && key.bytes <= (std::uint64_t{1} << 62) && is_mapped <= 1);
-  if (!reader.is_done()) return malformed(kWhat, "its length or a number in it is out of range");
-  return key;
-}
-
-std::uint64_t random_number() noexcept {
-  std::uint64_t number = 0;
-  while (number == 0) randombytes_buf(&number, sizeof number);
-  return number;
-}
-
 secure::Secret random_secret() {
   secure::Secret made = secure::Secret::of_size(kSecretBytes);
   randombytes_buf(made.data(), kSecretBytes);
   return made;
-}
-
-std::string_view sentence_of(Farewell reason) noexcept {
-  switch (reason) {
-    case Farewell::closed: return "the peer closed the link";
-    case Farewell::bad_access: return "the peer refused an access to its memory (unknown region, wrong guard or out of range)";
-    case Farewell::bad_frame: return "the peer got a frame that breaks the protocol";
-    case Farewell::own_failure: return "the link failed at the peer";
-  }
-  return "the peer gave an unknown reason";
 }
 
 FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes) {

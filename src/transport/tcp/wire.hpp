@@ -15,18 +15,16 @@
 #include "secure/byte_stream.hpp"
 #include "secure/handshake.hpp"
 #include "secure/sockets.hpp"
-#include "transport/transport.hpp"
+#include "transport/placing.hpp"
 
 namespace gigabar::transport::tcp {
 
-inline constexpr std::uint8_t kVersion = 1;  // of everything below
+inline constexpr std::uint8_t kVersion = 2;  // of everything below
 
-inline constexpr std::size_t kMaxPayloadBytes = 61440;  // of a message
-inline constexpr unsigned kMaxTransfers = 64;           // writes and reads of a link under way
-inline constexpr std::uint64_t kTransferBytes = std::uint64_t{1} << 30;
+inline constexpr std::size_t kMaxPayloadBytes = 61440;                // of a message
 inline constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;  // of a write or an answer in one frame
 
-// --- Addresses, parcels and keys ------------------------------------------------------------------------------------------------
+// --- Addresses and parcels ------------------------------------------------------------------------------------------------------
 
 using secure::Protection;
 
@@ -53,19 +51,6 @@ bool is_answer(std::string_view bytes, std::uint64_t link);
 // every key.
 secure::Identity identity_of(const secure::Secret& secret, std::uint64_t link, Protection protection, secure::Role role);
 
-// `guard` is a number that cannot be guessed: a key that is no more fits no region that came later.
-struct RegionKey {
-  std::uint32_t region = 0;
-  std::uint64_t guard = 0;
-  std::uint64_t bytes = 0;
-  bool is_mapped = false;  // a GPU's
-};
-std::string encode(const RegionKey& key);
-// Errors: bad_file.
-Result<RegionKey> decode_region_key(std::string_view bytes);
-
-// Never 0.
-std::uint64_t random_number() noexcept;
 secure::Secret random_secret();
 
 // --- Frames ---------------------------------------------------------------------------------------------------------------------
@@ -77,9 +62,6 @@ enum class FrameKind : std::uint8_t {
   answer,       // data that was asked for; `offset` within what was asked
   bye           // the sender ends the link; `number` is a Farewell
 };
-
-enum class Farewell : std::uint32_t { closed = 0, bad_access = 1, bad_frame = 2, own_failure = 3 };
-std::string_view sentence_of(Farewell reason) noexcept;
 
 // Memory of the receiver.
 struct Access {

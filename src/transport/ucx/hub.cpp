@@ -84,7 +84,7 @@ Result<void> Hub::open_wake_descriptor() {
 const std::vector<std::unique_ptr<Lane>>& Hub::lanes() {
   std::size_t address_bytes = 0;
   while (!has_opened_lanes_ && lanes_.size() < lane_count_) {
-    auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), home_, bell_, cpus_, devices_);
+    auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), *home_, bell_, cpus_, devices_);
     if (!lane) {
       log(LogLevel::info, lane.error().message());
       break;
@@ -114,13 +114,13 @@ bool Hub::look_at_lanes() {
   return is_something;
 }
 
-void Hub::add_link(std::uint64_t number, UcxLink& link) {
+void Hub::add_link(std::uint64_t number, Rank rank, UcxLink& link) {
   links_.emplace(number, &link);
-  home_.add_link(number);
+  home_->add_link(number, rank);
 }
 
 void Hub::remove_link(std::uint64_t number, UcxLink& link) {
-  home_.remove_link(number);
+  home_->remove_link(number);
   links_.erase(number);
   std::erase(attended_, &link);
   std::erase_if(events_, [&](const Event& event) { return event.link == &link; });

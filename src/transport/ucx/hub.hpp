@@ -11,7 +11,6 @@
 #include <variant>
 #include <vector>
 
-#include "transport/ucx/home.hpp"
 #include "transport/ucx/lane.hpp"
 #include "transport/ucx/worker.hpp"
 
@@ -35,7 +34,7 @@ class Hub final : public Receiver {
   static Result<std::shared_ptr<Hub>> open(const TransportOptions& options);
 
   Worker& worker() noexcept { return *worker_; }
-  Home& home() noexcept { return home_; }
+  const std::shared_ptr<Home>& home() const noexcept { return home_; }
   // False in a child after fork, which has none of the threads and no right to the connections.
   bool is_of_this_process() const noexcept;
   // Opened when the first link is made. Empty where one connection does everything.
@@ -46,7 +45,7 @@ class Hub final : public Receiver {
   // The sink of the poll() under way; null outside of it.
   Sink* sink() const noexcept { return sink_; }
 
-  void add_link(std::uint64_t number, UcxLink& link);
+  void add_link(std::uint64_t number, Rank rank, UcxLink& link);
   void remove_link(std::uint64_t number, UcxLink& link);
   // The link has timers or undelivered messages: its work() is called in each poll() until it returns false.
   void attend_to(UcxLink& link);
@@ -70,7 +69,7 @@ class Hub final : public Receiver {
   void stranger(const WireHeader* header) override;
 
   pid_t process_;
-  Home home_;
+  std::shared_ptr<Home> home_ = std::make_shared<Home>("UCX");
   std::unordered_map<std::uint64_t, UcxLink*> links_;
   std::vector<UcxLink*> attended_;
   std::deque<Event> events_;

@@ -368,7 +368,9 @@ void Lane::arrived(const WireHeader& header, std::span<const std::byte> data) {
     fresh_.push_back({.kind = LaneEvent::Kind::refused, .link = header.link, .reason = Farewell::bad_message});
     return;
   }
-  switch (home_.place(index_, header.link, access_of(header), data)) {
+  const Access access = access_of(header);
+  const bool is_whole = !data.empty() && access.bytes == data.size();
+  switch (is_whole ? home_.copy_to(index_, header.link, place_of(access, 0), data) : Placed::not_allowed) {
     case Placed::ok: fresh_.push_back({.kind = LaneEvent::Kind::placed, .link = header.link, .number = header.sequence}); return;
     case Placed::no_link: fresh_.push_back({.kind = LaneEvent::Kind::stranger}); return;
     case Placed::not_allowed:

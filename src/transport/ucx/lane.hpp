@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
-#include "transport/ucx/home.hpp"
 #include "transport/ucx/worker.hpp"
 
 namespace gigabar::transport::ucx {

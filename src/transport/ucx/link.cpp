@@ -35,7 +35,7 @@ UcxLink::UcxLink(std::shared_ptr<Hub> hub, const Peer& peer, std::uint64_t numbe
   limits_.quick_payload_bytes = kQuickBytes;
   limits_.write_bytes = limits_.read_bytes = kTransferBytes;
   limits_.posted_writes = kMaxTransfers;
-  hub_->add_link(number_, *this);
+  hub_->add_link(number_, rank_, *this);
   hub_->attend_to(*this);
 }
 
@@ -153,44 +153,20 @@ Posted UcxLink::post_message(const Header& header, std::span<const std::byte> pa
 }
 
 Reach UcxLink::reach(Direction direction, const Region& local, const RemoteRegion& remote) const {
-  const bool is_local_mapped = static_cast<const UcxRegion&>(local).is_mapped();
-  const bool is_remote_mapped = static_cast<const UcxRemoteRegion&>(remote).key().is_mapped;
-  if (!is_local_mapped && !is_remote_mapped) {
-    return {true, TransferPath::host, text("host memory at both ends, over UCX's ", rail_)};
-  }
-  if (direction == Direction::read)
-    return {false, TransferPath::none, "UCX's answers are loaded from host memory, and stored there"};
-  const bool is_sent_from_gpu = direction == Direction::write ? is_local_mapped : is_remote_mapped;
-  if (is_sent_from_gpu) return {false, TransferPath::none, "UCX of this machine does not send GPU memory"};
-  return {true, TransferPath::bar,
-          text("the receiver's CPU stores it into GPU memory through a mapping as it arrives, over UCX's ", rail_)};
-}
-
-// Answers for a transfer that cannot be.
-bool UcxLink::is_posting_possible(std::uint64_t cookie, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                                  std::uint64_t remote_offset, std::uint64_t bytes) {
-  if (static_cast<const UcxRegion&>(local).is_mapped()) {
-    hub_->tell({this, Done{cookie, make_error(Status::not_supported, "post", object(),
-                                              "UCX of this machine does not send GPU memory", "stage it through host memory")}});
-    return false;
-  }
-  const bool is_inside = bytes > 0 && bytes <= kTransferBytes && bytes <= local.bytes() && local_offset <= local.bytes() - bytes &&
-                         bytes <= remote.bytes() && remote_offset <= remote.bytes() - bytes;
-  if (is_inside) return true;
-  hub_->tell({this, Done{cookie, make_error(Status::out_of_range, "post", object(),
-                                            text(counted(bytes, "byte"), " from ", local_offset, " to ", remote_offset,
-                                                 " leave a region"))}});
-  return false;
+  return reach_by_placing(direction, local, remote, "UCX", rail_);
 }
 
 Posted UcxLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                            std::uint64_t bytes, std::uint64_t cookie) {
   if (state_ == LinkState::broken) return Posted::broken;
   if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMaxTransfers) return Posted::full;
-  if (!is_posting_possible(cookie, local, local_offset, remote, remote_offset, bytes)) return Posted::ok;
-  const RegionKey& key = static_cast<const UcxRemoteRegion&>(remote).key();
+  if (auto why = why_no_transfer(local, local_offset, remote, remote_offset, bytes, object(), "UCX")) {
+    hub_->tell({this, Done{cookie, std::move(*why)}});
+    return Posted::ok;
+  }
+  const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
   const Access to{key.region, 0, key.guard, remote_offset, bytes};
-  writes_.push_back(make_write(cookie, static_cast<const UcxRegion&>(local).number(), local_offset, to));
+  writes_.push_back(make_write(cookie, static_cast<const PlacedRegion&>(local).at(local_offset), to));
   outgoing_.push_back({nullptr, &writes_.back()});
   pump();
   return Posted::ok;
@@ -200,10 +176,13 @@ Posted UcxLink::post_read(const Region& local, std::uint64_t local_offset, const
                           std::uint64_t bytes, std::uint64_t cookie) {
   if (state_ == LinkState::broken) return Posted::broken;
   if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMaxTransfers) return Posted::full;
-  if (!is_posting_possible(cookie, local, local_offset, remote, remote_offset, bytes)) return Posted::ok;
-  const RegionKey& key = static_cast<const UcxRemoteRegion&>(remote).key();
+  if (auto why = why_no_transfer(local, local_offset, remote, remote_offset, bytes, object(), "UCX")) {
+    hub_->tell({this, Done{cookie, std::move(*why)}});
+    return Posted::ok;
+  }
+  const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
   while (reads_.contains(next_request_)) ++next_request_;
-  reads_[next_request_] = {cookie, static_cast<const UcxRegion&>(local).number(), local_offset, bytes, bytes};
+  reads_[next_request_] = {cookie, static_cast<const PlacedRegion&>(local).at(local_offset), bytes, bytes};
   Operation& operation = hub_->worker().take_operation();
   operation.header.kind = static_cast<std::uint8_t>(WireKind::read);
   set_access(operation.header, {key.region, next_request_++, key.guard, remote_offset, bytes});
@@ -249,12 +228,10 @@ void UcxLink::send_next() {
 
 void UcxLink::send_piece(Write& write) {
   const std::uint64_t bytes = std::min<std::uint64_t>(write.piece_bytes, write.to.bytes - write.sent_bytes);
-  const std::byte* from = hub_->home().memory(write.region, write.local_offset + write.sent_bytes, bytes, {});
-  if (from == nullptr) {
-    return fail(make_error(Status::invalid_argument, "write", object(), "the local region was taken back during the write",
-                           "wait for a write before its memory is deregistered"),
-                Farewell::own_failure);
-  }
+  Place place = write.from;
+  place.offset += write.sent_bytes;
+  const std::byte* from = hub_->home()->memory(place, bytes);
+  if (from == nullptr) return fail(taken_back_under_way("write", object()), Farewell::own_failure);
   const bool is_last = write.sent_bytes + bytes == write.to.bytes;
   if (write.is_by_lanes) {
     send_by_lane(write, from, bytes);
@@ -276,8 +253,9 @@ void UcxLink::send_piece(Write& write) {
 void UcxLink::send_answer() {
   Answer& answer = answers_.front();
   const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, answer.asked.bytes - answer.sent_bytes);
-  const std::byte* from =
-      hub_->home().memory(answer.asked.region, answer.asked.offset + answer.sent_bytes, bytes, answer.asked.guard);
+  Place place = place_of(answer.asked, rank_);
+  place.offset += answer.sent_bytes;
+  const std::byte* from = hub_->home()->memory(place, bytes);
   if (from == nullptr) return refuse("it reads from a region that was taken back", Farewell::bad_access);
   Operation& operation = hub_->worker().take_operation();
   operation.copy.assign(from, from + bytes);
@@ -353,7 +331,7 @@ void UcxLink::refuse(std::string_view why, Farewell reason) {
 void UcxLink::fail(Error error, std::optional<Farewell> farewell) {
   if (state_ == LinkState::broken) return;
   state_ = LinkState::broken;
-  hub_->home().remove_link(number_);
+  hub_->home()->remove_link(number_);
   error_ = std::move(error);
   if (endpoint_ != nullptr && !endpoint_->is_lost()) farewell_ = farewell;
   give_up_at_ns_ = now_ns() + kGiveUpNs;

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "transport/ucx/hub.hpp"
-#include "transport/ucx/region.hpp"
 #include "transport/ucx/windows.hpp"
 
 namespace gigabar::transport::ucx {
@@ -43,7 +42,7 @@ class UcxLink final : public Link, private EndpointUser {
                     std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                    std::uint64_t bytes, std::uint64_t cookie) override;
-  std::string why_no_word(WordKind, const RemoteRegion&) const override { return std::string(kNoWords); }
+  std::string why_no_word(WordKind, const RemoteRegion&) const override { return why_no_words("UCX"); }
   Posted post_word(WordKind, const RemoteRegion&, std::size_t, std::uint32_t) override { return Posted::full; }
   Result<void> complete(Parcel answer) override;
 
@@ -73,16 +72,14 @@ class UcxLink final : public Link, private EndpointUser {
     std::uint64_t cookie = 0;
     std::uint32_t piece_bytes = 0;
     bool is_by_lanes = false;
-    std::uint32_t region = 0;  // the local one
-    std::uint64_t local_offset = 0;
+    Place from;
     Access to;
     std::uint64_t sent_bytes = 0;
     std::uint64_t finished_bytes = 0;  // of which UCX needs the local memory no more
   };
   struct Read {
     std::uint64_t cookie = 0;
-    std::uint32_t region = 0;
-    std::uint64_t local_offset = 0;
+    Place to;
     std::uint64_t bytes = 0;
     std::uint64_t missing_bytes = 0;
   };
@@ -102,8 +99,6 @@ class UcxLink final : public Link, private EndpointUser {
   };
 
   // Sending.
-  bool is_posting_possible(std::uint64_t cookie, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                           std::uint64_t remote_offset, std::uint64_t bytes);
   void pump();
   void pump_later();  // in the next poll()
   void send_next();
@@ -118,7 +113,7 @@ class UcxLink final : public Link, private EndpointUser {
   void finish_piece(Write& write, std::uint64_t bytes);
 
   // Lanes.
-  Write make_write(std::uint64_t cookie, std::uint32_t region, std::uint64_t local_offset, const Access& to) const;
+  Write make_write(std::uint64_t cookie, const Place& from, const Access& to) const;
   void connect_lanes(const Invitation& invitation);
   void leave_lanes(bool is_cancelling);
   std::size_t emptiest_lane() const;
@@ -131,7 +126,6 @@ class UcxLink final : public Link, private EndpointUser {
   // Receiving.
   void take_sequenced(const WireHeader& header, std::span<const std::byte> data);
   bool place(const WireHeader& header, std::span<const std::byte> data);
-  void placing_failed();
   void hold(const WireHeader& header, std::span<const std::byte> data);
   void take_message(std::uint64_t pieces, const Header& header, std::span<const std::byte> payload);
   void deliver(const Header& header, std::span<const std::byte> payload);

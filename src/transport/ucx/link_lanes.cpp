@@ -20,8 +20,8 @@ constexpr unsigned kMaxLoad = 256;
 
 }  // namespace
 
-UcxLink::Write UcxLink::make_write(std::uint64_t cookie, std::uint32_t region, std::uint64_t local_offset, const Access& to) const {
-  Write write{.cookie = cookie, .piece_bytes = piece_bytes_, .region = region, .local_offset = local_offset, .to = to};
+UcxLink::Write UcxLink::make_write(std::uint64_t cookie, const Place& from, const Access& to) const {
+  Write write{.cookie = cookie, .piece_bytes = piece_bytes_, .from = from, .to = to};
   if (lane_count_ == 0 || to.bytes < kLaneBytes) return write;
   write.is_by_lanes = true;
   const std::uint64_t share = (to.bytes / lane_count_ + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
@@ -78,7 +78,7 @@ void UcxLink::take_event(std::size_t lane, const LaneEvent& event) {
       return refuse(event.reason == Farewell::bad_access ? "a write to an unknown region, with a wrong guard or out of range"
                                                          : "it sent over a connection for data what does not belong there",
                     event.reason);
-    case LaneEvent::Kind::failed: return placing_failed();
+    case LaneEvent::Kind::failed: return fail(placing_failed(object()), Farewell::own_failure);
     case LaneEvent::Kind::sent:
     case LaneEvent::Kind::stranger: return;
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A link's incoming half. Every byte here was written by another process.
-#include <cstring>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -69,17 +68,14 @@ void UcxLink::take_sequenced(const WireHeader& header, std::span<const std::byte
 }
 
 bool UcxLink::place(const WireHeader& header, std::span<const std::byte> data) {
-  const Placed placed = hub_->home().place(access_of(header), data);
-  if (placed == Placed::failed) placing_failed();
+  const Access access = access_of(header);
+  const bool is_whole = !data.empty() && access.bytes == data.size();
+  const Placed placed = is_whole ? hub_->home()->copy_to(place_of(access, rank_), data) : Placed::not_allowed;
+  if (placed == Placed::failed) fail(placing_failed(object()), Farewell::own_failure);
   if (placed == Placed::not_allowed) {
     refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   }
   return placed == Placed::ok;
-}
-
-void UcxLink::placing_failed() {
-  fail(make_error(Status::device_error, "place a write", object(), "the GPU's memory could not be written to through its mapping"),
-       Farewell::own_failure);
 }
 
 void UcxLink::hold(const WireHeader& header, std::span<const std::byte> data) {
@@ -122,8 +118,8 @@ bool UcxLink::deliver_inbox() {
 }
 
 void UcxLink::take_read(const Access& asked) {
-  const bool is_allowed = asked.bytes > 0 && asked.bytes <= kTransferBytes &&
-                          hub_->home().memory(asked.region, asked.offset, asked.bytes, asked.guard) != nullptr;
+  const bool is_allowed =
+      asked.bytes > 0 && asked.bytes <= kTransferBytes && hub_->home()->memory(place_of(asked, rank_), asked.bytes) != nullptr;
   if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once");
   answers_.push_back({asked});
@@ -136,13 +132,9 @@ void UcxLink::take_answer(const Access& access, std::span<const std::byte> data)
   Read& read = found->second;
   const bool is_inside = !data.empty() && data.size() <= read.missing_bytes && access.offset <= read.bytes - data.size();
   if (!is_inside) return refuse("an answer was longer than what was asked for");
-  std::byte* place = hub_->home().memory(read.region, read.local_offset + access.offset, data.size(), {});
-  if (place == nullptr) {
-    return fail(make_error(Status::invalid_argument, "read", object(), "the local region was taken back during the read",
-                           "wait for a read before its memory is deregistered"),
-                Farewell::own_failure);
-  }
-  std::memcpy(place, data.data(), data.size());
+  Place place = read.to;
+  place.offset += access.offset;
+  if (hub_->home()->copy_to(place, data) != Placed::ok) return fail(taken_back_under_way("read", object()), Farewell::own_failure);
   read.missing_bytes -= data.size();
   if (read.missing_bytes > 0) return;
   hub_->tell({this, Done{read.cookie, {}}});

@@ -5,7 +5,6 @@
 
 #include "base/errors.hpp"
 #include "transport/ucx/link.hpp"
-#include "transport/ucx/region.hpp"
 
 namespace gigabar::transport::ucx {
 namespace {
@@ -25,9 +24,11 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::open(const TransportOptions&
 
 std::string UcxTransport::address() const { return address_text(library_version()); }
 
-Result<std::unique_ptr<Region>> UcxTransport::register_memory(const MemoryRange& range) { return UcxRegion::make(hub_, range); }
+Result<std::unique_ptr<Region>> UcxTransport::register_memory(const MemoryRange& range) {
+  return PlacedRegion::make(hub_->home(), range);
+}
 
-Result<std::unique_ptr<RemoteRegion>> UcxTransport::open_region(const Peer&, Parcel key) { return open_remote_region(key); }
+Result<std::unique_ptr<RemoteRegion>> UcxTransport::open_region(const Peer&, Parcel key) { return open_placed_region(key); }
 
 Availability UcxTransport::can_reach(const Peer& peer) const {
   const auto version = library_version_of_address(peer.address);

@@ -8,7 +8,6 @@
 
 #include "transport/transport.hpp"
 #include "transport/ucx/hub.hpp"
-#include "transport/ucx/region.hpp"
 
 namespace gigabar::transport::ucx {
 
@@ -21,7 +20,7 @@ class UcxTransport final : public Transport {
   std::string address() const override;
   const std::vector<std::string>& rails() const noexcept override { return rails_; }
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;
-  std::string why_no_words() const override { return std::string(kNoWords); }
+  std::string why_no_words() const override { return transport::why_no_words("UCX"); }
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override;
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;

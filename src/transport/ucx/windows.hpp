@@ -10,9 +10,6 @@ namespace gigabar::transport::ucx {
 inline constexpr std::size_t kMaxPayloadBytes = 65536;
 inline constexpr std::uint64_t kWindowUnits = 2U << 20;  // what either side holds at most for messages of a link, in bytes
 
-inline constexpr unsigned kMaxTransfers = 64;                            // writes and reads of a link under way
-inline constexpr std::uint64_t kTransferBytes = std::uint64_t{1} << 30;  // of each
-
 // Pieces of a link that may have left for lanes and are not known to be in their places: further ones wait. It bounds what a
 // receiver remembers while one lane stands still.
 inline constexpr std::uint64_t kPieceWindow = 4096;

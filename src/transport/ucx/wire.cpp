@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/ucx/wire.hpp"
 
-#include <sys/random.h>
-
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -14,7 +11,6 @@ namespace {
 
 constexpr std::uint16_t kMagic = 0x6762;
 constexpr std::uint32_t kParcelMagic = 0x58554247;  // "GBUX"
-constexpr std::uint32_t kKeyMagic = 0x4b554247;     // "GBUK"
 constexpr std::string_view kAddressName = "ucx";
 
 struct InvitationHead {
@@ -28,16 +24,6 @@ struct InvitationHead {
   std::uint32_t lane_count = 0;
 };
 static_assert(sizeof(InvitationHead) == 32);
-
-struct KeyBytes {
-  std::uint32_t magic = kKeyMagic;
-  std::uint32_t region = 0;
-  std::uint64_t guard = 0;
-  std::uint64_t bytes = 0;
-  std::uint32_t version = kVersion;
-  std::uint32_t is_mapped = 0;
-};
-static_assert(sizeof(KeyBytes) == 32);
 
 // FNV-1a: against damage, not against a forger.
 std::uint64_t sum_of(std::string_view bytes, std::uint64_t sum = 0xcbf29ce484222325) {
@@ -112,26 +98,6 @@ Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes
   return Invitation{head.link, head.piece_bytes, std::string(addresses.substr(0, head.address_bytes)), std::move(*lanes)};
 }
 
-std::string encode(const RegionKey& key) {
-  KeyBytes record;
-  record.region = key.region;
-  record.guard = key.guard;
-  record.bytes = key.bytes;
-  record.is_mapped = key.is_mapped ? 1 : 0;
-  return std::string(bytes_of(record));
-}
-
-Result<RegionKey> decode_region_key(std::string_view bytes) {
-  constexpr const char* kWhat = "the peer's UCX region key";
-  KeyBytes record;
-  if (bytes.size() != sizeof record) return malformed(kWhat, "its length is wrong");
-  std::memcpy(&record, bytes.data(), sizeof record);
-  if (record.magic != kKeyMagic || record.version != kVersion) return malformed(kWhat, "it is of another kind or version");
-  if (record.bytes == 0 || record.bytes > (std::uint64_t{1} << 62)) return malformed(kWhat, "its length in bytes is out of range");
-  if (record.is_mapped > 1) return malformed(kWhat, "it is neither host memory nor a mapped GPU's");
-  return RegionKey{record.region, record.guard, record.bytes, record.is_mapped == 1};
-}
-
 std::string address_text(std::string_view library_version) {
   return text(kAddressName, ' ', unsigned{kVersion}, ' ', library_version);
 }
@@ -142,16 +108,6 @@ std::optional<std::string> library_version_of_address(std::string_view address) 
   const std::string_view version = address.substr(begin.size());
   if (version.empty() || version.find_first_not_of("0123456789.") != std::string_view::npos) return {};
   return std::string(version);
-}
-
-std::string_view sentence_of(Farewell reason) {
-  switch (reason) {
-    case Farewell::closed: return "the peer closed the link";
-    case Farewell::bad_access: return "the peer refused an access to its memory (unknown region, wrong guard or out of range)";
-    case Farewell::bad_message: return "the peer got a message that breaks the protocol";
-    case Farewell::own_failure: return "the link failed at the peer";
-  }
-  return "the peer gave an unknown reason";
 }
 
 WireHeader make_header(WireKind kind, std::uint64_t link, std::uint32_t data_bytes) {
@@ -180,17 +136,5 @@ Access access_of(const WireHeader& header) {
 }
 
 void set_access(WireHeader& header, const Access& access) { std::memcpy(header.body.data(), &access, sizeof access); }
-
-Result<std::uint64_t> random_number() {
-  std::uint64_t number = 0;
-  // Zero means "none" in places.
-  while (number == 0) {
-    if (::getrandom(&number, sizeof number, 0) == static_cast<ssize_t>(sizeof number)) continue;
-    if (errno == EINTR) continue;
-    const int code = errno;
-    return make_error(Status::unavailable, "make a link", "random number", "getrandom failed", {}, errno_code(code));
-  }
-  return number;
-}
 
 }  // namespace gigabar::transport::ucx

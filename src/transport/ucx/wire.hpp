@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "gigabar/status.hpp"
-#include "transport/transport.hpp"
+#include "transport/placing.hpp"
 
 namespace gigabar::transport::ucx {
 
-inline constexpr std::uint8_t kVersion = 3;  // of everything below
+inline constexpr std::uint8_t kVersion = 4;  // of everything below
 
-// --- Parcels and keys ----------------------------------------------------------------------------------------------------------
+// --- Parcels -------------------------------------------------------------------------------------------------------------------
 
 // What offer() and accept() tell: where the sender's worker is, and the number that its peer puts into every message to it.
 struct Invitation {
@@ -26,7 +26,6 @@ struct Invitation {
   std::string address;             // of a UCP worker, opaque
   std::vector<std::string> lanes;  // addresses of the workers that take large writes, at most kMaxLanes
 };
-inline constexpr std::size_t kMaxLanes = 16;
 inline constexpr std::uint32_t kMinPieceBytes = 4096;
 inline constexpr std::uint32_t kMaxPieceBytes = 1U << 20;
 
@@ -34,15 +33,6 @@ enum class InvitationKind : std::uint8_t { offer = 1, answer = 2 };
 std::string encode(InvitationKind kind, const Invitation& invitation);
 // UCX believes every byte of a worker's address, so a sum over all of it is checked first. Errors: bad_file.
 Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes);
-
-struct RegionKey {
-  std::uint32_t region = 0;  // its number at its owner
-  std::uint64_t guard = 0;   // random, to be repeated in each access
-  std::uint64_t bytes = 0;
-  bool is_mapped = false;  // a GPU's: to be written to, not to be read from
-};
-std::string encode(const RegionKey& key);
-Result<RegionKey> decode_region_key(std::string_view bytes);
 
 // "ucx 1 1.13.1": protocol version and UCX's own.
 std::string address_text(std::string_view library_version);
@@ -84,14 +74,6 @@ struct Access {
 };
 static_assert(sizeof(Access) == sizeof(WireHeader::body));
 
-enum class Farewell : std::uint32_t {
-  closed = 0,       // the peer destroyed its link
-  bad_access = 1,   // an access that the peer does not allow
-  bad_message = 2,  // a message that breaks the protocol
-  own_failure = 3,  // something failed at the peer
-};
-std::string_view sentence_of(Farewell reason);
-
 // All but `data_bytes`, `link` and the order of things is the receiver's to check.
 WireHeader make_header(WireKind kind, std::uint64_t link, std::uint32_t data_bytes);
 // Nothing when it is none of ours, of another version, of an unknown kind, or does not fit `data_bytes`.
@@ -99,8 +81,6 @@ std::optional<WireHeader> parse_header(const void* header, std::size_t header_by
 
 Access access_of(const WireHeader& header);
 void set_access(WireHeader& header, const Access& access);
-
-// Errors: unavailable (the kernel gave no random bytes).
-Result<std::uint64_t> random_number();
+inline Place place_of(const Access& access, Rank rank) { return {access.region, access.offset, Guard{rank, access.guard}}; }
 
 }  // namespace gigabar::transport::ucx

@@ -48,7 +48,7 @@ TEST(TcpWire, ParcelsAndKeysThatAreCutOrLongerAreRefused) {
 TEST(TcpWire, AddressesOfOtherTransportsAndVersions) {
   EXPECT_EQ(protection_of_address(address_text(Protection::sealed)), Protection::sealed);
   EXPECT_EQ(protection_of_address(address_text(Protection::authenticated)), Protection::authenticated);
-  for (const char* address : {"", "tcp", "tcp 0 sealed", "tcp 1", "tcp 1 seal", "tcp 1 sealed ", "ucx 1 1.13.1"}) {
+  for (const char* address : {"", "tcp", "tcp 1 sealed", "tcp 2", "tcp 2 seal", "tcp 2 sealed ", "ucx 1 1.13.1"}) {
     EXPECT_FALSE(protection_of_address(address)) << address;
   }
 }
@@ -94,7 +94,7 @@ struct Liar : Pair {
     connect();
     auto key = target.region->key(to_near);
     const RegionKey changed = change(*decode_region_key(key->bytes));
-    remote = std::make_unique<TcpRemoteRegion>(changed);
+    remote = std::make_unique<PlacedRemoteRegion>(changed);
   }
   void expect_refusal() {
     ASSERT_TRUE(poll_until([&] { return near_sink.errors.size() == 1 && far_sink.errors.size() == 1; }));

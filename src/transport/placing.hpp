@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the transports share whose target's CPU places all bytes (tcp and ucx): keys, regions, and what of this process their peers
+// reach: host memory, and to write to GPU memory that the CPU has mapped.
+//
+// Every access is looked up, so that taking a region or a key back needs no more than forgetting it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "gigabar/mapping.hpp"
+#include "transport/transport.hpp"
+
+namespace gigabar::transport {
+
+inline constexpr unsigned kMaxTransfers = 64;                            // writes and reads of a link under way
+inline constexpr std::uint64_t kTransferBytes = std::uint64_t{1} << 30;  // of each
+inline constexpr std::size_t kMaxLanes = 16;
+
+// Never 0. Errors: unavailable (the kernel gave no random bytes).
+Result<std::uint64_t> random_number();
+
+// --- Keys -----------------------------------------------------------------------------------------------------------------------
+
+struct RegionKey {
+  std::uint32_t region = 0;  // its number at its owner
+  std::uint64_t guard = 0;   // random, of this region and this peer, to be repeated in each access
+  std::uint64_t bytes = 0;
+  bool is_mapped = false;  // a GPU's: to be written to, not to be read from
+};
+std::string encode(const RegionKey& key);
+// Errors: bad_file.
+Result<RegionKey> decode_region_key(std::string_view bytes);
+
+// Why a peer ends a link.
+enum class Farewell : std::uint32_t {
+  closed = 0,       // it destroyed its link
+  bad_access = 1,   // an access that it does not allow
+  bad_message = 2,  // a message or frame that breaks the protocol
+  own_failure = 3   // something failed there
+};
+std::string_view sentence_of(Farewell reason) noexcept;
+
+// --- What peers reach ------------------------------------------------------------------------------------------------------------
+
+struct Guard {
+  Rank rank = 0;  // whose key it is of
+  std::uint64_t number = 0;
+};
+
+// A place within a region of this process, as a peer names it, or (without a guard) as this process does.
+struct Place {
+  std::uint32_t region = 0;
+  std::uint64_t offset = 0;
+  std::optional<Guard> guard;
+};
+
+enum class Placed : std::uint8_t {
+  ok,
+  no_link,
+  not_allowed,
+  failed  // the GPU's memory could not be written to
+};
+
+// Registered memory, by number, and links. The thread that has the transport changes it; lanes place data at the same time.
+class Home {
+ public:
+  struct Entry {
+    std::byte* address = nullptr;
+    std::uint64_t bytes = 0;
+    std::optional<Mapping> mapping;  // of a GPU's memory, which is only written to, through it
+    std::unordered_map<Rank, std::uint64_t> guards;
+  };
+
+  // `transport`: its name, for errors; a constant.
+  explicit Home(std::string_view transport) noexcept;
+  std::string_view transport() const noexcept { return transport_; }
+
+  // --- For the thread that has the transport ---
+  std::uint32_t add_region(Entry entry);
+  // Afterwards no lane writes to it: waits for one that does, which is no longer than one piece takes to be copied.
+  void remove_region(std::uint32_t number) noexcept;
+  // The peer's guard of the region. Errors: as random_number().
+  Result<std::uint64_t> guard_of(std::uint32_t number, Rank rank);
+  // Afterwards nothing of the peer lands there with the guard that it has. Waits as remove_region().
+  void forget_guard(std::uint32_t number, Rank rank) noexcept;
+  void add_link(std::uint64_t number, Rank rank);
+  // Waits likewise.
+  void remove_link(std::uint64_t number) noexcept;
+
+  // Whether all of `bytes` there may be written to.
+  bool is_allowed(const Place& place, std::uint64_t bytes) const { return find(place, bytes) != nullptr; }
+  // The memory there; null when any of it is not allowed, or is a GPU's.
+  std::byte* memory(const Place& place, std::uint64_t bytes) const;
+  Placed copy_to(const Place& place, std::span<const std::byte> data) const;
+
+  // --- For lanes ---
+  // The same. The guard's rank is that of the link.
+  Placed copy_to(unsigned lane, std::uint64_t link, Place place, std::span<const std::byte> data);
+
+ private:
+  // What a lane copies to. Set under the mutex, so that whoever forgets a region or link there sees it afterwards.
+  struct alignas(64) Busy {
+    std::atomic<std::uint64_t> link{0};
+    std::atomic<std::uint32_t> region{0};
+  };
+  const Entry* find(const Place& place, std::uint64_t bytes) const;
+  void wait_for_lanes(std::uint32_t region) const noexcept;
+
+  const std::string_view transport_;
+  const pid_t process_;       // a forked child has none of the lanes, and a mutex that may be held for ever
+  mutable std::mutex mutex_;  // for changes, and for what lanes look up
+  std::unordered_map<std::uint32_t, Entry> regions_;
+  std::unordered_map<std::uint64_t, Rank> links_;
+  std::uint32_t next_region_ = 1;
+  std::array<Busy, kMaxLanes> busy_;
+};
+
+// --- Regions ---------------------------------------------------------------------------------------------------------------------
+
+class PlacedRegion final : public Region {
+ public:
+  // Errors: invalid_argument (null, zero bytes), not_supported (GPU memory that cannot be mapped, with the mapping's reason).
+  static Result<std::unique_ptr<Region>> make(std::shared_ptr<Home> home, const MemoryRange& range);
+  ~PlacedRegion() override { home_->remove_region(number_); }
+  PlacedRegion(const PlacedRegion&) = delete;
+  PlacedRegion& operator=(const PlacedRegion&) = delete;
+
+  std::uintptr_t address() const noexcept override { return address_; }
+  std::size_t bytes() const noexcept override { return bytes_; }
+  MemoryKind kind() const noexcept override { return kind_; }
+  std::string_view how() const noexcept override { return is_mapped_ ? "mapped" : "none"; }
+  const std::string& reason() const noexcept override { return reason_; }
+  Result<Parcel> key(const Peer& peer) const override;
+  void take_back_key(Rank rank) noexcept override { home_->forget_guard(number_, rank); }
+
+  // As this process names it.
+  Place at(std::uint64_t offset) const noexcept { return {number_, offset, {}}; }
+  // A GPU's: peers write to it, and nothing is read from it.
+  bool is_mapped() const noexcept { return is_mapped_; }
+
+ private:
+  PlacedRegion(std::shared_ptr<Home> home, const MemoryRange& range, std::optional<Mapping> mapping);
+
+  std::shared_ptr<Home> home_;
+  std::uintptr_t address_;
+  std::size_t bytes_;
+  MemoryKind kind_;
+  bool is_mapped_;
+  std::string reason_;
+  std::uint32_t number_;
+};
+
+class PlacedRemoteRegion final : public RemoteRegion {
+ public:
+  explicit PlacedRemoteRegion(const RegionKey& key) : key_(key) {}
+  std::size_t bytes() const noexcept override { return key_.bytes; }
+  const RegionKey& key() const noexcept { return key_; }
+
+ private:
+  RegionKey key_;
+};
+
+// Errors: bad_file.
+Result<std::unique_ptr<RemoteRegion>> open_placed_region(const Parcel& key);
+
+// --- For links: `local` and `remote` are of the two classes above ---------------------------------------------------------------
+
+// `rail`: over what, for the reason.
+Reach reach_by_placing(Direction direction, const Region& local, const RemoteRegion& remote, std::string_view transport,
+                       std::string_view rail);
+// Why a write or read cannot be posted; nothing: it can. `object`: the link, for the error.
+std::optional<Error> why_no_transfer(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                                     std::uint64_t remote_offset, std::uint64_t bytes, const std::string& object,
+                                     std::string_view transport);
+std::string why_no_words(std::string_view transport);
+
+// What a link breaks with.
+Error taken_back_under_way(const char* operation, std::string object);
+Error placing_failed(std::string object);
+
+}  // namespace gigabar::transport
