@@ -23,7 +23,7 @@ struct ProvenConnection {
   Established established;
 };
 
-// What a connection begins with: its number. For Dial::set_preamble().
+// What a connection begins with: its number. For Dial::set_link().
 inline constexpr std::size_t kPreambleBytes = 8;
 std::string preamble_of(std::uint64_t number);
 

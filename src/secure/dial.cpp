@@ -28,6 +28,8 @@ constexpr std::int64_t kHelloNs = 5000 * kMillisecond;
 bool is_full(const NativeCode& native) { return native.code == EAGAIN; }
 
 constexpr const char* kSameKey = "give all ranks of the job the same GIGABAR_JOB_KEY (and GIGABAR_JOB_ID), and no others";
+constexpr const char* kRightPort =
+    "see what listens at that address: it is not the peer, or something on the way redirects connections";
 constexpr const char* kSameMaster = "give every rank the same MASTER_ADDR and MASTER_PORT, those of rank 0";
 
 }  // namespace
@@ -38,6 +40,7 @@ Dial::Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank r
       poller_(poller),
       token_(token),
       rank_(rank),
+      shown_rank_(rank),
       targets_(std::move(targets)),
       refresh_(std::move(refresh)),
       deadline_ns_(deadline_ns),
@@ -58,7 +61,9 @@ std::int64_t Dial::next_ns() const noexcept {
   return deadline_ns_;
 }
 
-std::string Dial::object() const { return targets_.empty() ? text("rank ", rank_) : text("rank ", rank_, " at ", target().name); }
+std::string Dial::object() const {
+  return targets_.empty() ? text("rank ", shown_rank_) : text("rank ", shown_rank_, " at ", target().name);
+}
 
 Dial::Progress Dial::advance(std::int64_t now_ns) {
   now_ns_ = now_ns;
@@ -177,6 +182,8 @@ Dial::Progress Dial::judge_unproven(const Prefix& prefix) {
         text("it speaks version ", prefix.version, " of the protocol between ranks, this process version ", identity_.version),
         "use the same version of Gigabar at every rank");
   }
+  if (is_of_link())
+    return refused(Status::no_permission, "it refused this process: it expects no such link, or another secret", kRightPort);
   return refused(Status::no_permission,
                  text("it refused this process: ",
                       identity_.has_key ? "it has another job key or none" : "it has a job key and this rank has none",
@@ -200,9 +207,10 @@ Dial::Progress Dial::judge_proven() {
 
 Dial::Progress Dial::read_hello() {
   if (const auto progress = read(kHelloBytes)) return *progress;
-  switch (handshake_->take_hello(received_)) {
+  const HelloFault fault = handshake_->take_hello(received_);
+  if (fault == HelloFault::key || (fault != HelloFault::none && is_of_link())) return refused_for_key();
+  switch (fault) {
     case HelloFault::none: break;
-    case HelloFault::key: return refused(Status::no_permission, "it does not hold this job's key", kSameKey);
     case HelloFault::rank:
       return refused(Status::no_permission,
                      text("what listens there says that it is rank ", rank_in_hello(received_), ", not ", rank_), kSameMaster);
@@ -217,6 +225,11 @@ Dial::Progress Dial::read_hello() {
 Dial::Progress Dial::read_proof() {
   if (const auto progress = read(kProofBytes)) return *progress;
   if (handshake_->take_proof(received_)) return judge_proven();
+  return refused_for_key();
+}
+
+Dial::Progress Dial::refused_for_key() {
+  if (is_of_link()) return refused(Status::no_permission, "it does not hold the secret of this link", kRightPort);
   return refused(Status::no_permission, "it does not hold this job's key", kSameKey);
 }
 

@@ -33,8 +33,12 @@ class Dial {
   Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank rank, std::vector<SocketAddress> targets,
        std::int64_t deadline_ns, std::optional<Error> no_target_error, Refresh refresh = {});
 
-  // Sent before the first message, to a listener that has many identities and reads there which one is meant; no secret.
-  void set_preamble(std::string preamble) { preamble_ = std::move(preamble); }
+  // Of a connection whose secret is not the job's: a link's. `preamble`, no secret, is sent before the first message, to a listener
+  // that has many identities and reads there which one is meant. `owner`: the rank there, for errors.
+  void set_link(std::string preamble, Rank owner) {
+    preamble_ = std::move(preamble);
+    shown_rank_ = owner;
+  }
 
   Progress advance(std::int64_t now_ns);
   std::int64_t next_ns() const noexcept;
@@ -75,11 +79,14 @@ class Dial {
   // Nothing but the rank itself is expected here, and it is waited for. The second name of a directory is anybody's.
   bool is_first_unix_socket() const { return target_index_ == 0 && target().is_unix(); }
   bool is_of_directory() const noexcept { return identity_.purpose == Purpose::directory; }
+  bool is_of_link() const noexcept { return identity_.purpose == Purpose::transfer; }
+  Progress refused_for_key();
 
   const Identity& identity_;
   Poller& poller_;
   std::uint64_t token_;
   Rank rank_;
+  Rank shown_rank_;  // in errors
   std::vector<SocketAddress> targets_;
   Refresh refresh_;
   std::string preamble_;

@@ -102,7 +102,7 @@ class Insider {
     EXPECT_TRUE(poller);
     poller_ = std::move(*poller);
     secure::Dial dial(identity_, *poller_, 1, Rank{0}, offer->targets, now_ns() + kPatienceNs, std::nullopt);
-    dial.set_preamble(secure::preamble_of(offer->link));
+    dial.set_link(secure::preamble_of(offer->link), 1);
     secure::Dial::Progress progress = secure::Dial::Progress::going;
     EXPECT_TRUE(poll_until([&] { return (progress = dial.advance(now_ns())) != secure::Dial::Progress::going; }));
     if (progress == secure::Dial::Progress::connected) connection_.emplace(dial.take());

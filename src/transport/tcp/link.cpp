@@ -126,7 +126,7 @@ void TcpLink::dial(const Offer& offer) {
   is_completed_ = true;
   identity_ = identity_of(offer.secret, number_, protection_, secure::Role::initiator);
   dial_.emplace(identity_, hub_->poller(), kLinkTokens + serial_, Rank{0}, offer.targets, connect_until_ns_, std::nullopt);
-  dial_->set_preamble(secure::preamble_of(number_));
+  dial_->set_link(secure::preamble_of(number_), rank_);
   advance(now_ns());
   hub_->set_timer();
 }

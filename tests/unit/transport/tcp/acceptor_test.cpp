@@ -10,6 +10,7 @@
 #include <string>
 
 #include "secure/acceptor.hpp"
+#include "secure/dial.hpp"
 #include "secure/sockets.hpp"
 #include "unit/transport/tcp/pair.hpp"
 
@@ -99,6 +100,25 @@ TEST(TcpAcceptor, AnotherSecretIsRefused) {
   EXPECT_EQ((*accepted)->state(), LinkState::connecting);
   accepted->reset();
   ASSERT_NO_FATAL_FAILURE(one.let_the_peer_in());
+}
+
+// What it says names the peer, and not what the handshake calls it.
+TEST(TcpAcceptor, ARefusedLinkIsNotTakenForRankZero) {
+  Waiting one;
+  const auto poller = secure::Poller::open().value();
+  const auto identity = identity_of(secure::Secret(std::string(kSecretBytes, 's')), one.offer.link, Protection::authenticated,
+                                    secure::Role::initiator);
+  secure::Dial dial(identity, *poller, 1, Rank{0}, one.offer.targets, now_ns() + kPatienceNs, std::nullopt);
+  dial.set_link(secure::preamble_of(one.offer.link), 5);
+  ASSERT_TRUE(one.poll_until([&] {
+    EXPECT_EQ(dial.advance(now_ns()), secure::Dial::Progress::going);
+    return dial.error().status() == Status::no_permission;
+  }));
+  const std::string said = dial.error().message();
+  EXPECT_NE(said.find("rank 5 at 127.0.0.1:"), std::string::npos) << said;
+  EXPECT_NE(said.find("another secret"), std::string::npos) << said;
+  EXPECT_EQ(said.find("rank 0"), std::string::npos) << said;
+  EXPECT_EQ(said.find("JOB_KEY"), std::string::npos) << said;
 }
 
 TEST(TcpAcceptor, ALinkHasOneConnection) {
