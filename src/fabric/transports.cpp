@@ -64,10 +64,10 @@ Result<std::string> devices_for_ucx(const Job& job, bool is_trusted) {
 
 constexpr const char* kTcpInterfacesVariable = "GIGABAR_TCP_INTERFACES";
 
-// Where TCP listens: at loopback for a job of one host, else at the job's network.
+// Where TCP listens: at loopback for a job of one host, else at the job's addresses, and at no other one of their interfaces.
 Result<std::string> interfaces_for_tcp(const Job& job) {
   if (auto named = environment(kTcpInterfacesVariable); named && !named->empty()) return std::move(*named);
-  return job.is_on_one_host ? Result<std::string>("lo") : outer_interfaces(job);
+  return job.is_on_one_host ? Result<std::string>("lo") : outer_address_list(job);
 }
 
 }  // namespace

@@ -83,6 +83,14 @@ Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
                     "bring the network up, or name an interface with GIGABAR_INTERFACES");
 }
 
+Result<std::string> outer_address_list(const Job& job) {
+  const auto addresses = outer_addresses(job);
+  if (!addresses) return addresses.error();
+  std::string list;
+  for (const SocketAddress& address : *addresses) list += text(list.empty() ? "" : ",", secure::host_of(address));
+  return list;
+}
+
 Result<std::string> outer_interfaces(const Job& job) {
   const auto addresses = outer_addresses(job);
   if (!addresses) return addresses.error();

@@ -33,6 +33,8 @@ inline constexpr const char* kRemedyOfNetworks =
 // of the default route; where there is none, all but loopback. Errors: invalid_argument (GIGABAR_INTERFACES), unavailable (there is
 // none, or the address of rank 0 is unknown).
 Result<std::vector<SocketAddress>> outer_addresses(const Job& job);
+// "192.0.2.7,fd00::7". Errors: the same.
+Result<std::string> outer_address_list(const Job& job);
 // Their interfaces, "eth0,eth1", for libraries that listen by interface. Errors: the same.
 Result<std::string> outer_interfaces(const Job& job);
 

@@ -25,6 +25,7 @@ namespace gigabar {
 namespace {
 
 using fabric::Job;
+using fabric::outer_address_list;
 using fabric::outer_addresses;
 using fabric::SocketAddress;
 using test::Launched;
@@ -60,6 +61,16 @@ TEST(OuterAddresses, AreThoseThatTheVariableNames) {
     EXPECT_EQ(refused.error().record().object, "GIGABAR_INTERFACES");
     EXPECT_FALSE(refused.error().record().remedy.empty());
   }
+}
+
+// The transport tcp listens at what the user named, and not at all that the interface has.
+TEST(OuterAddresses, AreWrittenAsAddresses) {
+  Launched launched({{"GIGABAR_INTERFACES", "127.0.0.1"}});
+  const auto list = outer_address_list(at("192.0.2.1"));
+  ASSERT_TRUE(list) << list.error().message();
+  EXPECT_EQ(*list, "127.0.0.1");
+  launched.set("GIGABAR_INTERFACES", "no-such-one");
+  EXPECT_EQ(outer_address_list(at("192.0.2.1")).status(), Status::invalid_argument);
 }
 
 TEST(OuterAddresses, AreNeverLoopbackUnlessItIsNamed) {
