@@ -160,7 +160,8 @@ void TcpLink::take(secure::Established established) {
   rail_ = text(rail_of(hub_->rails(), secure::own_address_of(established.connection.socket.get())), ", ", name_of(protection_));
   call_bytes_ = call_bytes_of(established.connection.socket.get());
   established.connection.socket.rename(kLinkTokens + serial_);
-  established.connection.socket.want(EPOLLIN | EPOLLRDHUP);
+  // Until the peer's answer has come no event matters; EPOLLERR would come again and again.
+  established.connection.socket.want(EPOLLONESHOT);
   // A rank that computes or is stopped may not read for long; its host's end is noticed by the ranks' channel.
   secure::allow_slow_reader(established.connection.socket.get());
   stream_.emplace(std::move(established), protection_);
@@ -449,8 +450,7 @@ bool TcpLink::attend(Sink& sink) {
 
 void TcpLink::handle(std::uint32_t events, Sink& sink) {
   if (state_ == LinkState::connecting) {
-    // One that stands waits for complete().
-    if (stream_) return stream_->socket().want(0);
+    if (stream_) return;  // it waits for complete()
     return advance(now_ns());
   }
   if (state_ != LinkState::ready) return;

@@ -121,6 +121,34 @@ TEST(TcpAcceptor, ARefusedLinkIsNotTakenForRankZero) {
   EXPECT_EQ(said.find("JOB_KEY"), std::string::npos) << said;
 }
 
+// The peer is gone before its answer has come through the ranks' channel.
+TEST(TcpAcceptor, AResetBeforeTheAnswerKeepsNobodyBusy) {
+  Waiting one;
+  Parcel parcel, answer;
+  parcel.bytes = one.bytes;
+  auto accepted = one.far->accept(one.to_near, std::move(parcel), answer);
+  ASSERT_TRUE(accepted);
+  ASSERT_TRUE(one.poll_until([&] { return one.far_sink.ready_count[accepted->get()] == 1; }));
+  // A reset and not an end.
+  for (int descriptor = 3; descriptor < 1024; ++descriptor) {
+    sockaddr_storage peer{};
+    socklen_t bytes = sizeof peer;
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0 || peer.ss_family != AF_INET) continue;
+    const linger at_once{1, 0};
+    ::setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    sockaddr nobody{};
+    nobody.sa_family = AF_UNSPEC;
+    if (secure::port_of(secure::own_address_of(descriptor)) != secure::port_of(one.offer.targets.front()))
+      ::connect(descriptor, &nobody, sizeof nobody);  // ends the connection
+  }
+  unsigned busy = 0;
+  for (int turn = 0; turn < 1000; ++turn) busy += one.near->poll(one.near_sink) ? 1 : 0;
+  EXPECT_LT(busy, 10u);
+  ASSERT_TRUE(one.near_link->complete(std::move(answer)));
+  ASSERT_TRUE(one.poll_until([&] { return one.near_sink.errors.size() == 1; }));
+  EXPECT_EQ(one.near_sink.statuses[one.near_link.get()], Status::peer_lost);
+}
+
 TEST(TcpAcceptor, ALinkHasOneConnection) {
   Waiting one;
   ASSERT_NO_FATAL_FAILURE(one.let_the_peer_in());
