@@ -112,6 +112,8 @@ class TcpLink final : public Link {
   bool receive(Sink& sink);
   std::size_t place_for_more(Scratch& scratch, std::span<iovec> pieces, std::size_t& direct_bytes);
   void hear_end(const secure::Moved& moved);
+  void take_rest(std::size_t bytes, Sink& sink);
+  void carry(std::span<const std::byte> begun);
   std::span<const std::byte> take_frames(std::span<const std::byte> bytes, Sink& sink);
   void take_header(const FrameHeader& header);
   void begin_write(const FrameHeader& header);
@@ -155,7 +157,8 @@ class TcpLink final : public Link {
   std::vector<Done> dones_;         // to be told
   std::optional<int> send_code_;    // nothing can be sent any more; what has come is still told
 
-  std::vector<std::byte> carried_;  // the beginning of a frame
+  std::vector<std::byte> carried_;  // the beginning of a frame; of a message with a header all of it
+  std::size_t missing_bytes_ = 0;   // at the end of that message
   Incoming incoming_;
   bool is_hungry_ = false;  // there may be more than was received in one turn
   std::unordered_map<std::uint32_t, Read> reads_;

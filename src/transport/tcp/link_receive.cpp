@@ -23,7 +23,8 @@ constexpr std::size_t kHead = sizeof(FrameHeader);
 
 }  // namespace
 
-// Where the next bytes go: host memory that data is meant for, and the buffer. Returns the number of pieces.
+// Where the next bytes go: host memory that data is meant for, or the rest of a message, and the buffer. Returns the number of
+// pieces.
 std::size_t TcpLink::place_for_more(Scratch& scratch, std::span<iovec> pieces, std::size_t& direct_bytes) {
   std::size_t count = 0;
   direct_bytes = 0;
@@ -34,8 +35,13 @@ std::size_t TcpLink::place_for_more(Scratch& scratch, std::span<iovec> pieces, s
     }
   }
   if (direct_bytes > 0 && direct_bytes < incoming_.left_bytes) return count;
-  std::ranges::copy(carried_, scratch.begin());
-  pieces[count++] = {scratch.data() + carried_.size(), std::min(scratch.size() - carried_.size(), call_bytes_)};
+  if (missing_bytes_ > 0) {
+    direct_bytes = missing_bytes_;
+    pieces[count++] = {carried_.data() + carried_.size() - missing_bytes_, missing_bytes_};
+  }
+  const std::size_t begun = missing_bytes_ > 0 ? 0 : carried_.size();
+  std::copy_n(carried_.begin(), begun, scratch.begin());
+  pieces[count++] = {scratch.data() + begun, std::min(scratch.size() - begun, call_bytes_)};
   return count;
 }
 
@@ -70,17 +76,39 @@ bool TcpLink::receive(Sink& sink) {
       return turn > 0 || state_ != LinkState::ready;
     }
     const std::size_t taken = std::min(moved.bytes, direct_bytes);
-    if (taken > 0) placed(taken);
-    const std::size_t come = carried_.size() + moved.bytes - taken;
+    std::size_t come = moved.bytes - taken;
+    if (missing_bytes_ > 0) {
+      take_rest(taken, sink);
+    } else {
+      come += carried_.size();
+      if (taken > 0) placed(taken);
+    }
     const auto rest = take_frames(std::span<const std::byte>(scratch).first(come), sink);
     if (state_ != LinkState::ready) return true;
-    carried_.assign(rest.begin(), rest.end());
+    if (missing_bytes_ == 0) carry(rest);
     // The socket had no more: its descriptor tells when it has.
     if (protection_ == Protection::authenticated && moved.bytes < pieces[0].iov_len + pieces[1].iov_len) return true;
   }
   is_hungry_ = true;
   hub_->attend_to(*this);
   return true;
+}
+
+// Of the message whose beginning came before.
+void TcpLink::take_rest(std::size_t bytes, Sink& sink) {
+  missing_bytes_ -= bytes;
+  if (missing_bytes_ > 0) return;
+  const std::vector<std::byte> whole = std::exchange(carried_, {});
+  sink.message(*this, parse_header(whole)->body, std::span(whole).subspan(kHead));
+}
+
+// The beginning of a frame. Once its header is there the rest of it is received behind it, and nothing of it is copied again.
+void TcpLink::carry(std::span<const std::byte> begun) {
+  carried_.assign(begun.begin(), begun.end());
+  if (begun.size() < kHead) return;
+  const std::size_t whole = kHead + parse_header(begun)->data_bytes;
+  carried_.resize(whole);
+  missing_bytes_ = whole - begun.size();
 }
 
 // Returns what is the beginning of a frame.

@@ -149,6 +149,46 @@ TEST(TcpAcceptor, AResetBeforeTheAnswerKeepsNobodyBusy) {
   EXPECT_EQ(one.near_sink.statuses[one.near_link.get()], Status::peer_lost);
 }
 
+// However it comes in pieces, a message is what it was.
+TEST(TcpAcceptor, MessagesInManyPieces) {
+  Waiting one;
+  const auto poller = secure::Poller::open().value();
+  const auto identity = identity_of(one.offer.secret, one.offer.link, Protection::authenticated, secure::Role::initiator);
+  secure::Dial dial(identity, *poller, 1, Rank{0}, one.offer.targets, now_ns() + kPatienceNs, std::nullopt);
+  dial.set_link(secure::preamble_of(one.offer.link), 1);
+  ASSERT_TRUE(one.poll_until([&] { return dial.advance(now_ns()) == secure::Dial::Progress::connected; }));
+  const secure::Established established = dial.take();
+  Parcel answer;
+  answer.bytes = encode_answer(one.offer.link);
+  ASSERT_TRUE(one.near_link->complete(std::move(answer)));
+  std::string bytes;
+  std::vector<std::size_t> lengths;
+  for (const std::size_t length :
+       {std::size_t{0}, std::size_t{1}, std::size_t{3000}, kMaxPayloadBytes, std::size_t{0}, std::size_t{100}}) {
+    FrameHeader header = make_header(FrameKind::message, 0, length);
+    header.body = header_of(lengths.size());
+    bytes.append(reinterpret_cast<const char*>(&header), sizeof header);
+    for (const std::byte byte : patterned(length, lengths.size())) bytes += static_cast<char>(byte);
+    lengths.push_back(length);
+  }
+  std::size_t said = 0;
+  for (const std::size_t piece : {1, 7, 55, 56, 57, 1000, 30000}) {
+    one.near_sink.messages.clear();
+    for (std::size_t at = 0; at < bytes.size(); at += piece) {
+      const std::size_t count = std::min(piece, bytes.size() - at);
+      ASSERT_EQ(::send(established.connection.socket.get(), bytes.data() + at, count, MSG_NOSIGNAL), static_cast<ssize_t>(count));
+      said += count;
+      if (piece > 1 || at % 16 == 0) one.near->poll(one.near_sink);
+    }
+    ASSERT_TRUE(one.poll_until([&] { return one.near_sink.messages.size() == lengths.size(); })) << piece;
+    for (std::size_t index = 0; index < lengths.size(); ++index) {
+      EXPECT_EQ(number_of(one.near_sink.messages[index].header), index);
+      EXPECT_EQ(one.near_sink.messages[index].payload, patterned(lengths[index], index)) << piece;
+    }
+  }
+  EXPECT_EQ(said, 7 * bytes.size());
+}
+
 TEST(TcpAcceptor, ALinkHasOneConnection) {
   Waiting one;
   ASSERT_NO_FATAL_FAILURE(one.let_the_peer_in());
