@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/hub.hpp"
 
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -17,6 +22,29 @@ namespace {
 constexpr unsigned kEventsInARow = 8;      // and the link is asked first
 constexpr unsigned kMaxSilentPolls = 512;  // and it is watched again
 constexpr unsigned kPollsPerLook = 32;     // at all other sockets, meanwhile
+
+constexpr std::int64_t kLingerNs = 100'000'000;     // for what links that go have sent
+constexpr std::int64_t kLeavingLookNs = 2'000'000;  // at whether it is gone
+
+// Who closes a socket before everything that came was read resets the connection, and what the other side's kernel does not have by
+// then is lost. So what comes is dropped until it has all.
+bool has_gone_out(secure::ByteStream& stream) noexcept {
+  constexpr unsigned kMaxDrops = 64;
+  const int socket = stream.socket().get();
+  if (stream.has_unsent()) {
+    const secure::Moved flushed = stream.flush();
+    if (flushed.how == secure::Moved::How::failed) return true;
+  }
+  if (!stream.has_unsent()) ::shutdown(socket, SHUT_WR);
+  std::array<std::byte, 16384> dropped;
+  for (unsigned count = 0; count < kMaxDrops; ++count) {
+    const ssize_t bytes = ::recv(socket, dropped.data(), dropped.size(), MSG_DONTWAIT);
+    if (bytes < 0 && errno != EAGAIN && errno != EINTR) return true;
+    if (bytes <= 0) break;
+  }
+  int unsent = 0;
+  return !stream.has_unsent() && (::ioctl(socket, SIOCOUTQ, &unsent) != 0 || unsent == 0);
+}
 
 }  // namespace
 
@@ -39,6 +67,11 @@ Result<std::shared_ptr<Hub>> Hub::open(const TransportOptions& options) {
                       text("nothing can listen at its addresses: ", std::strerror(code)), {}, errno_code(code));
   }
   return hub;
+}
+
+Hub::~Hub() {
+  if (!is_of_this_process()) return;
+  for (drop_leaving(); !leaving_.empty(); drop_leaving()) ::poll(nullptr, 0, 1);
 }
 
 std::uint64_t Hub::add_link(TcpLink& link) {
@@ -93,6 +126,7 @@ void Hub::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {
 void Hub::set_timer() {
   std::int64_t next_ns = acceptor_.next_ns();
   for (const auto& [serial, link] : links_) next_ns = std::min(next_ns, link->next_ns());
+  if (!leaving_.empty()) next_ns = std::min(next_ns, now_ns() + kLeavingLookNs);
   is_timer_stale_ = false;
   wake_at_ns_ = next_ns;
   poller_->wake_at(next_ns);
@@ -100,10 +134,35 @@ void Hub::set_timer() {
 
 void Hub::run_timers() {
   is_timer_stale_ = true;
+  drop_leaving();
   acceptor_.run_timers(now_ns_);
   for (const auto& [serial, link] : links_) {
     if (link->next_ns() <= now_ns_) link->advance(now_ns_);
   }
+}
+
+// --- Links that go --------------------------------------------------------------------------------------------------------------
+
+std::int64_t Hub::linger_until_ns() noexcept {
+  const std::int64_t now = now_ns();
+  if (now - linger_until_ns_ >= kLingerNs) linger_until_ns_ = now + kLingerNs;
+  return linger_until_ns_;
+}
+
+void Hub::let_go_out(secure::ByteStream stream) {
+  leaving_.push_back({std::move(stream), now_ns() + kLingerNs});
+  leaving_.back().stream.socket().want(EPOLLONESHOT);  // the timer alone looks at it
+  drop_leaving();
+  set_timer();
+}
+
+void Hub::drop_leaving() noexcept {
+  const std::int64_t now = now_ns();
+  std::erase_if(leaving_, [&](Leaving& leaving) {
+    if (!has_gone_out(leaving.stream) && now < leaving.until_ns) return false;
+    secure::end_connection(leaving.stream.socket().get());
+    return true;
+  });
 }
 
 // --- The link that is asked first ------------------------------------------------------------------------------------------------

@@ -6,12 +6,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "secure/acceptor.hpp"
+#include "secure/byte_stream.hpp"
 #include "secure/poller.hpp"
 #include "transport/tcp/rails.hpp"
 #include "transport/tcp/wire.hpp"
@@ -28,6 +30,10 @@ using Scratch = std::array<std::byte, kScratchBytes>;
 
 class Hub {
  public:
+  // Waits, at most 100 ms, for what let_go_out() was given.
+  ~Hub();
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
   // Errors: as open_tcp().
   static Result<std::shared_ptr<Hub>> open(const TransportOptions& options);
 
@@ -50,6 +56,11 @@ class Hub {
   // A link that connects has begun, or wants to be asked at another time.
   void set_timer();
 
+  // Until when links that go at about the same time wait, all of them together.
+  std::int64_t linger_until_ns() noexcept;
+  // The connection of a link that goes: what it has taken still goes out, for 100 ms.
+  void let_go_out(secure::ByteStream stream);
+
   // The link has heard its peer by an event.
   void note_speaker(TcpLink& link) noexcept;
   // Whether the link's socket is asked in each poll(), and not watched.
@@ -67,6 +78,7 @@ class Hub {
   void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
   void welcome(secure::ProvenConnection proven);
   void run_timers();
+  void drop_leaving() noexcept;
 
   std::unique_ptr<secure::Poller> poller_;  // outlives all that is watched
   secure::Acceptor acceptor_;
@@ -78,6 +90,12 @@ class Hub {
   std::unordered_map<std::uint64_t, TcpLink*> links_;  // by serial number
   std::uint64_t serial_ = 0;
   std::vector<TcpLink*> attended_;
+  struct Leaving {
+    secure::ByteStream stream;
+    std::int64_t until_ns = 0;
+  };
+  std::list<Leaving> leaving_;
+  std::int64_t linger_until_ns_ = 0;
   // While one link has all the events it is asked without the poller: that saves each message a system call here, and the sender's
   // kernel the work of an event.
   TcpLink* asked_first_ = nullptr;

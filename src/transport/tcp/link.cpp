@@ -30,7 +30,6 @@ namespace {
 constexpr std::size_t kQuickBytes = 4096;
 constexpr unsigned kMaxSendsPerTurn = 16;            // so that others get their turn where the socket takes all at once
 constexpr std::uint64_t kMaxQueuedUnits = 2U << 20;  // of messages that wait for the socket
-constexpr std::int64_t kLingerNs = 100'000'000;      // for the queue to go out, of a link that is destroyed
 
 // What a message in the queue counts: its bytes and the record that keeps them.
 constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
@@ -64,43 +63,29 @@ TcpLink::TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, Prot
   serial_ = hub_->add_link(*this);
 }
 
-namespace {
-
-// Who closes a socket before everything that came was read resets the connection, and what the other side's kernel does not have by
-// then is lost. So what comes is dropped until it has all.
-void let_go_out(int socket, const Deadline& deadline) noexcept {
-  ::shutdown(socket, SHUT_WR);
-  std::array<std::byte, 16384> dropped;
-  for (int unsent = 0; ::ioctl(socket, SIOCOUTQ, &unsent) == 0 && unsent > 0 && !deadline.has_passed();) {
-    ssize_t count = 0;
-    while ((count = ::recv(socket, dropped.data(), dropped.size(), MSG_DONTWAIT)) > 0) continue;
-    if (count < 0 && errno != EAGAIN && errno != EINTR) return;
-    pollfd readable{socket, static_cast<short>(count == 0 ? 0 : POLLIN), 0};
-    ::poll(&readable, 1, 1);
-  }
-}
-
-}  // namespace
-
 TcpLink::~TcpLink() {
   if (hub_->is_of_this_process()) {
     if (is_listening_) hub_->acceptor().forget(number_);
-    if (state_ == LinkState::ready) {
-      const Deadline deadline = Deadline::after_ns(kLingerNs);
-      quietly([&] {
-        pump();
-        while (!is_idle() && !send_code_ && !deadline.has_passed()) {
-          pollfd writable{stream_->socket().get(), POLLOUT, 0};
-          ::poll(&writable, 1, 10);
-          pump();
-        }
-      });
-      say_farewell(Farewell::closed);
-      let_go_out(stream_->socket().get(), deadline);
-    }
+    if (state_ == LinkState::ready) quietly([&] { leave(); });
     if (stream_) secure::end_connection(stream_->socket().get());
   }
   hub_->remove_link(serial_);
+}
+
+// What was posted before goes out. This thread sends what is queued here, as the memory may go after the link; the hub and the
+// kernel do the rest.
+void TcpLink::leave() {
+  const std::int64_t until_ns = hub_->linger_until_ns();
+  pump();
+  while (!is_idle() && !send_code_ && now_ns() < until_ns) {
+    pollfd writable{stream_->socket().get(), POLLOUT, 0};
+    ::poll(&writable, 1, 10);
+    pump();
+  }
+  if (!is_idle() || send_code_) return;
+  say_farewell(Farewell::closed);
+  hub_->let_go_out(std::move(*stream_));
+  stream_.reset();
 }
 
 std::string TcpLink::object() const { return text("rank ", rank_, " over ", rail_); }

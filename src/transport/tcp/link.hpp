@@ -124,6 +124,7 @@ class TcpLink final : public Link {
 
   // The end.
   void become_ready();
+  void leave();
   bool tell_dones(Sink& sink);
   bool tell_end(Sink& sink);
   // Breaks the link because of what the peer sent.

@@ -172,6 +172,26 @@ TEST(TcpEnd, MessagesBeforeTheEndArrive) {
   EXPECT_NE(pair.far_sink.errors[pair.far_link.get()].find("the peer closed the link"), std::string::npos);
 }
 
+// Peers that do not read keep them all together for no longer than one.
+TEST(TcpEnd, ManyThatGoWaitTogether) {
+  Pair pair;
+  std::vector<std::unique_ptr<Link>> nears, fars;
+  Buffer source(*pair.near, 8 << 20), target(*pair.far, 8 << 20);
+  const auto remote = pair.open_far(*target.region);
+  for (int count = 0; count < 15; ++count) {
+    ASSERT_NO_FATAL_FAILURE(pair.connect());
+    nears.push_back(std::move(pair.near_link));
+    fars.push_back(std::move(pair.far_link));
+    for (std::uint64_t cookie = 0; cookie < 4; ++cookie) {
+      ASSERT_EQ(nears.back()->post_write(*source.region, 0, *remote, 0, 8 << 20, 100 * nears.size() + cookie), Posted::ok);
+    }
+    ASSERT_EQ(fars.back()->post_message(header_of(1), {}), Posted::ok);  // which nobody reads here
+  }
+  const std::int64_t begin_ns = now_ns();
+  nears.clear();
+  EXPECT_LT(now_ns() - begin_ns, 1'000'000'000) << "100 ms for each";
+}
+
 // One of the two wants it, and both do it.
 TEST(TcpProtection, TheStrongerOneHolds) {
   Pair pair(open_transport(options_of(Protection::sealed)), open_transport(options_of(Protection::authenticated)));
