@@ -185,6 +185,10 @@ MUTANTS = [
         ("placing_key_stays", "found->second.guards.erase(rank) == 0", "true", "PlacingHome.*"),
         ("placing_lane_of_any_link", "if (place.guard) place.guard->rank = found->second;", "", "PlacingHome.*"),
     ),
+    *of("tcp", "src/transport/tcp/silence.cpp", "unit_test")(
+        ("tcp_slow_reader_is_lost", " && was_asked;", ";", "TcpSilence.*"),
+        ("tcp_answers_forgotten", "    retransmissions_ = path.retransmissions;\n", "", "TcpSilence.WhoAnswersRetransmissionsIsThere"),
+    ),
     *of("verbs", "src/transport/verbs/wire.cpp", "unit_test")(
         ("verbs_answer_without_a_port", "  reader.expect(answer.to.port != 0);\n", "", "VerbsWire.ValuesThatCannotBeAreRefused"),
         ("verbs_key_that_wraps", " && key.address <= UINT64_MAX - key.bytes", "", "VerbsWire.ValuesThatCannotBeAreRefused"),

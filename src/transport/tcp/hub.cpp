@@ -116,7 +116,7 @@ void Hub::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {
   if (token >= kLinkTokens) {
     const auto link = links_.find(token - kLinkTokens);
     if (link == links_.end()) return;
-    is_timer_stale_ |= link->second->next_ns() != secure::kNever;
+    is_timer_stale_ |= link->second->state() == LinkState::connecting;
     return link->second->handle(events, sink);
   }
   is_timer_stale_ = true;

@@ -117,11 +117,13 @@ void TcpLink::dial(const Offer& offer) {
 }
 
 std::int64_t TcpLink::next_ns() const noexcept {
+  if (state_ == LinkState::ready) return look_at_ns_;
   if (state_ != LinkState::connecting) return secure::kNever;
   return dial_ ? std::min(dial_->next_ns(), connect_until_ns_) : connect_until_ns_;
 }
 
 void TcpLink::advance(std::int64_t now_ns) {
+  if (state_ == LinkState::ready) return look_for_silence(now_ns);
   if (state_ != LinkState::connecting) return;
   if (dial_) {
     switch (dial_->advance(now_ns)) {
@@ -147,7 +149,7 @@ void TcpLink::take(secure::Established established) {
   established.connection.socket.rename(kLinkTokens + serial_);
   // Until the peer's answer has come no event matters; EPOLLERR would come again and again.
   established.connection.socket.want(EPOLLONESHOT);
-  // A rank that computes or is stopped may not read for long; its host's end is noticed by the ranks' channel.
+  // A rank that computes or is stopped may not read for long; look_for_silence() notices when its host does not answer.
   secure::allow_slow_reader(established.connection.socket.get());
   stream_.emplace(std::move(established), protection_);
   dial_.reset();
@@ -166,12 +168,14 @@ Result<void> TcpLink::complete(Parcel answer) {
   }
   is_completed_ = true;
   become_ready();
+  hub_->set_timer();
   return {};
 }
 
 void TcpLink::become_ready() {
   if (!stream_ || !is_completed_) return;
   state_ = LinkState::ready;
+  look_at_ns_ = silence_.next_look_ns(now_ns(), hub_->connect_deadline_ns());
   want_events();
   hub_->attend_to(*this);
 }
@@ -378,6 +382,18 @@ void TcpLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
 void TcpLink::say_farewell(Farewell reason) noexcept {
   if (current_ || send_code_ || stream_->has_unsent()) return;
   quietly([&] { send_at_once(make_header(FrameKind::bye, static_cast<std::uint32_t>(reason), 0), {}); });
+}
+
+void TcpLink::look_for_silence(std::int64_t now_ns) {
+  const std::int64_t limit_ns = hub_->connect_deadline_ns();
+  look_at_ns_ = silence_.next_look_ns(now_ns, limit_ns);
+  const auto path = path_of(stream_->socket().get());
+  if (!path || !silence_.is_broken(*path, now_ns, limit_ns)) return;
+  fail(make_error(
+           Status::peer_lost, "connection", object(),
+           text("the peer's host has acknowledged nothing for ", path->silent_ns / 1'000'000, " ms, although it was asked again"),
+           "see that the host runs, and look at the links and cables between"),
+       {});
 }
 
 // What the sink posts meanwhile is for the next poll().

@@ -19,6 +19,7 @@
 #include "secure/byte_stream.hpp"
 #include "secure/dial.hpp"
 #include "transport/tcp/hub.hpp"
+#include "transport/tcp/silence.hpp"
 
 namespace gigabar::transport::tcp {
 
@@ -57,7 +58,7 @@ class TcpLink final : public Link {
   void want_events() noexcept;
   // What is to be told or done without an event. True when something happened.
   bool attend(Sink& sink);
-  // When advance() has to be called, while it connects.
+  // When advance() has to be called: while it connects, and then to see whether the other host still answers.
   std::int64_t next_ns() const noexcept;
   void advance(std::int64_t now_ns);
 
@@ -124,6 +125,7 @@ class TcpLink final : public Link {
 
   // The end.
   void become_ready();
+  void look_for_silence(std::int64_t now_ns);
   void leave();
   bool tell_dones(Sink& sink);
   bool tell_end(Sink& sink);
@@ -142,9 +144,11 @@ class TcpLink final : public Link {
   LinkLimits limits_;
   std::string rail_ = "tcp";
   std::int64_t connect_until_ns_;
-  bool is_listening_ = false;  // it is the peer that connects
-  bool is_completed_ = false;  // the peer's answer has come
-  secure::Identity identity_;  // of the one that connects
+  Silence silence_;
+  std::int64_t look_at_ns_ = 0;  // ready: for it
+  bool is_listening_ = false;    // it is the peer that connects
+  bool is_completed_ = false;    // the peer's answer has come
+  secure::Identity identity_;    // of the one that connects
   std::optional<secure::Dial> dial_;
   std::optional<secure::ByteStream> stream_;
   bool is_ready_told_ = false;
