@@ -165,7 +165,7 @@ check_tool() {
   for place in "$("$prefix/bin/gigabar" --help)" "$(cat "$stranger/../../../README.md")"; do
     tr -s ' \n' ' ' <<<"$place" | grep -qF "$description" || fail "the program, README.md and gigabar.pc say differently what Gigabar is"
   done
-  for place in man/man1/gigabar.1 man/man1/gigabar-doctor.1 bash-completion/completions/gigabar zsh/site-functions/_gigabar fish/vendor_completions.d/gigabar.fish; do
+  for place in man/man1/gigabar.1 man/man1/gigabar-doctor.1 man/man1/gaspi_run.1 bash-completion/completions/gigabar zsh/site-functions/_gigabar fish/vendor_completions.d/gigabar.fish; do
     [ -s "$prefix/share/$place" ] || fail "share/$place is not installed"
   done
   GIGABAR_UCP_LIBRARY=/nonexistent/libucp.so "$(find "$prefix" -name gigabar-probe)" --gigabar-probe libucp | grep -q 'passed'

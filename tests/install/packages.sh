@@ -35,7 +35,7 @@ has_field() { dpkg-deb -f "$(package "$1")" "$2" | grep -qE "$3" || fail "$1: $2
 
 [ "$(find "$scratch" -maxdepth 1 -name '*.deb' | wc -l)" = 4 ] || fail "there are other packages than four: $(ls "$scratch")"
 lib='/usr/lib(/[a-z0-9_]+-linux-gnu)?'
-has gigabar /usr/bin/gigabar /usr/share/man/man1/gigabar.1.gz /usr/share/man/man1/gigabar-doctor.1.gz /usr/share/bash-completion/completions/gigabar \
+has gigabar /usr/bin/gigabar /usr/bin/gaspi_run /usr/share/man/man1/gaspi_run.1.gz /usr/share/man/man1/gigabar.1.gz /usr/share/man/man1/gigabar-doctor.1.gz /usr/share/bash-completion/completions/gigabar \
   /usr/share/zsh/site-functions/_gigabar /usr/share/fish/vendor_completions.d/gigabar.fish /usr/share/gigabar/schema/doctor.schema.json \
   /usr/share/gigabar/python/gigabar_report/__main__.py /usr/share/gigabar/python/gigabar_report/style.css
 has libgigabar1 "$lib/libgigabar.so.1" "$lib/libgigabar.so.1.0" /usr/libexec/gigabar/gigabar-probe

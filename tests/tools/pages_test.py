@@ -16,14 +16,16 @@ import command_line_test as shared
 import options_test
 from command_line_test import expect
 
-GENERATOR = pathlib.Path(__file__).resolve().parents[2] / "tools" / "gigabar" / "pages.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GENERATOR = ROOT / "tools" / "gigabar" / "pages.py"
+GASPI_RUN = ROOT / "scripts" / "gaspi_run"
 
 
 @functools.cache
 def written():
     """The folder with what is written."""
     folder = pathlib.Path(shared.FOLDER) / "pages"
-    command = [sys.executable, "-B", str(GENERATOR), shared.OPTIONS.program, "0.1.0", str(folder)]
+    command = [sys.executable, "-B", str(GENERATOR), shared.OPTIONS.program, "0.1.0", str(folder), str(GASPI_RUN)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=shared.environment())
     expect(done.returncode == 0, f"pages.py: {done.stderr}")
     return folder
@@ -49,7 +51,7 @@ def accept(program, *arguments):
 
 def test_pages_manual_has_every_option():
     pages = {page.name for page in (written() / "man1").iterdir()}
-    expect(pages == {"gigabar.1", *(f"gigabar-{command}.1" for command in shared.subcommands())}, f"pages: {sorted(pages)}")
+    expect(pages == {"gigabar.1", "gaspi_run.1", *(f"gigabar-{command}.1" for command in shared.subcommands())}, f"pages: {sorted(pages)}")
     main = text_of(written() / "man1" / "gigabar.1")
     for command in shared.subcommands():
         expect(f"\n{command}\n" in main and f"gigabar-{command} (1)" in main, f"gigabar.1 does not name {command}")
@@ -62,6 +64,22 @@ def test_pages_manual_has_every_option():
         notes = [line for line in options_test.help_of(command).split("\n\n")[-1].splitlines() if not line.startswith(" ")]
         for line in notes:
             expect(f"\n{line}\n" in text or f"\n.SH {line[:-1].upper()}\n.TP\n" in text, f"gigabar-{command}.1 does not say: {line}")
+
+
+def test_pages_manual_of_gaspi_run():
+    text = text_of(written() / "man1" / "gaspi_run.1")
+    for flag in ("-h", "--help"):
+        done = subprocess.run([str(GASPI_RUN), flag], capture_output=True, text=True, check=False)
+        expect(done.returncode == 0 and not done.stderr, f"gaspi_run {flag}: {done.returncode}\n{done.stderr}")
+    title, usage, *lines = done.stdout.splitlines()
+    expect(f".SH NAME\ngaspi_run - {title}\n.SH SYNOPSIS\n.B gaspi_run\n{usage.removeprefix('Usage: gaspi_run ')}\n.SH OPTIONS\n" in text, text)
+    rows = [line[2:].partition("  ") for line in lines if line.startswith("  ")]
+    taken = set(re.search(r"getopts ':(\S+)'", GASPI_RUN.read_text(encoding="utf-8")).group(1)) - {":"}
+    expect({row[0][1] for row in rows if row[0].startswith("-")} == taken, f"gaspi_run takes {sorted(taken)}: {rows}")
+    for left, _, meaning in rows:
+        expect(f".TP\n{left.replace(',', ', ')}\n{meaning.strip()}\n" in text, f"gaspi_run.1 does not say: {left}")
+    for line in lines[-2:]:
+        expect(f"\n{line}\n" in text, f"gaspi_run.1 does not say: {line}")
 
 
 def test_pages_manual_is_formatted():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""pages.py PROGRAM VERSION FOLDER: writes a manual page for each command of `gigabar`, and completions for bash, zsh and fish, from what the
-program's own --help says of its options (its form is support/help.cpp's).
+"""pages.py PROGRAM VERSION FOLDER [GASPI_RUN]: writes a manual page for each command of `gigabar`, and completions for bash, zsh and fish, from
+what the program's own --help says of its options (its form is that of support/command_line.cpp). GASPI_RUN, the script, gets a page too.
 
 FOLDER gets man1/*.1, bash/gigabar, zsh/_gigabar and fish/gigabar.fish."""
 
@@ -213,6 +213,9 @@ def main():
     every_page = ["gigabar", *(f"gigabar-{name}" for name in commands)]
     written = {f"man1/gigabar-{name}.1": page(f"gigabar-{name}", version, text, ["gigabar"]) for name, text in commands.items()}
     written["man1/gigabar.1"] = page("gigabar", version, program, every_page)
+    for script in sys.argv[4:]:
+        name = pathlib.Path(script).name
+        written[f"man1/{name}.1"] = page(name, version, help_of(script), ["gigabar"])
     written |= {"bash/gigabar": bash(program, commands), "zsh/_gigabar": zsh(program, commands), "fish/gigabar.fish": fish(program, commands)}
     for name, content in written.items():
         path = folder / name
