@@ -25,13 +25,13 @@ else
   { command -v newuidmap && unshare --user --map-auto --map-root-user true; } >/dev/null 2>&1 ||
     skip "it takes root, or a user namespace with more than one user (package uidmap, /etc/subuid)"
 fi
-# The archive is the one that this machine takes its own packages from.
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' 2>/dev/null | sed -n '1s|/*$||p')
-[ -n "$mirror" ] || skip "apt has no package lists of Debian here (apt-get update)"
+# shellcheck source=scripts/debian_archive.sh
+source "$here/../../scripts/debian_archive.sh"
+[ -n "$archive" ] || skip "apt has no package lists of Debian here (apt-get update)"
 rm -rf "$scratch"
 mkdir -p "$scratch/given/packages" "$scratch/development" "$scratch/gdrcopy/DEBIAN" "$scratch/needs/DEBIAN"
-/usr/lib/apt/apt-helper -o Acquire::Retries=1 -o Acquire::http::Timeout=20 download-file "$mirror/dists/$suite/InRelease" \
-  "$scratch/InRelease" >"$scratch/log" 2>&1 || skip "$mirror cannot be reached: $(tail -n 1 "$scratch/log")"
+/usr/lib/apt/apt-helper -o Acquire::Retries=1 -o Acquire::http::Timeout=20 download-file "$archive/dists/$suite/InRelease" \
+  "$scratch/InRelease" >"$scratch/log" 2>&1 || skip "$archive cannot be reached: $(tail -n 1 "$scratch/log")"
 
 cp "$packages"/*.deb "$scratch/given/packages"
 cp "$here/in_the_tree.sh" "$scratch/given"
@@ -59,12 +59,11 @@ done
 dpkg-deb -b --root-owner-group "$scratch/gdrcopy" "$scratch/given/gdrcopy.deb" >/dev/null
 dpkg-deb -b --root-owner-group "$scratch/needs" "$scratch/given/needs.deb" >/dev/null
 
-eval "$(apt-config shell proxy Acquire::http::Proxy)"
 # Nothing but the essential packages and apt, and no archive to install more from: what the packages need is in each Debian. dpkg need not
 # wait for the disk after each file of a tree that is thrown away.
-if ! mmdebstrap --variant=apt --format=null --dpkgopt=force-unsafe-io ${proxy:+--aptopt="Acquire::http::Proxy \"$proxy\""} --aptopt='Acquire::Retries "2"' \
+if ! mmdebstrap --variant=apt --format=null --dpkgopt=force-unsafe-io "${archive_options[@]}" \
   --customize-hook="sync-in '$scratch/given' /opt" --customize-hook='chroot "$1" /bin/bash /opt/in_the_tree.sh' \
-  "$suite" - "$mirror" >"$scratch/log" 2>&1; then
+  "$suite" - "$archive" >"$scratch/log" 2>&1; then
   grep '^E: \|^in the tree: ' "$scratch/log" || tail -n 40 "$scratch/log"
   exit 1
 fi
