@@ -3,7 +3,7 @@
 # has everything the first two steps only look.
 #
 # parse_options sets: preset (a name in CMakePresets.json), build_folder, cuda (auto, wheels or off), install and quick (yes or no) and
-# remaining_arguments (what stands behind --).
+# remaining_arguments (what stands behind --). configure_options, which it empties, are given to CMake too.
 # shellcheck disable=SC2034  # remaining_arguments is for those who source this
 
 set -euo pipefail
@@ -11,6 +11,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build_packages=(g++ cmake ninja-build ccache pkgconf python3 libgtest-dev libfmt-dev libcli11-dev nlohmann-json3-dev
   libhwloc-dev libibverbs-dev librdmacm-dev libsodium-dev libpmix-dev libucx-dev graphviz iproute2 python3-jsonschema python3-yaml)
+
+# What a cross build for arm64 is made with.
+arm64_tools=(g++-aarch64-linux-gnu qemu-user-static mmdebstrap debian-archive-keyring)
 
 usage() {
   cat <<END
@@ -44,7 +47,7 @@ quietly() {
 parse_options() {
   local arguments_mean=$1
   shift
-  preset="" cuda=auto install=yes quick=no remaining_arguments=()
+  preset="" cuda=auto install=yes quick=no remaining_arguments=() configure_options=()
   while [ $# -gt 0 ]; do
     case $1 in
       --no-cuda) cuda=off ;;
@@ -166,6 +169,20 @@ need_cuda_wheels() {
   cp "$wanted" "$done_mark"
 }
 
+# Makes build/arm64-tree, and again when what it is made of has changed.
+need_arm64_tree() {
+  local tree=$PWD/build/arm64-tree wanted
+  wanted=$(echo "$tree" | cat - scripts/arm64_tree.sh scripts/debian_archive.sh scripts/cuda-wheels.txt tests/python/requirements.txt | sha256sum)
+  if [ "$(cat "$tree/made-of" 2>/dev/null)" = "$wanted" ]; then return; fi
+  [ "$install" = yes ] || die "no arm64 packages in $tree; run without --no-install"
+  need_packages "${arm64_tools[@]}"
+  need_venv
+  rm -rf "$tree"
+  quietly "unpacking arm64 packages into build/arm64-tree" build/logs/arm64-tree.log scripts/arm64_tree.sh "$tree" .venv/bin/pip ||
+    die "could not make $tree (log above); check the network and the package sources"
+  echo "$wanted" >"$tree/made-of"
+}
+
 configure() {
   local cache=$build_folder/CMakeCache.txt fresh=() switch=()
   [ "$cuda" != off ] || switch=(-DGIGABAR_CUDA=OFF)
@@ -178,7 +195,8 @@ configure() {
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
   fi
   quietly "configuring $build_folder" "build/logs/configure-$preset.log" \
-    cmake --preset "$preset" ${fresh[@]+"${fresh[@]}"} -DGIGABAR_CUDA_ROOT="$cuda_root" ${switch[@]+"${switch[@]}"} ||
+    cmake --preset "$preset" ${fresh[@]+"${fresh[@]}"} -DGIGABAR_CUDA_ROOT="$cuda_root" ${switch[@]+"${switch[@]}"} \
+    ${configure_options[@]+"${configure_options[@]}"} ||
     die "CMake could not configure the build (log above)"
   # Libraries that are not here, and what is lost without them.
   grep '^-- without ' "build/logs/configure-$preset.log" || true
@@ -192,8 +210,10 @@ build() {
 # From a bare machine to a configured build of $preset.
 prepare() {
   cuda_root=""  # empty: CMake finds the toolkit, when there is one
-  if [ "$cuda" = auto ] && ! has_cuda_toolkit; then cuda=wheels; fi
+  # In a cross build nvcc and the run-time for arm64 have to be of one version.
+  if [ "$cuda" = auto ] && { [ "$preset" = arm64 ] || ! has_cuda_toolkit; }; then cuda=wheels; fi
   need_packages "${build_packages[@]}"
+  [ "$preset" != arm64 ] || need_arm64_tree
   if [ "$cuda" = wheels ]; then
     need_cuda_wheels
     cuda_root=$PWD/.venv/cuda
