@@ -13,12 +13,12 @@
 #include "base/undo.hpp"
 #include "driver/system_calls.hpp"
 #include "mapping/backend.hpp"
+#include "memory/host_pages.hpp"
 #include "memory/runtime.hpp"
 
 namespace gigabar {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr int kOldestVersion = 13030;
 
 class DmabufWindow final : public Window {
@@ -58,8 +58,9 @@ class DmabufBackend final : public Backend {
 
   Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
     DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);
-    const std::uintptr_t past = (range.begin + range.bytes + kPage - 1) / kPage * kPage;
-    range.begin = range.begin / kPage * kPage;
+    const std::size_t page = host_page_bytes();
+    const std::uintptr_t past = (range.begin + range.bytes + page - 1) / page * page;
+    range.begin = range.begin / page * page;
     range.bytes = past - range.begin;
     const auto traits = cuda_runtime()->traits(memory.device);
     if (!traits) return traits.error();

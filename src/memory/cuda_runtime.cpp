@@ -19,6 +19,7 @@
 #include "driver/nvml/nvml.hpp"
 #include "memory/cuda_context.hpp"
 #include "memory/cuda_engine.hpp"
+#include "memory/host_pages.hpp"
 #include "platform/numa.hpp"
 #include "platform/nvidia.hpp"
 
@@ -396,9 +397,9 @@ Result<int> CudaRuntime::export_dma_buf(std::uintptr_t address, std::size_t byte
   }
   auto guard = enter((*known)->device);
   if (!guard) return std::move(guard).error();
-  constexpr std::size_t kPage = 4096;
-  const std::uintptr_t begin = address / kPage * kPage;
-  const std::size_t length = (address + bytes - begin + kPage - 1) / kPage * kPage;
+  const std::size_t page = host_page_bytes();
+  const std::uintptr_t begin = address / page * page;
+  const std::size_t length = (address + bytes - begin + page - 1) / page * page;
   int descriptor = -1;
   const CUresult result =
       functions_.cuMemGetHandleForAddressRange(&descriptor, begin, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);

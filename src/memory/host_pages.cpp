@@ -31,8 +31,6 @@ namespace {
 constexpr const char* kOperation = "allocate host memory";
 constexpr const char* kReservedPages = "/hugepages/hugepages-2048kB/";
 
-std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
-
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 std::string gib_text(std::uint64_t bytes) {
@@ -61,7 +59,7 @@ int populate(std::byte* address, std::size_t bytes) { return ::madvise(address, 
 // once; populating first would bring 512 pages, and copy them.
 void take_huge_pages(std::byte* address, std::size_t bytes) {
   for (std::size_t at = 0; at + kHugePageBytes <= bytes; at += kHugePageBytes) {
-    if (populate(address + at, page_bytes()) != 0) return;  // told when all pages are populated
+    if (populate(address + at, host_page_bytes()) != 0) return;  // told when all pages are populated
   }
   if (bytes >= kHugePageBytes) ::madvise(address, bytes, MADV_COLLAPSE);
 }
@@ -71,7 +69,7 @@ int populate_or_touch(std::byte* address, std::size_t bytes, Backing backing = B
   if (backing == Backing::file) take_huge_pages(address, bytes);
   const int code = populate(address, bytes);
   if (code != EINVAL) return code;
-  for (std::size_t at = 0; at < bytes; at += page_bytes()) static_cast<volatile std::byte*>(address)[at] = std::byte{0};
+  for (std::size_t at = 0; at < bytes; at += host_page_bytes()) static_cast<volatile std::byte*>(address)[at] = std::byte{0};
   return 0;
 }
 
@@ -99,6 +97,8 @@ Error no_huge_pages(std::size_t bytes, const std::string& cause, int numa_node) 
 }
 
 }  // namespace
+
+std::size_t host_page_bytes() noexcept { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
 Result<void> check_room(std::size_t bytes, int numa_node) {
   const std::uint64_t needed = bytes + bytes / 64;
@@ -155,7 +155,7 @@ PageMapping::~PageMapping() {
 }
 
 Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node, NodePolicy policy, int file) {
-  const std::size_t whole_bytes = round_up(bytes, page_bytes());
+  const std::size_t whole_bytes = round_up(bytes, host_page_bytes());
   if (Result<void> room = check_room(whole_bytes, policy == NodePolicy::bind ? numa_node : -1); !room)
     return std::move(room).error();
   auto mapped = file < 0 ? map_anonymous(whole_bytes) : map_file(file, whole_bytes);
@@ -244,12 +244,13 @@ Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_no
 // not grow together with a neighbour, so what the kernel tells of it is of these pages alone.
 Result<PageMapping> PageMapping::take_address_space(std::size_t bytes) {
   PageMapping mapping;
-  const std::size_t taken_bytes = bytes + kHugePageBytes + 2 * page_bytes();
+  const std::size_t taken_bytes = bytes + kHugePageBytes + 2 * host_page_bytes();
   void* taken = ::mmap(nullptr, taken_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (taken == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
   mapping.taken_ = taken;
   mapping.taken_bytes_ = taken_bytes;
-  mapping.address_ = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(taken) + page_bytes(), kHugePageBytes));
+  mapping.address_ =
+      reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(taken) + host_page_bytes(), kHugePageBytes));
   mapping.bytes_ = bytes;
   return mapping;
 }

@@ -15,6 +15,10 @@
 
 namespace gigabar {
 
+// A page of the CPU: 4 KiB on x86-64, 4 or 64 KiB on arm64. A dma-buf begins and ends at one. Source: CUDA Driver API,
+// cuMemGetHandleForAddressRange.
+std::size_t host_page_bytes() noexcept;
+
 inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 constexpr std::size_t whole_huge_pages(std::size_t bytes) noexcept {
   return (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;

@@ -12,6 +12,7 @@
 #include "base/check_ids.hpp"
 #include "base/counted.hpp"
 #include "base/descriptor.hpp"
+#include "memory/host_pages.hpp"
 #include "memory/runtime.hpp"
 
 namespace gigabar::rdma {
@@ -63,8 +64,7 @@ const char* remedy_of(int code) {
   }
 }
 
-constexpr std::uint64_t kPageBytes = 4096;  // of dma-bufs: their first page's offset and the address must agree below it
-constexpr int kKernelNotSupported = 524;    // ENOTSUPP, which user space has no name for
+constexpr int kKernelNotSupported = 524;  // ENOTSUPP, which user space has no name for
 
 std::string why_no_dma_buf(int code) {
   switch (code) {
@@ -95,7 +95,8 @@ Result<Mr> register_dma_buf(ibv_pd* domain, const std::string& device, std::uint
   if (!exported) return exported.error();
   const Descriptor descriptor(*exported);
   errno = 0;
-  Mr region(functions.ibv_reg_dmabuf_mr(domain, address % kPageBytes, bytes, address, descriptor.get(), access));
+  // The dma-buf begins with a page; the offset and the address have to agree below it.
+  Mr region(functions.ibv_reg_dmabuf_mr(domain, address % host_page_bytes(), bytes, address, descriptor.get(), access));
   if (region != nullptr) return region;
   const int code = errno;
   return make_error(status_of_errno(code, Status::not_supported), "ibv_reg_dmabuf_mr", text(object, " on ", device),
