@@ -337,7 +337,6 @@ class Engine final : transport::Sink, WireupEvents {
   void retire(LocalSegment& segment);
   void revoke(LocalSegment& segment);
   void forget_knower(SegmentId id, Rank rank);
-  void take_back_key(LocalSegment& segment, Rank rank) noexcept;
   void drop_if_retired(SegmentId id);
   void erase_segment(SegmentId id);
   LocalSegment* search_segment(SegmentId id) noexcept;

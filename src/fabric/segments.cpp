@@ -24,6 +24,13 @@ Error no_segment(std::string_view operation, SegmentId id) {
                     "register it first");
 }
 
+void take_back_key(LocalSegment& segment, Rank rank) noexcept {
+  segment.known_by.erase(rank);
+  for (const auto& region : segment.regions) {
+    if (region != nullptr) region->take_back_key(rank);
+  }
+}
+
 }  // namespace
 
 std::string segment_text(SegmentId id) {
@@ -207,13 +214,6 @@ void Engine::drop_if_retired(SegmentId id) {
   if (found == segments_.end()) return;
   const LocalSegment& segment = *found->second;
   if (segment.is_retiring && segment.users == 0 && segment.known_by.empty()) erase_segment(id);
-}
-
-void Engine::take_back_key(LocalSegment& segment, Rank rank) noexcept {
-  segment.known_by.erase(rank);
-  for (const auto& region : segment.regions) {
-    if (region != nullptr) region->take_back_key(rank);
-  }
 }
 
 void Engine::forget_knower(SegmentId id, Rank rank) {
