@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <iterator>
 #include <thread>
-#include <vector>
 
 #include "fault/insider.hpp"
 
@@ -95,7 +93,8 @@ RANK_BODY(take_a_key_back) {
   EXPECT_EQ(me.hear(), "known");
   EXPECT_TRUE(is_ok(fabric.quiesce(kTarget, kPatience)));
   me.tell("quiet");
-  EXPECT_EQ(me.hear(), "over");
+  const std::string why = why_lost(fabric, 1);
+  EXPECT_NE(why.find("a write to an unknown region, with a wrong guard"), std::string::npos) << why;
   EXPECT_TRUE(target.is_untouched_around(0, 0)) << "somebody wrote to it";
 }
 BARE_RANK_BODY(write_with_a_key_that_was_given_back) {
@@ -110,16 +109,13 @@ BARE_RANK_BODY(write_with_a_key_that_was_given_back) {
   me.tell("gave");
   EXPECT_EQ(me.hear(), "quiet");
   insider.write_with_it(kOrigin, 64);
-  const std::string why = insider.why_lost();
-  EXPECT_NE(why.find("refused an access to its memory"), std::string::npos) << why;
-  me.tell("lost");
-  EXPECT_EQ(me.hear(), "over");
+  EXPECT_TRUE(insider.wait_until_lost());
   ASSERT_TRUE(me.meet());
 }
-class FabricOldKeys : public testing::TestWithParam<TransportKind> {};
-TEST_P(FabricOldKeys, FitNoMore) {
+// Not over ucx too, which looks keys up in the same place: UCX 1.13 aborts where its peer cuts it off.
+TEST(FabricOldKeys, FitNoMore) {
   RankSetup setup;
-  setup.transport = GetParam();
+  setup.transport = TransportKind::tcp;
   RankJob job("take_a_key_back", setup);
   job.set_body(1, "write_with_a_key_that_was_given_back");
   job.start(0);
@@ -130,17 +126,8 @@ TEST_P(FabricOldKeys, FitNoMore) {
   ASSERT_TRUE(job.hear(1, "gave"));
   ASSERT_TRUE(job.hear(0, "quiet"));
   job.tell(1, "quiet");
-  ASSERT_TRUE(job.hear(1, "lost"));
-  for (const Rank rank : {Rank{0}, Rank{1}}) job.tell(rank, "over");
   job.finish();
 }
-std::vector<TransportKind> by_sockets() {
-  std::vector<TransportKind> kinds;
-  std::ranges::copy_if(tested_transports(), std::back_inserter(kinds), is_by_sockets);
-  return kinds;
-}
-INSTANTIATE_TEST_SUITE_P(All, FabricOldKeys, testing::ValuesIn(by_sockets()),
-                         [](const auto& given) { return std::string(name_of(given.param)); });
 
 // Answers that say that the other side could not: of a message that was accepted, and of a read.
 RANK_BODY(hear_of_failures) {
