@@ -292,6 +292,8 @@ bool Engine::has_under_way_on(const Peer& peer, const LocalSegment& segment) con
 Result<void> Engine::enable(SegmentId id) {
   auto found = local_segment(id);
   if (!found) return std::move(found).error();
+  // Those who know it go on, and leave it when the epoch is revoked that they know.
+  if ((*found)->is_enabled) return {};
   // Keys that were given out before do not fit any more.
   (*found)->epoch = ++last_epoch_;
   (*found)->is_enabled = true;

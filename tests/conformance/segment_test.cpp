@@ -87,6 +87,10 @@ RANK_BODY(quiesce_under_fire) {
   for (std::uint64_t round = 0; round < me.setup().amount; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(3 + round % 5 * 7));
     if (!target.is_untouched(0, kSpan)) ++landed;
+    // Of a segment that is enabled it changes nothing, and so nothing of what the others know of it.
+    if (round % 2 == 0) {
+      ASSERT_TRUE(is_ok(fabric.enable(kTarget)));
+    }
     ASSERT_TRUE(is_ok(fabric.quiesce(kTarget, kPatience))) << "round " << round;
     target.fill();
     std::this_thread::sleep_for(std::chrono::milliseconds(round % 4 == 0 ? 150 : 20));

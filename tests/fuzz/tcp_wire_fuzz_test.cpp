@@ -87,9 +87,10 @@ TEST(TcpWireFuzz, Headers) {
 // A peer of a transport that has proved the key of the link, and says what it likes.
 class Insider {
  public:
+  static Peer own_peer() { return {.rank = 1, .is_same_host = false, .process = 0, .address = {}}; }
+
   explicit Insider(TcpTransport& transport) : transport_(transport) {
-    Peer peer;
-    peer.rank = 1;
+    Peer peer = own_peer();
     peer.address = transport.address();
     Parcel parcel, answer;
     auto offered = transport.offer(peer, 0, parcel);
@@ -193,7 +194,7 @@ TEST(TcpWireFuzz, FramesOfAnInsider) {
     Insider insider(*near);
     Buffer target(*near, 30'000), secret(*near, 30'000);
     std::memset(secret.data(), 's', secret.bytes);
-    const auto key = decode_region_key(target.region->key({})->bytes);
+    const auto key = decode_region_key(target.region->key(Insider::own_peer())->bytes);
     ASSERT_TRUE(key);
     std::vector<std::string> payloads;
     const std::string right = right_frames(mutator, *key, payloads);
