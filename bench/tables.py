@@ -496,11 +496,12 @@ def build_time(document):
 
 
 def python_calls(document):
-    """What a call costs in C++ and in Python. The memory may be a stand-in's: it is the same for all of them."""
+    """What a call costs in C++ and in Python, on one kind of memory."""
     rows = []
     for result in document["results"]:
         count, samples = result["writes_per_call"], result["samples_ns"]
         call = f"`{result['call'].removeprefix('C++ ')}`" + (", C++" if result["call"].startswith("C++") else "") + (f", {count} at once" if count > 1 else "")
+        call += f", a tensor of {result['tensor_of']}" if result.get("tensor_of") else ""
         rows.append([call, f"{result['median_ns']:.1f}", f"{min(samples):.1f}", f"{max(samples):.1f}"])
     device, machine, versions = document["device"], document["machine"], document["versions"]
     header = [f"processor time, ns for each write of {document['results'][0]['bytes']} bytes", "median", "least", "most"]

@@ -61,12 +61,12 @@ Bytes::~Bytes() {
 bool Bytes::take_buffer(nb::handle object, Access access, const Argument& argument) {
   const int flags = PyBUF_ND | PyBUF_FORMAT | (access == Access::write ? PyBUF_WRITABLE : 0);
   if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) {
-    if (PyErr_ExceptionMatches(PyExc_BufferError) == 0 && PyErr_ExceptionMatches(PyExc_ValueError) == 0) {
-      const nb::python_error refused;
-      // An array of cupy has the buffer protocol and refuses its use.
-      if (refused.matches(PyExc_TypeError) && nb::hasattr(object, "__cuda_array_interface__")) return false;
-      throw refused;
-    }
+    nb::python_error refused;
+    // GPU memory of cupy, and of this library, has the buffer protocol and refuses its use.
+    const bool is_refused = refused.matches(PyExc_TypeError) || refused.matches(PyExc_BufferError);
+    if (is_refused && nb::hasattr(object, "__cuda_array_interface__")) return false;
+    if (!refused.matches(PyExc_BufferError) && !refused.matches(PyExc_ValueError)) throw refused;
+    refused.restore();
     refuse({argument.operation, argument.name, "its buffer cannot be used: " + pending_text(),
             access == Access::write ? "pass contiguous memory that can be written" : "pass contiguous memory"});
   }

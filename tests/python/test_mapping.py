@@ -268,14 +268,18 @@ def test_any_arguments_end_in_an_exception_or_stay_inside(name: str, arguments: 
 
 
 class ArrayOfGpu(CudaArray):
-    """As cupy's: it has the buffer protocol, and refuses its use."""
+    """As cupy's and the package's own: it has the buffer protocol, and refuses its use."""
+
+    refusal: type[Exception] = TypeError
 
     def __buffer__(self, flags: int) -> memoryview:
-        raise TypeError("memory of a GPU")
+        raise self.refusal("memory of a GPU")
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="a class of Python has the buffer protocol from 3.12 on")
-def test_a_refused_buffer_leaves_the_other_interface(memory: gigabar.Memory) -> None:
+@pytest.mark.parametrize("refusal", [TypeError, BufferError])
+def test_a_refused_buffer_leaves_the_other_interface(memory: gigabar.Memory, refusal: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ArrayOfGpu, "refusal", refusal)
     gigabar.copy(ArrayOfGpu(memory), b"four")
     assert bytes(np.asarray(memory)[:4]) == b"four"
     with gigabar.map(ArrayOfGpu(memory)) as mapped:
