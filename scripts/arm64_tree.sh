@@ -49,7 +49,10 @@ exec qemu-aarch64-static -0 "\$0" -L '$tree/python' '$tree/python/usr/bin/$pytho
 END
 chmod +x "$tree/bin/python"
 
+mapfile -t build_modules < <(grep -E '^(scikit-build-core|nanobind)==' "$here/../tests/python/requirements.txt")
+run_time=$(grep '^nvidia-cuda-runtime==' "$here/cuda-wheels.txt")
+[ ${#build_modules[@]} = 2 ] || { echo "tests/python/requirements.txt does not name scikit-build-core and nanobind" >&2 && exit 1; }
 wheels=("$pip" install --disable-pip-version-check --only-binary :all: --platform manylinux2014_aarch64)
-"${wheels[@]}" --python-version "${python#python}" --target "$tree/modules" pip -r <(grep -E '^(scikit-build-core|nanobind)==' "$here/../tests/python/requirements.txt")
-"${wheels[@]}" --no-deps --target "$tree/wheels" -r <(grep '^nvidia-cuda-runtime==' "$here/cuda-wheels.txt")
+"${wheels[@]}" --python-version "${python#python}" --target "$tree/modules" pip "${build_modules[@]}"
+"${wheels[@]}" --no-deps --target "$tree/wheels" "$run_time"
 ln -s wheels/nvidia/cu13/lib "$tree/cuda"

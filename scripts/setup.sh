@@ -13,7 +13,7 @@ build_packages=(g++ cmake ninja-build ccache pkgconf python3 libgtest-dev libfmt
   libhwloc-dev libibverbs-dev librdmacm-dev libsodium-dev libpmix-dev libucx-dev graphviz iproute2 python3-jsonschema python3-yaml)
 
 # What a cross build for arm64 is made with.
-arm64_tools=(g++-aarch64-linux-gnu qemu-user-static mmdebstrap debian-archive-keyring)
+arm64_tools=(g++-aarch64-linux-gnu qemu-user-static mmdebstrap uidmap debian-archive-keyring)
 
 usage() {
   cat <<END

@@ -185,7 +185,7 @@ GIGABAR_C_API gigabar_status gigabar_segment_register(gigabar_fabric* fabric, ui
  */
 GIGABAR_C_API gigabar_status gigabar_segment_quiesce(gigabar_fabric* fabric, uint16_t id, int64_t timeout_ns);
 
-/* Peers can access the segment again. Ordering: none. Cost: a message to each peer. */
+/* Peers can access the segment again; of one that is enabled, nothing changes. Ordering: none. Cost: a message to each peer. */
 GIGABAR_C_API gigabar_status gigabar_segment_enable(gigabar_fabric* fabric, uint16_t id);
 
 /* Quiesces the segment and removes it. On TIMED_OUT it stays registered. Ordering, cost: as gigabar_segment_quiesce(). */

@@ -174,7 +174,7 @@ class Fabric {
   // this rank into the segment is unavailable where the peer would answer with a write.
   // Errors: timed_out (a peer of this host neither answered nor ended: its copies may still land).
   GIGABAR_API Result<void> quiesce(SegmentId id, Timeout timeout);
-  GIGABAR_API Result<void> enable(SegmentId id);
+  GIGABAR_API Result<void> enable(SegmentId id);  // of a segment that is enabled: changes nothing
   // quiesce, then removes the segment. On timed_out the segment stays registered.
   GIGABAR_API Result<void> deregister_segment(SegmentId id, Timeout timeout);
   // Queries the peer. Errors: timed_out, out_of_range (it has no such segment).

@@ -92,9 +92,10 @@ std::uint32_t Home::add_region(Entry entry) {
   return next_region_++;
 }
 
-void Home::wait_for_lanes(std::uint32_t region) const noexcept {
+template <class IsMeant>
+void Home::wait_for_lanes(std::uint32_t region, const IsMeant& is_meant) const noexcept {
   for (const Busy& busy : busy_) {
-    while (busy.region.load(std::memory_order_acquire) == region) sched_yield();
+    while (busy.region.load(std::memory_order_acquire) == region && is_meant(busy)) sched_yield();
   }
 }
 
@@ -106,7 +107,7 @@ void Home::remove_region(std::uint32_t number) noexcept {
     const std::lock_guard lock(mutex_);
     removed = regions_.extract(number);
   }
-  wait_for_lanes(number);
+  wait_for_lanes(number, [](const Busy&) { return true; });
 }
 
 Result<std::uint64_t> Home::guard_of(std::uint32_t number, Rank rank) {
@@ -123,7 +124,8 @@ void Home::forget_guard(std::uint32_t number, Rank rank) noexcept {
     const auto found = regions_.find(number);
     if (found == regions_.end() || found->second.guards.erase(rank) == 0) return;
   }
-  wait_for_lanes(number);
+  // Others' lanes may go on there without end.
+  wait_for_lanes(number, [rank](const Busy& busy) { return busy.rank.load(std::memory_order_relaxed) == rank; });
 }
 
 void Home::add_link(std::uint64_t number, Rank rank) {
@@ -174,6 +176,7 @@ Placed Home::copy_to(unsigned lane, std::uint64_t link, Place place, std::span<c
     entry = find(place, data.size());
     if (entry == nullptr) return Placed::not_allowed;
     busy.link.store(link, std::memory_order_relaxed);
+    busy.rank.store(found->second, std::memory_order_relaxed);
     busy.region.store(place.region, std::memory_order_relaxed);
   }
   // Neither goes while it is marked: references into the map stay when others come.

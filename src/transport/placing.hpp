@@ -93,7 +93,7 @@ class Home {
   void remove_region(std::uint32_t number) noexcept;
   // The peer's guard of the region. Errors: as random_number().
   Result<std::uint64_t> guard_of(std::uint32_t number, Rank rank);
-  // Afterwards nothing of the peer lands there with the guard that it has. Waits as remove_region().
+  // Afterwards nothing of the peer lands there with the guard that it has. Waits for its lanes as remove_region().
   void forget_guard(std::uint32_t number, Rank rank) noexcept;
   void add_link(std::uint64_t number, Rank rank);
   // Waits likewise.
@@ -114,9 +114,11 @@ class Home {
   struct alignas(64) Busy {
     std::atomic<std::uint64_t> link{0};
     std::atomic<std::uint32_t> region{0};
+    std::atomic<Rank> rank{0};  // the link's
   };
   const Entry* find(const Place& place, std::uint64_t bytes) const;
-  void wait_for_lanes(std::uint32_t region) const noexcept;
+  template <class IsMeant>
+  void wait_for_lanes(std::uint32_t region, const IsMeant& is_meant) const noexcept;
 
   const std::string_view transport_;
   const pid_t process_;       // a forked child has none of the lanes, and a mutex that may be held for ever

@@ -30,7 +30,8 @@ namespace {
 
 using matrix::AtOnce, matrix::Judgement, matrix::Shown;
 
-constexpr Tag kFromRank0Tag = 5, kHandOverTag = 6, kPairTag = 7;
+// Above those of exchanges.
+constexpr Tag kFromRank0Tag = 4096, kHandOverTag = 4097, kPairTag = 4098;
 constexpr std::uint64_t kLatencyBytes = 8;
 constexpr std::uint32_t kRoundTripsPerWindow = 10;
 constexpr int kExitSlow = 3;
@@ -202,24 +203,28 @@ class MatrixSession : public RankSession {
 
   void measure_all() {
     figures_.latency_us = figures_.gb_per_s = matrix::RankRow(count_);
-    const std::size_t pair_count = std::size_t{count_} * (count_ - 1) / 2;
-    std::optional<std::vector<int>> wanted;  // numbers of pairs, in the order of the batches; nothing: all
+    const std::size_t most_numbers = is_all_at_once() ? count_ : std::size_t{count_} * (count_ - 1) / 2;
+    std::optional<std::vector<int>> wanted;  // numbers as visit_wanted() counts them; nothing: all
     for (std::uint32_t pass = 0; !wanted || !wanted->empty(); ++pass) {
       measure_pass(wanted, pass);
       gather_figures();
-      wanted = numbers_from_rank_0(pass < options().again_count ? slow_pairs() : std::vector<int>(), pair_count);
+      wanted = numbers_from_rank_0(pass < options().again_count ? what_is_slow() : std::vector<int>(), most_numbers);
     }
   }
 
-  // `visit` sees each batch that has wanted pairs, with these alone.
+  // Where all ranks are at work at once batches are counted, else pairs, in their order. `visit` sees each batch that has wanted
+  // pairs, with these alone.
   template <class Visit>
   void visit_wanted(const std::optional<std::vector<int>>& wanted, const Visit& visit) const {
     int number = 0;
     matrix::visit_batches(hosts_, options().at_once, [&](const Pairing& pairs) {
+      const auto is_wanted = [&] { return !wanted || std::binary_search(wanted->begin(), wanted->end(), number); };
       Pairing chosen;
       for (const auto& pair : pairs) {
-        if (const int own = number++; !wanted || std::binary_search(wanted->begin(), wanted->end(), own)) chosen.push_back(pair);
+        if (is_wanted()) chosen.push_back(pair);
+        if (!is_all_at_once()) ++number;
       }
+      if (is_all_at_once()) ++number;
       if (!chosen.empty()) visit(chosen);
     });
   }
@@ -255,7 +260,10 @@ class MatrixSession : public RankSession {
   void hand_over(const std::vector<matrix::Turns::HandOver>& all) {
     for (const auto& [from, to] : all) {
       if (from == static_cast<int>(rank())) tell(static_cast<Rank>(to), kHandOverTag);
-      if (to == static_cast<int>(rank())) hear(static_cast<Rank>(from), kHandOverTag);
+      if (to != static_cast<int>(rank())) continue;
+      // A rank that has a connection is told when the other one is lost.
+      require_of_fabric(fabric().connect(static_cast<Rank>(from), timeout()));
+      hear(static_cast<Rank>(from), kHandOverTag);
     }
   }
 
@@ -276,7 +284,7 @@ class MatrixSession : public RankSession {
     for (const bool is_lesser : {true, false}) measure_with(partner, plan_.bandwidth, (rank() < partner.value_or(0)) == is_lesser);
   }
 
-  // Whom this rank measures with, or disturbs, is done with what was before.
+  // Whom this rank measures with is done with what was before; where all are at work at once, everybody is.
   void begin_with(std::optional<Rank> partner) {
     if (is_all_at_once()) return meet(patience_);
     tell(*partner, kPairTag);
@@ -337,9 +345,8 @@ class MatrixSession : public RankSession {
     if (has(Measures::latency)) judged_.push_back(matrix::judge(job_->latency_us, true, places_.ranks));
   }
 
-  // Pairs with a path that looks slow: whatever disturbed it may have passed, so that they are measured again; where all ranks are
-  // at work at once, with all that were beside them.
-  std::vector<int> slow_pairs() const {
+  // Numbers of what has a path that looks slow: whatever disturbed it may have passed, so that it is measured again.
+  std::vector<int> what_is_slow() const {
     const auto is_slow = [&](const std::pair<int, int>& pair) {
       const auto one = static_cast<std::size_t>(pair.first), other = static_cast<std::size_t>(pair.second);
       return std::any_of(judged_.begin(), judged_.end(), [&](const Judgement& judgement) {
@@ -350,9 +357,13 @@ class MatrixSession : public RankSession {
     std::vector<int> numbers;
     int number = 0;
     matrix::visit_batches(hosts_, options().at_once, [&](const Pairing& pairs) {
-      const bool is_whole = is_all_at_once() && std::any_of(pairs.begin(), pairs.end(), is_slow);
+      if (is_all_at_once()) {
+        if (std::any_of(pairs.begin(), pairs.end(), is_slow)) numbers.push_back(number);
+        ++number;
+        return;
+      }
       for (const auto& pair : pairs) {
-        if (is_whole || (!is_all_at_once() && is_slow(pair))) numbers.push_back(number);
+        if (is_slow(pair)) numbers.push_back(number);
         ++number;
       }
     });

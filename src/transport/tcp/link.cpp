@@ -75,8 +75,8 @@ TcpLink::~TcpLink() {
 // What was posted before goes out. This thread sends what is queued here, as the memory may go after the link; the hub and the
 // kernel do the rest.
 void TcpLink::leave() {
-  const std::int64_t until_ns = hub_->linger_until_ns();
   pump();
+  const std::int64_t until_ns = is_idle() ? 0 : hub_->linger_until_ns();
   while (!is_idle() && !send_code_ && now_ns() < until_ns) {
     pollfd writable{stream_->socket().get(), POLLOUT, 0};
     ::poll(&writable, 1, 10);

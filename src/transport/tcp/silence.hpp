@@ -11,7 +11,7 @@ namespace gigabar::transport::tcp {
 // What the kernel knows.
 struct Path {
   bool has_unacknowledged = false;    // bytes that were sent, or wait for room at the peer
-  std::int64_t silent_ns = 0;         // since the peer's host acknowledged anything, be it again
+  std::int64_t silent_ns = 0;         // since the peer's host acknowledged or sent anything, be it again
   std::uint32_t probes = 0;           // for room at the peer, that were not answered
   std::uint32_t retransmissions = 0;  // in a row, that brought nothing forward; the peer's host may have answered them
 };
@@ -22,11 +22,11 @@ class Silence {
  public:
   // When to look again; of all connections at the same time.
   static std::int64_t next_look_ns(std::int64_t now_ns, std::int64_t limit_ns) noexcept;
-  // Nothing was acknowledged for `limit_ns`, in which the kernel has asked at least twice.
+  // Bytes were under way for `limit_ns` without an answer, and the kernel has asked for one at least twice.
   bool is_broken(const Path& path, std::int64_t now_ns, std::int64_t limit_ns) noexcept;
 
  private:
-  std::int64_t answered_at_ns_ = 0;
+  std::int64_t answered_at_ns_ = 0;    // or nothing was to be answered
   std::uint32_t retransmissions_ = 0;  // until then
 };
 

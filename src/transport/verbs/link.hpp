@@ -5,11 +5,11 @@
 // into pieces. Words are a WRITE, or an atomic FETCH AND ADD, of the same queue pair. InfiniBand and RoCE promise that who sees an
 // ATOMIC sees the WRITEs before it. They do not promise it of a later WRITE, which a network with adaptive routing may place first.
 // Where WRITEs may be under way, a READ goes behind them, and the word behind the READ with a fence: the adapter sends it when the
-// READ is answered, which is after the peer's adapter has carried out the WRITEs. Soft-RoCE, as the peer's adapter, needs none of
-// it, and may not have it: it forgets at times to ask again for the answer to a READ that was lost (Linux 6.1, one loss in ten
-// packets), and behind a fence nothing follows that would remind it. No memory is registered with relaxed ordering. iWARP has no
-// words: only the delivery of a SEND says that what came before it is placed (RFC 5040, RFC 5041). No immediate data and no
-// reliance on receiver-not-ready: iWARP has neither.
+// READ is answered, which is after the peer's adapter has carried out the WRITEs. A peer's adapter that is soft-RoCE needs
+// neither. Between two of them they would do harm: the one that asks forgets at times to ask again for an answer that was lost
+// (Linux 6.1, one loss in ten packets), and behind a fence nothing follows that would remind it. No memory is registered with
+// relaxed ordering. iWARP has no words: only the delivery of a SEND says that what came before it is placed (RFC 5040, RFC 5041).
+// No immediate data and no reliance on receiver-not-ready: iWARP has neither.
 #pragma once
 
 #if GIGABAR_HAS_RDMACM

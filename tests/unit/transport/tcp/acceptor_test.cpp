@@ -175,7 +175,7 @@ TEST(TcpAcceptor, MessagesInManyPieces) {
     lengths.push_back(length);
   }
   std::size_t said = 0;
-  for (const std::size_t piece : {1, 7, 55, 56, 57, 1000, 30000}) {
+  for (const std::size_t piece : {1U, 7U, 55U, 56U, 57U, 1000U, 30000U}) {
     one.near_sink.messages.clear();
     for (std::size_t at = 0; at < bytes.size(); at += piece) {
       const std::size_t count = std::min(piece, bytes.size() - at);

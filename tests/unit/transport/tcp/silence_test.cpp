@@ -40,8 +40,17 @@ TEST(TcpSilence, IsBrokenAfterTheLimitAndTwoQuestions) {
   EXPECT_FALSE(told.is_broken(0, 100, 0, 0));
   EXPECT_FALSE(told.is_broken(5000, 5100, 0, 4)) << "not long enough";
   EXPECT_FALSE(told.is_broken(10000, 10100, 0, 1)) << "asked once";
-  EXPECT_FALSE(told.is_broken(10000, 10100, 0, 5, false)) << "nothing is under way";
   EXPECT_TRUE(told.is_broken(10000, 10100, 0, 2));
+}
+
+// It only received, or nothing was said: the first bytes of a while have all of their time.
+TEST(TcpSilence, BeginsWithWhatIsUnderWay) {
+  Told told;
+  EXPECT_FALSE(told.is_broken(0, 100, 0, 0));
+  EXPECT_FALSE(told.is_broken(40'000, 40'100, 0, 0, false));
+  EXPECT_FALSE(told.is_broken(42'500, 42'600, 0, 4)) << "2.5 s after it was sent";
+  EXPECT_FALSE(told.is_broken(47'500, 47'600, 0, 6));
+  EXPECT_TRUE(told.is_broken(50'000, 50'100, 0, 7));
 }
 
 TEST(TcpSilence, WhoAnswersProbesIsThere) {
