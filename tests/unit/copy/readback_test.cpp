@@ -299,7 +299,12 @@ ISOLATED_TEST(ReadbackCuda, CopyUsesItWhenItIsToldTo) {
       const auto launches = FakeSession::counts().total_launches;
       EXPECT_TRUE(await([&] { return method(8192) == CopyMethod::readback || FakeSession::counts().total_launches > launches; }));
       EXPECT_EQ(method(8), CopyMethod::cpu);
-      EXPECT_EQ(copy(got.data(), {mapping, 0}, 100, CopyMethod::readback).value(), CopyMethod::readback);
+      // A kernel that has no processor for a second is said to be late: one of the calls finds it there.
+      EXPECT_TRUE(await([&] {
+        const auto copied = copy(got.data(), {mapping, 0}, 100, CopyMethod::readback);
+        EXPECT_TRUE(copied || copied.status() != Status::not_supported) << copied.error().message();
+        return copied && *copied == CopyMethod::readback;
+      }));
       ASSERT_TRUE(use_readback_kernel(0, false));
       EXPECT_EQ(method(8192), CopyMethod::copy_engine);
       test.session.expect_kept_mapping();  // it is opened once and for all
