@@ -5,8 +5,8 @@
 set -euo pipefail
 python=$1 source=$2 build=$3 folder=$4
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 PIP_ROOT_USER_ACTION=ignore
-rm -rf "$folder/environment" "$folder/dist" "$folder/work"
-mkdir -p "$folder/work"
+rm -rf "$folder/environment" "$folder/dist" "$folder/scratch"
+mkdir -p "$folder/scratch"
 "$python" -m venv "$folder/environment"
 bin=$folder/environment/bin
 "$bin/pip" install --only-binary :all: -r "$source/tests/python/requirements.txt"
@@ -14,14 +14,14 @@ bin=$folder/environment/bin
   -C "cmake.define.GIGABAR_BUILD=$build" -C cmake.define.GIGABAR_WARNINGS_AS_ERRORS=ON "$source/python"
 # With the compiler and the C library of Debian 12 it needs none later than glibc 2.34 and GCC 11's libstdc++.
 if [ "$(. /etc/os-release && echo "${ID:-} ${VERSION_ID:-}") $(uname -m)" = "debian 12 x86_64" ]; then
-  "$bin/auditwheel" show "$folder"/dist/gigabar-*.whl >"$folder/work/tags" 2>&1
-  grep -q '"manylinux_2_34_x86_64"' "$folder/work/tags" || {
-    cat "$folder/work/tags" >&2
+  "$bin/auditwheel" show "$folder"/dist/gigabar-*.whl >"$folder/scratch/tags" 2>&1
+  grep -q '"manylinux_2_34_x86_64"' "$folder/scratch/tags" || {
+    cat "$folder/scratch/tags" >&2
     exit 1
   }
 fi
 "$bin/pip" install --no-deps "$folder"/dist/gigabar-*.whl
-cd "$folder/work"  # where no folder has the package's name
+cd "$folder/scratch"  # where no folder has the package's name
 "$bin/python" -m nanobind.stubgen -q -m gigabar._core -p "$source/python/stub_patterns.txt" -o _core.pyi
 diff -u "$source/python/gigabar/_core.pyi" _core.pyi || {
   echo "python/gigabar/_core.pyi is not what the extension says: copy $PWD/_core.pyi" >&2

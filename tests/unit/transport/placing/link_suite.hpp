@@ -97,15 +97,15 @@ void write_and_read_back(Pair& pair, Buffer& source, Buffer& target, Buffer& bac
 TYPED_TEST_P(PlacedLinks, WritesAndReadsOfAllSizes) {
   typename TypeParam::Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.connect());
-  constexpr std::size_t kMost = TypeParam::kMostBytes + 64;
-  Buffer source(*pair.near, kMost), target(*pair.far, kMost), back(*pair.near, kMost);
-  for (std::size_t i = 0; i < kMost; ++i) source.data()[i] = pattern(i, 9);
+  constexpr std::size_t kMax = TypeParam::kMaxBytes + 64;
+  Buffer source(*pair.near, kMax), target(*pair.far, kMax), back(*pair.near, kMax);
+  for (std::size_t i = 0; i < kMax; ++i) source.data()[i] = pattern(i, 9);
   constexpr std::size_t piece = TypeParam::kPiece;
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{2}, std::size_t{63}, std::size_t{4096}, std::size_t{65535}, piece - 1,
-                                  piece, piece + 1, std::size_t{1'000'003}, std::size_t{16} << 20, TypeParam::kMostBytes}) {
-    std::memset(target.data(), 0, kMost);
+                                  piece, piece + 1, std::size_t{1'000'003}, std::size_t{16} << 20, TypeParam::kMaxBytes}) {
+    std::memset(target.data(), 0, kMax);
     ASSERT_NO_FATAL_FAILURE(write_and_read_back(pair, source, target, back, bytes, 17)) << bytes;
-    const std::size_t begin = kMost - bytes - 17;
+    const std::size_t begin = kMax - bytes - 17;
     EXPECT_TRUE(begin == 0 || target.data()[begin - 1] == std::byte{0}) << "before the write";
     EXPECT_EQ(target.data()[begin + bytes], std::byte{0}) << "after the write";
     EXPECT_TRUE(target.is_guarded() && back.is_guarded());
@@ -178,7 +178,7 @@ TYPED_TEST_P(PlacedLinks, AReceiverThatDoesNotPollFillsTheSender) {
     ++posted;
     pair.near->poll(pair.near_sink);
   }
-  EXPECT_LT(posted, TypeParam::kMostUnread) << "more than the sockets, the queue and the window hold";
+  EXPECT_LT(posted, TypeParam::kMaxUnread) << "more than the sockets, the queue and the window hold";
   EXPECT_GE(posted, 100u);
   for (int i = 0; i < 1000; ++i) {
     pair.near->poll(pair.near_sink);

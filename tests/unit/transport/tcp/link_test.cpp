@@ -22,8 +22,8 @@ struct Tcp {
   };
   static constexpr const char* kName = "TCP";
   static constexpr const char* kRail = kProtection == tcp::Protection::sealed ? "lo, sealed" : "lo, authenticated";
-  static constexpr std::uint64_t kSmallMessages = 10'000, kOrderedWrites = 500, kTurns = 5'000, kMostUnread = 10'000;
-  static constexpr std::size_t kPiece = tcp::kPieceBytes, kMostBytes = std::size_t{16} << 20;
+  static constexpr std::uint64_t kSmallMessages = 10'000, kOrderedWrites = 500, kTurns = 5'000, kMaxUnread = 10'000;
+  static constexpr std::size_t kPiece = tcp::kPieceBytes, kMaxBytes = std::size_t{16} << 20;
 };
 using Clear = Tcp<tcp::Protection::authenticated>;
 using Sealed = Tcp<tcp::Protection::sealed>;

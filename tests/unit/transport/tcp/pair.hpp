@@ -8,15 +8,7 @@
 
 namespace gigabar::transport::tcp::test {
 
-using pairs::Buffer;
-using pairs::header_of;
-using pairs::kPatienceNs;
-using pairs::Message;
-using pairs::number_of;
-using pairs::PairOf;
-using pairs::pattern;
-using pairs::patterned;
-using pairs::Recorder;
+using namespace pairs;
 
 inline TransportOptions options_of(Protection protection) {
   TransportOptions options;

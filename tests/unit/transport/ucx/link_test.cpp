@@ -13,8 +13,8 @@ struct Ucx {
   using Pair = ucx::test::Pair;
   static constexpr const char* kName = "UCX";
   static constexpr const char* kRail = "tcp/";
-  static constexpr std::uint64_t kSmallMessages = 100'000, kOrderedWrites = 2'000, kTurns = 20'000, kMostUnread = 1'000;
-  static constexpr std::size_t kPiece = 120U << 10, kMostBytes = std::size_t{64} << 20;
+  static constexpr std::uint64_t kSmallMessages = 100'000, kOrderedWrites = 2'000, kTurns = 20'000, kMaxUnread = 1'000;
+  static constexpr std::size_t kPiece = 120U << 10, kMaxBytes = std::size_t{64} << 20;
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Ucx, PlacedLinks, testing::Types<Ucx>);
 INSTANTIATE_TYPED_TEST_SUITE_P(Ucx, MappedLinks, testing::Types<Ucx>);

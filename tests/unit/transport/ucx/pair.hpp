@@ -8,15 +8,7 @@
 
 namespace gigabar::transport::ucx::test {
 
-using pairs::Buffer;
-using pairs::header_of;
-using pairs::kPatienceNs;
-using pairs::Message;
-using pairs::number_of;
-using pairs::PairOf;
-using pairs::pattern;
-using pairs::patterned;
-using pairs::Recorder;
+using namespace pairs;
 
 inline std::unique_ptr<UcxTransport> open_transport(const TransportOptions& options = {}) {
   return pairs::open<UcxTransport>(options);
