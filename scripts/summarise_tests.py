@@ -3,10 +3,10 @@
 """Reads ctest's JUnit reports and prints each skipped test with its reason, each failed one with what it printed, and
 'N passed, N failed, N skipped'.
 
-With --checks FILE its lines 'passed NAME' and 'failed NAME' count as tests too. With --expected-skips FILE a skip that no line of FILE
-allows is a failure. A line is a regular expression that must match 'REPORT:TEST' wholly (REPORT is the name of the folder that holds the
-report); blank lines and lines that begin with # are not rules. Tests that ctest was not asked to run stand in left-out.txt beside a
-report, below one line that says why; they are counted and named.
+With --checks FILE its lines 'passed NAME', 'failed NAME' and 'skipped NAME: reason' count as tests too. With --expected-skips FILE a
+skipped test that no line of FILE allows is a failure. A line is a regular expression that must match 'REPORT:TEST' wholly (REPORT is the
+name of the folder that holds the report); blank lines and lines that begin with # are not rules. Tests that ctest was not asked to run
+stand in left-out.txt beside a report, below one line that says why; they are counted and named.
 """
 
 import argparse
@@ -112,6 +112,9 @@ def main():
     for line in [] if arguments.checks is None else pathlib.Path(arguments.checks).read_text().splitlines():
         if line.startswith("passed "):
             passed += 1
+        elif line.startswith("skipped "):
+            skipped += 1
+            print(line.replace("skipped ", "skipped: check ", 1))
         else:
             failed += 1
             print(line.replace("failed ", "failed: check ", 1))

@@ -36,7 +36,7 @@
 #include "gigabar/mapping.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Raw copy kernels: no bounds check, no fence. Both sides may have any alignment and length; a naturally aligned 1, 2, 4 or 8-byte
 // copy is one access of the mapped side. Stores never touch a byte outside [destination, +bytes). Loads may read the rest of an
@@ -366,4 +366,4 @@ GIGABAR_API Result<void> use_readback_kernel(int device, bool is_used = true);
 // measured has no points.
 GIGABAR_API Calibration calibration_in_use(int device);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

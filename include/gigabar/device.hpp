@@ -12,7 +12,7 @@
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct DeviceInfo {
   int index = 0;             // CUDA's ordinal, or the stand-in's number
@@ -43,4 +43,4 @@ struct DriverReport {
 // Returns everything that Gigabar opens at run time, with the reason where it is not usable. Threads: any. Cost: as devices().
 GIGABAR_API std::vector<DriverReport> drivers();
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

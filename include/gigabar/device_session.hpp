@@ -15,7 +15,7 @@
 #include "gigabar/fabric.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // The ranks for which kernels get queues. Kernels access the segments of other ranks by loads and stores.
 enum class QueueUse : std::uint8_t {
@@ -126,4 +126,4 @@ class DeviceSession {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

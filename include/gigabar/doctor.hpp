@@ -16,7 +16,7 @@
 #include "gigabar/status.hpp"
 #include "gigabar/topology.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 enum class Verdict : std::uint8_t {
   pass,
@@ -119,4 +119,4 @@ struct PathReport {
 };
 GIGABAR_API std::vector<PathReport> availability(const Machine& machine);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -23,7 +23,7 @@
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // A value in use and its source: "option", "GIGABAR_GDR_LIMIT", "tuned, FILE", "default". The name of a tuned value contains the
 // connections that use it, "chunk (ucx, other hosts)"; the other connections use the value of "chunk".
@@ -303,4 +303,4 @@ class Fabric {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

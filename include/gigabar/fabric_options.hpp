@@ -13,7 +13,7 @@
 #include "gigabar/export.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 enum class Preference : std::uint8_t {
   allow,    // as the limits and the topology decide
@@ -82,4 +82,4 @@ struct FabricOptions {
   Timeout connect_timeout = Timeout::of(std::chrono::seconds(30));  // for a rank to appear, and for making a connection
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -11,7 +11,7 @@
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct KernelRingOptions {
   std::uint32_t ring_bytes = 65536;  // of each direction, a power of two from 64 to 2^30; half of that are data
@@ -56,4 +56,4 @@ class KernelRing {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 #include "gigabar/export.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 class SystemFiles;
 struct DriverAnswers;
@@ -53,4 +53,4 @@ class Machine {
   std::string origin_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

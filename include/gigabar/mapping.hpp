@@ -14,7 +14,7 @@
 #include "gigabar/memory.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // What makes the mapping, in order of preference.
 enum class MappingBackend : std::uint8_t {
@@ -158,4 +158,4 @@ GIGABAR_API MappingCacheStatistics mapping_cache_statistics();
 // Returns the bytes released. Threads: any. Cost: enters the kernel per window.
 GIGABAR_API std::size_t trim_mapping_cache(std::size_t keep_bytes = 0);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

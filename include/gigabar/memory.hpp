@@ -13,7 +13,7 @@
 #include "gigabar/export.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 enum class MemoryKind : std::uint8_t {
   host_pageable,  // ordinary memory of this process, or an address that CUDA does not know
@@ -134,4 +134,4 @@ class HostMemory {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

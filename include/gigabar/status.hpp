@@ -22,7 +22,7 @@
 
 #include "gigabar/export.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Grouped by what must be done before the same call can succeed.
 enum class Status : std::uint8_t {
@@ -201,4 +201,4 @@ struct Availability {
   bool is_ok() const noexcept { return code == AvailabilityCode::ok; }
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

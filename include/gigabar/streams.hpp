@@ -19,7 +19,7 @@
 #include "gigabar/memory.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // What moves the bytes.
 enum class StreamExecutor : std::uint8_t {
@@ -220,4 +220,4 @@ GIGABAR_API std::span<const std::string_view> stream_preset_names() noexcept;
 // invalid_argument (unknown name; the cause lists the nearest).
 GIGABAR_API Result<StreamPreset> stream_preset(std::string_view name, const Transfer& defaults, int device_count);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

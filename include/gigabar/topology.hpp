@@ -14,7 +14,7 @@
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // The PCIe link of a device towards the root.
 struct PciLinkFacts {
@@ -174,4 +174,4 @@ GIGABAR_API std::vector<NicOrder> nic_orders(const Topology& topology, bool only
 // Returns the order of one GPU; empty for an index out of range. For several GPUs call nic_orders() once.
 GIGABAR_API std::vector<int> nearest_nics(const Topology& topology, int gpu, bool only_rdma = true);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

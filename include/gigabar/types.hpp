@@ -11,7 +11,7 @@
 
 #include "gigabar/export.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // --- Ranks and what they own ----------------------------------------------------------------------------------------------------
 
@@ -114,4 +114,4 @@ struct PciAddress {
   bool operator==(const PciAddress&) const = default;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // For the scope in which threads are started, which inherit the mask of who starts them.
 class BlockedSignals {
@@ -22,4 +22,4 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 static_assert(std::endian::native == std::endian::little, "the order of bytes is the machine's own");
 
@@ -93,4 +93,4 @@ std::string_view view_of(const std::array<Byte, kCount>& bytes) noexcept {
   return {reinterpret_cast<const char*>(bytes.data()), kCount};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <ctime>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 inline std::int64_t now_ns() noexcept {
   timespec now{};
@@ -23,4 +23,4 @@ class Deadline {
   std::int64_t at_ns_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // `noun`: of one. `nouns`: of several, where that is not `noun` with an "s".
 inline std::string counted(std::uint64_t count, std::string_view noun, std::string_view nouns = {}) {
@@ -20,4 +20,4 @@ inline std::string counted(std::uint64_t count, std::string_view noun, std::stri
   return text;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -9,7 +9,7 @@
 
 #include "base/clock.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Cycles since some moment; 0 on a CPU without a counter that user programs can read.
 inline std::uint64_t cycle_count() noexcept {
@@ -36,4 +36,4 @@ inline std::uint32_t cycles_per_ms(const CycleMoment& begin, const CycleMoment& 
   return static_cast<std::uint32_t>(static_cast<double>(end.cycles - begin.cycles) * 1e6 / static_cast<double>(end.ns - begin.ns));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

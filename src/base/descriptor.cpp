@@ -8,7 +8,7 @@
 
 #include "base/uncancelled.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 Descriptor::~Descriptor() {
   const Uncancelled uncancelled;
@@ -33,4 +33,4 @@ std::optional<std::string> read_small_file(const std::string& path, std::size_t 
   }
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

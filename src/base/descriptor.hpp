@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Owns a descriptor and closes it. -1 is "none".
 class Descriptor {
@@ -36,4 +36,4 @@ class Descriptor {
 // waited for.
 std::optional<std::string> read_small_file(const std::string& path, std::size_t most_bytes = 65536);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 namespace detail {
 inline void append(std::string& line, std::string_view part) { line += part; }
@@ -60,4 +60,4 @@ Availability availability_of(const ErrorRecord& record);
 // An absent thing, with its reason as the cause.
 Error make_error(std::string operation, std::string object, const Availability& availability);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -10,7 +10,7 @@
 #include "base/descriptor.hpp"
 #include "base/uncancelled.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Not open where the process has no descriptor left; errno says so.
 inline Descriptor open_event() noexcept { return Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
@@ -27,4 +27,4 @@ inline void take_event(const Descriptor& event) noexcept {
   [[maybe_unused]] const ssize_t got = ::read(event.get(), &count, sizeof count);
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -9,7 +9,7 @@
 #include "base/wait_queue.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 class FairMutex {
  public:
@@ -56,4 +56,4 @@ inline std::unique_lock<FairMutex> lock_within(FairMutex& mutex, const Timeout& 
   return mutex.lock_within(timeout) ? std::unique_lock(mutex, std::adopt_lock) : std::unique_lock<FairMutex>();
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

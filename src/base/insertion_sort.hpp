@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 template <class Range, class Less>
 void insertion_sort(Range& range, Less less) {
@@ -13,4 +13,4 @@ void insertion_sort(Range& range, Less less) {
   }
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

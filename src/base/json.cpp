@@ -7,7 +7,7 @@
 #include "base/errors.hpp"
 #include "base/shown.hpp"
 
-namespace gigabar::json {
+namespace gigabar::inline v0::json {
 namespace {
 
 using Json = nlohmann::json;
@@ -243,4 +243,4 @@ void Writer::value(std::string_view value) {
   plain(text_of(value.substr(0, is_ascii ? limits_.text_bytes : limits_.text_bytes / 3)));
 }
 
-}  // namespace gigabar::json
+}  // namespace gigabar::inline v0::json

@@ -28,7 +28,7 @@
 #include <string_view>
 #include <vector>
 
-namespace gigabar::json {
+namespace gigabar::inline v0::json {
 
 // What is wrong with a document, and where: "points[3].bytes", "is not a whole number from 1 to 4096". Thrown by the readers.
 struct Problem {
@@ -367,4 +367,4 @@ struct OneOf {
 template <class Enum, std::size_t kCount>
 OneOf(std::array<Enum, kCount>) -> OneOf<Enum, kCount>;
 
-}  // namespace gigabar::json
+}  // namespace gigabar::inline v0::json

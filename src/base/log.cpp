@@ -10,7 +10,7 @@
 #include "base/options.hpp"
 #include "base/uncancelled.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 LogLevel level_from_environment() {
@@ -76,4 +76,4 @@ LogHandler set_log_handler(LogHandler handler) {
   return std::exchange(sink().handler, std::move(handler));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 
 #include "gigabar/export.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 enum class LogLevel : unsigned char { off, error, warning, info, debug };
 
@@ -21,4 +21,4 @@ using LogHandler = std::function<void(LogLevel, std::string_view)>;
 // Replaces where messages go and returns the previous handler; an empty handler means standard error. A handler gets every level.
 LogHandler set_log_handler(LogHandler handler);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

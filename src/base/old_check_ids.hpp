@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 inline std::string current_check_id(std::string_view id) {
   constexpr std::string_view kOld = "trial";
@@ -13,4 +13,4 @@ inline std::string current_check_id(std::string_view id) {
   return "probe" + std::string(id.substr(kOld.size()));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

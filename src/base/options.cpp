@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 std::optional<std::string> environment(const char* name) {
   const char* value = secure_getenv(name);
@@ -71,4 +71,4 @@ NumberList parse_number_list(std::string_view list, std::size_t end) {
   return parsed;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

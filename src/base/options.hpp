@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // The variable's value; nothing when it is unset, or when real and effective ids differ (a setuid program's environment is not
 // trusted). Read each time: tests and programs may change it.
@@ -30,4 +30,4 @@ struct NumberList {
 // Numbers below `end`. The work is bounded by the text's length and `end`, however often ranges repeat.
 NumberList parse_number_list(std::string_view list, std::size_t end);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -22,7 +22,7 @@
 #include "base/descriptor.hpp"
 #include "base/undo.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 using Fault = std::optional<OutputFault>;
@@ -221,4 +221,4 @@ std::optional<OutputFault> write_output(const std::string& path, std::string_vie
   return has_name ? replace(file, &found, content) : overwrite(path, content);
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct OutputFault {
   std::string cause;  // "cannot be created"
@@ -31,4 +31,4 @@ std::optional<OutputFault> check_output(const std::string& path);
 // Writes all of it; false with errno when that fails.
 bool write_all(int descriptor, std::string_view content) noexcept;
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -2,7 +2,7 @@
 // What destructors do that may throw.
 #pragma once
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Runs `body` as far as it comes: an exception, which says that there is no memory left, ends it. For texts and for steps that may
 // be left out.
@@ -14,4 +14,4 @@ void quietly(Body&& body) noexcept {
   }
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 #include "base/clock.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 class Remaining {
  public:
@@ -23,4 +23,4 @@ class Remaining {
   std::int64_t begin_ns_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

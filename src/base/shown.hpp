@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // One line of characters that can be shown, at most `most_bytes` and "..." where there are more.
 inline std::string shown(std::string_view said, std::size_t most_bytes = 120) {
@@ -16,4 +16,4 @@ inline std::string shown(std::string_view said, std::size_t most_bytes = 120) {
   return line;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

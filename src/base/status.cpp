@@ -13,7 +13,7 @@
 #include "base/log.hpp"
 #include "base/uncancelled.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 std::string_view name_of(Status status) noexcept {
   switch (status) {
@@ -218,4 +218,4 @@ Error make_error(std::string operation, std::string object, const Availability& 
                     availability.remedy, availability.native, availability.check);
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

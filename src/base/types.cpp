@@ -6,7 +6,7 @@
 
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 // A hexadecimal number that is the whole of `digits` and at most `most`.
@@ -73,4 +73,4 @@ std::optional<TransferPath> transfer_path_from_name(std::string_view name) noexc
   return std::nullopt;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // A thread that is cancelled in this scope ends behind it, at its next cancellation point. Every public function that may come to
 // one is in such a scope, or what of it may: the exception of a cancellation may neither be caught by those functions nor pass
@@ -21,4 +21,4 @@ class Uncancelled {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

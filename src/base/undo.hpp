@@ -6,7 +6,7 @@
 
 #include "base/quietly.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Runs `action` at the end of the scope, unless it was called off.
 template <class Action>
@@ -26,4 +26,4 @@ class Undo {
   bool is_armed_ = true;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

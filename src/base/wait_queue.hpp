@@ -15,7 +15,7 @@
 #include "base/uncancelled.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // A thread that comes while nobody has it takes it, also before those that wait: in strict order each call of two threads that
 // compete costs a switch between them, milliseconds each on a busy machine. When the first of those that wait has been the first
@@ -100,4 +100,4 @@ class WaitQueue {
   std::atomic<bool> is_overdue_{false};
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -12,7 +12,7 @@
 #include "gigabar/device.hpp"
 #include "platform/stored_json.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -198,4 +198,4 @@ std::string Calibration::default_path(int device) try {
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

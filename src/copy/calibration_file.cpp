@@ -11,7 +11,7 @@
 #include "gigabar/copy.hpp"
 #include "platform/stored_json.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::uint64_t kMaxCopyBytes = std::uint64_t{1} << 40;
@@ -127,4 +127,4 @@ Result<void> Calibration::save(const std::string& path) const try {
   return error_of_exception("save");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

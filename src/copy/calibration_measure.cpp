@@ -24,7 +24,7 @@
 #include "platform/nvidia.hpp"
 #include "platform/stored_json.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{16} << 20;
@@ -428,4 +428,4 @@ Result<Calibration> Calibration::measure(int device, double budget_seconds) try 
   return error_of_exception("measure");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

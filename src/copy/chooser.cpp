@@ -18,7 +18,7 @@
 #include "copy/readback/readback.hpp"
 #include "gigabar/device.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 namespace {
 
@@ -241,4 +241,4 @@ Calibration calibration_in_use(int device) try {
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -10,7 +10,7 @@
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Calibration::choose for every size, eight cells per power of two. Exact at the first size of each cell, which includes the powers
 // of two that measure() uses.
@@ -56,4 +56,4 @@ Result<DeviceInfo> find_device(const char* operation, int device);
 
 unsigned calibrated_thread_count(const Mapping& mapping);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

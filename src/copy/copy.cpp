@@ -11,7 +11,7 @@
 #include "copy/readback/readback.hpp"
 #include "memory/copy_engine.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 std::string range_of(const Mapping& mapping, std::size_t offset_bytes, std::size_t bytes) {
@@ -156,4 +156,4 @@ Result<CopyMethod> detail::copy_chosen(void* destination, MappedPlace source, st
   return error_of_exception("copy");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

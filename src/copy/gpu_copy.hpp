@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 __device__ inline std::uint64_t global_ns() {
   std::uint64_t ns;
@@ -28,4 +28,4 @@ __device__ void copy_quads(uint4* to, const uint4* from, std::size_t count, std:
   for (; i < count; i += threads) __stcs(to + i, load(from + i));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

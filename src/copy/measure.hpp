@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Of an even number the greater of the middle two: a time that was measured. Infinity when there are none.
 double median_of(std::vector<double> samples);
@@ -14,4 +14,4 @@ double median_of(std::vector<double> samples);
 // changed for a difference that the next measurement may take back.
 std::size_t pick_kernel(const std::vector<double>& medians_us, std::size_t usual_index);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

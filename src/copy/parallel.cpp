@@ -8,7 +8,7 @@
 #include "copy/chooser.hpp"
 #include "copy/worker_pool.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kLineBytes = 64;
@@ -113,4 +113,4 @@ Result<void> copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes
   return error_of_exception("copy_from_parallel");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

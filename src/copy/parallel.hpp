@@ -6,7 +6,7 @@
 
 #include "gigabar/copy.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Fences, kernels and split of copy_to_parallel and copy_from_parallel, without their checks; `thread_count` 1..64.
 Result<void> store_parallel(std::byte* mapped_destination, const void* source, std::size_t bytes, unsigned thread_count,
@@ -14,4 +14,4 @@ Result<void> store_parallel(std::byte* mapped_destination, const void* source, s
 Result<void> load_parallel(void* destination, const std::byte* mapped_source, std::size_t bytes, unsigned thread_count,
                            LoadKernel kernel);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

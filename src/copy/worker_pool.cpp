@@ -15,7 +15,7 @@
 #include "base/quietly.hpp"
 #include "gigabar/mapping.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 using std::chrono::seconds;
@@ -183,4 +183,4 @@ WorkerPool& WorkerPool::of_process() {
   return current->pool;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -12,7 +12,7 @@
 
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 class WorkerPool {
  public:
@@ -67,4 +67,4 @@ class WorkerPool {
   std::atomic<unsigned> next_part_{0};
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

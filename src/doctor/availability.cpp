@@ -9,8 +9,7 @@
 #include "doctor/gpu_facts.hpp"
 #include "doctor/rdma_facts.hpp"
 
-namespace gigabar {
-namespace doctor {
+namespace gigabar::doctor {
 namespace {
 
 constexpr int kMmapVersion = 13030;  // of CUDA: the first that maps its dma-bufs
@@ -216,7 +215,9 @@ std::vector<PathReport> availability_of(const Patient& patient) {
           {"gin", "networking started by a GPU", by_gin(patient), "gin"}};
 }
 
-}  // namespace doctor
+}  // namespace gigabar::doctor
+
+namespace gigabar::inline v0 {
 
 std::vector<PathReport> availability(const Machine& machine) try {
   const Uncancelled uncancelled;
@@ -233,4 +234,4 @@ std::vector<PathReport> availability(const Machine& machine) try {
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

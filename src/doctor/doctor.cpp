@@ -13,8 +13,7 @@
 #include "doctor/check.hpp"
 #include "doctor/pages.hpp"
 
-namespace gigabar {
-namespace doctor {
+namespace gigabar::doctor {
 namespace {
 
 std::string_view group_of(std::string_view id) { return id.substr(0, id.find('.')); }
@@ -67,7 +66,9 @@ std::span<const Check> all_checks() {
   return *all;
 }
 
-}  // namespace doctor
+}  // namespace gigabar::doctor
+
+namespace gigabar::inline v0 {
 
 std::string_view name_of(Verdict verdict) noexcept {
   switch (verdict) {
@@ -143,4 +144,4 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
   return error_of_exception("examine");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

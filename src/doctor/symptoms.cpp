@@ -12,7 +12,7 @@
 #include "doctor/check.hpp"
 #include "doctor/messages.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 using doctor::Message;
@@ -443,4 +443,4 @@ Diagnosis diagnose(std::string_view text) try {
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept : process_(std::exchange(other.process_, -1)) {}
 
@@ -42,4 +42,4 @@ std::string signal_text(int status) {
   return std::string("SIG") + (name != nullptr ? name : "?");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -11,7 +11,7 @@
 
 #include "base/clock.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Ended with its owner, unless it has been waited for.
 class ChildProcess {
@@ -52,4 +52,4 @@ class ChildProcess {
 // "SIGABRT", of a status that tells of a signal.
 std::string signal_text(int status);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

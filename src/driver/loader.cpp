@@ -6,7 +6,7 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 OpenedLibrary open_library(const char* name, const char* variable, std::string remedy) {
   OpenedLibrary library;
@@ -27,4 +27,4 @@ void* find_symbol(const OpenedLibrary& library, const char* name, const char* ve
   return version != nullptr ? ::dlvsym(library.handle, name, version) : ::dlsym(library.handle, name);
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

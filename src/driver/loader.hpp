@@ -8,7 +8,7 @@
 #include "base/errors.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct OpenedLibrary {
   void* handle = nullptr;  // never closed: functions of it stay in tables for the life of the process
@@ -61,4 +61,4 @@ LibraryOf<Functions> load_functions(const char* name, const char* variable, std:
       [](LibraryOf<Functions>& library, const OpenedLibrary& opened) { return fill(library, opened); });
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -29,7 +29,7 @@
 
 extern char** environ;
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr const char* kSecondsVariable = "GIGABAR_PROBE_SECONDS";
@@ -237,4 +237,4 @@ void end_probe() {
 
 void serve_probes() { is_serving = true; }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

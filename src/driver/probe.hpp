@@ -10,7 +10,7 @@
 
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // The command line of the process that opens it: PROGRAM --gigabar-probe LIBRARY.
 inline constexpr const char* kProbeOption = "--gigabar-probe";
@@ -30,4 +30,4 @@ void begin_probe();
 // main() of this program looks for kProbeOption: it is started for probes, and no other one is needed.
 void serve_probes();
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 
 #include <atomic>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 std::atomic<const SystemCalls*> replacement{nullptr};
@@ -36,4 +36,4 @@ const SystemCalls& system_calls() noexcept {
 
 void replace_system_calls(const SystemCalls* calls) noexcept { replacement.store(calls, std::memory_order_release); }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Each returns what the system call returns and sets errno. Never null.
 struct SystemCalls {
@@ -25,4 +25,4 @@ const SystemCalls& kernel_system_calls() noexcept;
 // For tests: uses `calls` (which must outlive its use) from now on, null for the real ones; not while other threads use drivers.
 void replace_system_calls(const SystemCalls* calls) noexcept;
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -12,7 +12,7 @@
 #include "fabric/engine.hpp"
 #include "gigabar/fabric.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct Fabric::State {
   std::unique_ptr<fabric::Engine> engine;
@@ -23,7 +23,7 @@ struct Fabric::State {
   }
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 namespace gigabar::fabric {
 

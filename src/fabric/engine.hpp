@@ -34,10 +34,10 @@
 #include "gigabar/fabric.hpp"
 #include "memory/runtime.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 class ByteReader;
 class ByteWriter;
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 namespace gigabar::fabric {
 

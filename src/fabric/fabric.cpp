@@ -13,7 +13,7 @@
 #include "fabric/calls.hpp"
 #include "fabric/tuning.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 using fabric::bad_queue;
 using fabric::Engine;
@@ -489,4 +489,4 @@ Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t exp
   });
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

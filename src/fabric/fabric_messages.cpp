@@ -7,7 +7,7 @@
 #include "fabric/calls.hpp"
 #include "gigabar/fabric.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 using fabric::bad_queue;
 using fabric::Engine;
@@ -133,4 +133,4 @@ Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, s
   });
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

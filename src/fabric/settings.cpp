@@ -293,7 +293,7 @@ Result<Settings> find_settings(const FabricOptions& options) {
 
 }  // namespace gigabar::fabric
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 std::string_view name_of(RailPolicy policy) noexcept {
   switch (policy) {
@@ -304,4 +304,4 @@ std::string_view name_of(RailPolicy policy) noexcept {
   return "unknown";
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -78,7 +78,7 @@ Result<Descriptor> lock_beside(const std::string& path) {
 }  // namespace
 }  // namespace gigabar::fabric
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 template <>
 struct json::Fields<fabric::TunedPair> {
@@ -115,7 +115,7 @@ struct json::Fields<fabric::Tuning> {
   }
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 namespace gigabar::fabric {
 

@@ -6,11 +6,11 @@
 
 #include "gigabar/mapping.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // As map(), for the whole pages of `page_bytes` (a power of two) around the range: the mapping covers [address rounded down,
 // address + bytes rounded up), which may include bytes of the block outside the allocation, as far as the block reaches. A page
 // that leaves the block is cut at its end. For interfaces whose contract is pages, such as gdrapi.h. Errors and threads: as map().
 Result<Mapping> map_pages(const void* address, std::size_t bytes, std::size_t page_bytes, const MapOptions& options);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 #include "driver/cuda/cuda.hpp"
 #include "memory/runtime.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 std::string_view name_of(MappingBackend backend) noexcept {
   switch (backend) {
@@ -63,4 +63,4 @@ Availability gpu_availability(int device) {
   return cuda::driver().availability;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -12,7 +12,7 @@
 #include "mapping/window.hpp"
 #include "memory/runtime.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // What a window must reach, and whether forked children have it too.
 struct WindowRequest {
@@ -69,4 +69,4 @@ inline Availability not_supported(std::string reason, std::string remedy) {
   return {AvailabilityCode::not_supported, std::move(reason), std::move(remedy), {}};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -16,7 +16,7 @@
 #include "memory/host_pages.hpp"
 #include "memory/runtime.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr int kOldestVersion = 13030;
@@ -91,4 +91,4 @@ Backend& dmabuf_backend() {
   return *instance;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -6,7 +6,7 @@
 
 #include "gigabar/mapping.hpp"
 
-namespace gigabar::detail {
+namespace gigabar::inline v0::detail {
 
 namespace {
 
@@ -21,4 +21,4 @@ std::uint32_t process_generation() noexcept { return generation; }
 
 int fork_watch_status() { return registered; }
 
-}  // namespace gigabar::detail
+}  // namespace gigabar::inline v0::detail

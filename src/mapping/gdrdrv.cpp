@@ -10,7 +10,7 @@
 #include "mapping/backend.hpp"
 #include "platform/roots.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 using gdrdrv::kPageBytes;
@@ -102,4 +102,4 @@ Backend& gdrdrv_backend() {
   return *instance;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

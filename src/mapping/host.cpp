@@ -7,7 +7,7 @@
 #include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 class HostWindow final : public Window {
@@ -54,4 +54,4 @@ Backend& host_backend() {
   return *instance;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

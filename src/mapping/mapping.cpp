@@ -26,7 +26,7 @@
 #include "memory/registration_cache.hpp"
 #include "memory/runtime.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 namespace {
 
@@ -395,4 +395,4 @@ std::size_t trim_mapping_cache(std::size_t keep_bytes) try {
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

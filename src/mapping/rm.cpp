@@ -18,7 +18,7 @@
 #include "platform/nvidia.hpp"
 #include "platform/roots.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 // What an IPC handle says of an allocation. Small allocations share a block.
@@ -318,4 +318,4 @@ Backend& rm_backend() {
   return *instance;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -13,7 +13,7 @@
 #include "base/errors.hpp"
 #include "memory/runtime.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kPlaceBytes = 16;
@@ -190,4 +190,4 @@ Result<void> prove_device(Backend& backend, int device) {
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

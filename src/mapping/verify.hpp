@@ -7,7 +7,7 @@
 #include "mapping/backend.hpp"
 #include "mapping/window.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Reads the first, a middle and the last place of the allocation that lie in the window, through it and by the copy engine. Memory
 // that the GPU is changing meanwhile proves nothing and does not fail. With Verification::nonce, bytes that are all alike are
@@ -18,4 +18,4 @@ Result<void> verify_window(const Window& window, const PointerInfo& memory, Veri
 // directions. Errors: verification_failed, and whatever allocating and mapping answer.
 Result<void> prove_device(Backend& backend, int device);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -11,7 +11,7 @@
 #include "base/log.hpp"
 #include "driver/system_calls.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 // mmap of 64 MiB takes about 70 µs, of 16 GiB 18 ms (H200, driver 580).
@@ -33,4 +33,4 @@ void keep_from_forked_children(void* address, std::size_t bytes) noexcept {
                               std::strerror(errno)));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 
 #include "gigabar/mapping.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Serves the device addresses [device_begin, device_begin + bytes). The destructor of each backend's window unmaps it, except in a
 // forked child, where it must not touch what the parent still uses.
@@ -58,4 +58,4 @@ Result<std::unique_ptr<Window>> open_peer_window(const PeerMemory& peer, DeviceR
 // Keeps the pages of a mapping from forked children (MADV_DONTFORK); logs when the kernel refuses.
 void keep_from_forked_children(void* address, std::size_t bytes) noexcept;
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

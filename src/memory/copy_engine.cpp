@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/copy_engine.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 Result<void> copy_one(int device, CopyWay way, const EngineCopy& piece) {
@@ -20,4 +20,4 @@ Result<void> engine_copy_from(int device, void* destination, std::uintptr_t devi
   return copy_one(device, CopyWay::from_device, {destination, device_source, bytes});
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -9,11 +9,11 @@
 #include "gigabar/status.hpp"
 #include "memory/runtime.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Copies `bytes` between host memory (of any kind) and device memory and waits until they have arrived. On a stream of the
 // library's own: not ordered with streams of the caller. Errors: device_error, timed_out. Threads: any.
 Result<void> engine_copy_to(int device, std::uintptr_t device_destination, const void* source, std::size_t bytes);
 Result<void> engine_copy_from(int device, void* destination, std::uintptr_t device_source, std::size_t bytes);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

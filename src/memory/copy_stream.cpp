@@ -8,7 +8,7 @@
 #include "memory/cuda_copy_stream.hpp"
 #include "memory/runtime.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 class HostCopies final : public CopyStream {
@@ -37,4 +37,4 @@ Result<std::unique_ptr<CopyStream>> CopyStream::open(int device) {
 #endif
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

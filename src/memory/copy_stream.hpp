@@ -8,7 +8,7 @@
 
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 enum class CopyWay : std::uint8_t { to_device, from_device, between_devices };  // or within one
 
@@ -29,4 +29,4 @@ class CopyStream {
   virtual Result<std::uint64_t> done() = 0;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

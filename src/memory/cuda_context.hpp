@@ -8,7 +8,7 @@
 
 #include "driver/cuda/cuda.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Makes `context` current for this scope and lets this thread call the driver while another one captures a stream; both are
 // restored at the end. Must be destroyed on the thread that made it.
@@ -33,6 +33,6 @@ class ContextGuard {
 // The device's primary context, retained for the life of the process. Errors: as devices(); invalid_argument. Threads: any.
 Result<CUcontext> primary_context(int device);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

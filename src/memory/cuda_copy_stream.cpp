@@ -13,7 +13,7 @@
 #include "base/log.hpp"
 #include "memory/cuda_context.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::int64_t kCheckEveryNs = 100'000;
@@ -186,6 +186,6 @@ Result<std::unique_ptr<CopyStream>> open_cuda_copies(int device) {
   return std::unique_ptr<CopyStream>(std::move(copies));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

@@ -14,7 +14,7 @@
 #include "driver/cuda/cuda.hpp"
 #include "memory/copy_stream.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Copies are counted, and a point has the number of the last copy before it. For one thread at a time. The device's context must be
 // current in every call that returns a CUresult; in look() only where uses_events().
@@ -110,6 +110,6 @@ CUresult CudaCopyStream::look_at_events(const OnPoint& on_point) {
 // CopyStream::open() of a GPU.
 Result<std::unique_ptr<CopyStream>> open_cuda_copies(int device);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/errors.hpp"
 #include "memory/cuda_copy_stream.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kSmallBytes = 64;
@@ -101,6 +101,6 @@ Result<void> CudaEngine::copy(const cuda::Functions& functions, CopyWay way, std
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

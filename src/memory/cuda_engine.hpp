@@ -12,7 +12,7 @@
 #include "driver/cuda/cuda.hpp"
 #include "memory/runtime.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Each call takes a stream for itself, so threads do not wait for each other. Threads: any. The device's primary context must be
 // current in every call.
@@ -39,6 +39,6 @@ class CudaEngine {
   Streams given_up_;  // their memory may still be written to: never used again, never freed
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

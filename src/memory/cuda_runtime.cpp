@@ -23,7 +23,7 @@
 #include "platform/numa.hpp"
 #include "platform/nvidia.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 ContextGuard::ContextGuard(const cuda::Functions& functions, CUcontext context) noexcept
     : functions_(&functions), result_(functions.cuCtxPushCurrent(context)) {
@@ -426,14 +426,14 @@ Result<CUcontext> primary_context(int device) {
   return runtime->context(device);
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #else
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 Runtime* cuda_runtime() { return nullptr; }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

@@ -6,7 +6,7 @@
 #include "memory/runtime.hpp"
 #include "platform/numa.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 std::string_view name_of(MemoryKind kind) noexcept {
   switch (kind) {
@@ -40,4 +40,4 @@ Result<PointerInfo> describe(const void* address) try {
   return error_of_exception("describe");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

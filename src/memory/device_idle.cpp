@@ -12,7 +12,7 @@
 #include "gigabar/device.hpp"
 #include "memory/cuda_context.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 #if GIGABAR_HAS_CUDA
 
@@ -81,4 +81,4 @@ Result<void> wait_until_idle(int, std::int64_t) { return {}; }
 
 #endif
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

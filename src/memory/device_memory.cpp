@@ -7,7 +7,7 @@
 #include "gigabar/memory.hpp"
 #include "memory/runtime.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct DeviceMemory::State {
   DeviceBlock block;
@@ -80,4 +80,4 @@ Result<int> DeviceMemory::export_dma_buf() const try {
   return error_of_exception("export_dma_buf");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -11,7 +11,7 @@
 #include "platform/nvidia.hpp"
 #include "platform/roots.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 Availability resource_manager_availability() {
@@ -51,4 +51,4 @@ std::vector<DriverReport> drivers() try {
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -19,7 +19,7 @@
 #include "memory/runtime.hpp"
 #include "platform/numa.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct HostMemory::State {
   PageMapping mapping;  // empty for write-combined memory, which the runtime allocated
@@ -218,4 +218,4 @@ HostPages HostMemory::pages() const noexcept { return state_ ? state_->pages : H
 bool HostMemory::is_pinned() const noexcept { return state_ && state_->pinned_by != nullptr; }
 int HostMemory::numa_node() const noexcept { return state_ ? state_->numa_node : -1; }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -25,7 +25,7 @@
 #define MADV_COLLAPSE 25
 #endif
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr const char* kOperation = "allocate host memory";
@@ -276,4 +276,4 @@ std::optional<std::uint64_t> huge_bytes_in(std::string_view smaps, std::uintptr_
   return total;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

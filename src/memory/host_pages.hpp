@@ -13,7 +13,7 @@
 #include "base/descriptor.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // A page of the CPU: 4 KiB on x86-64, 4 or 64 KiB on arm64. A dma-buf begins and ends at one. Source: CUDA Driver API,
 // cuMemGetHandleForAddressRange.
@@ -91,4 +91,4 @@ class PageMapping {
 // beyond the range do not count. Nothing when it names no mapping of the range.
 std::optional<std::uint64_t> huge_bytes_in(std::string_view smaps, std::uintptr_t begin, std::size_t bytes);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

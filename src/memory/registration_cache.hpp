@@ -13,7 +13,7 @@
 
 #include "gigabar/memory.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct RegistrationStatistics {
   std::size_t count = 0;
@@ -208,4 +208,4 @@ class RegistrationCache {
   std::uint64_t stale_count_ = 0;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

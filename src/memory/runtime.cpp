@@ -5,7 +5,7 @@
 #include "base/options.hpp"
 #include "driver/cuda/cuda.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 Result<int> forced_stand_in_count() {
   const std::string value = environment("GIGABAR_STAND_IN").value_or("");
@@ -33,4 +33,4 @@ Runtime& runtime_of(const PointerInfo& memory) {
   return runtime != nullptr ? *runtime : stand_in_runtime();
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

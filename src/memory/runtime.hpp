@@ -16,7 +16,7 @@
 #include "gigabar/status.hpp"
 #include "memory/copy_stream.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // One allocation made by a Runtime; owned by whoever got it, until release().
 struct DeviceBlock {
@@ -108,4 +108,4 @@ struct SharedPages {
 };
 SharedPages find_shared_host_memory(std::uintptr_t address, std::size_t bytes);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

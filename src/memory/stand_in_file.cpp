@@ -10,7 +10,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr const char* kVariable = "GIGABAR_STAND_IN_MEMORY";
@@ -104,4 +104,4 @@ Result<FileRange> take_from_stand_in_file(const std::string& path, std::uint64_t
   return exhausted(path, opened->bytes, bytes);
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

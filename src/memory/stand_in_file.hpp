@@ -11,7 +11,7 @@
 #include "base/descriptor.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // A range of the file. Nobody else gets it while the descriptor, or a copy that a forked child has, is open.
 struct FileRange {
@@ -27,4 +27,4 @@ Result<std::uint64_t> stand_in_file_bytes(const std::string& path);
 // there, as in a GPU's memory. Errors: as above; out_of_memory (no range is free that is large enough).
 Result<FileRange> take_from_stand_in_file(const std::string& path, std::uint64_t bytes, std::uint64_t alignment_bytes);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

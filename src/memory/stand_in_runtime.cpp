@@ -22,7 +22,7 @@
 #include "memory/stand_in_file.hpp"
 #include "platform/numa.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 // GPU pages have 64 KiB; interfaces that deal in them find the same here.
@@ -273,4 +273,4 @@ Runtime& stand_in_runtime() {
   return *instance;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

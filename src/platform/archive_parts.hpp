@@ -9,7 +9,7 @@
 #include "driver/archive/archive.hpp"
 #include "platform/system_files.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Called where they are set; what they throw as json::Problem is an error about the archive.
 struct ArchiveParts {
@@ -35,4 +35,4 @@ struct json::Fields<NodeFacts> {
   }
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

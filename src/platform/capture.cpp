@@ -13,7 +13,7 @@
 #include "base/errors.hpp"
 #include "platform/system_sources.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kMaxVisits = std::size_t{1} << 18;
@@ -395,4 +395,4 @@ void visit_captured(const SystemFiles& files, bool only_for_hwloc, CaptureVisito
   }
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

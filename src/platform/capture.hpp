@@ -10,7 +10,7 @@
 
 #include "platform/system_files.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct CapturePattern {
   std::string_view folder;    // "/sys/class/net/*": '*' stands for any text within one part
@@ -40,4 +40,4 @@ class CaptureVisitor {
 // of a million things or kMaxArchiveBytes of content: a real machine has a third of that, a hostile tree any number.
 void visit_captured(const SystemFiles& files, bool only_for_hwloc, CaptureVisitor& visitor);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -17,7 +17,7 @@
 #include "base/quietly.hpp"
 #include "platform/roots.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 struct FreeSet {
@@ -99,4 +99,4 @@ void settle_this_thread(const char* name, const std::vector<int>& cpus) noexcept
   quietly([&] { log(LogLevel::debug, text(name, " is not kept on CPUs ", cpu_list_text(cpus), ": ", std::strerror(code))); });
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 inline constexpr std::size_t kMaxCpus = 65536;  // beyond every kernel's CONFIG_NR_CPUS
 
@@ -32,4 +32,4 @@ int keep_this_thread_on(const std::vector<int>& cpus) noexcept;
 // Where the kernel refuses it runs as it is, with a word in the log (debug).
 void settle_this_thread(const char* name, const std::vector<int>& cpus) noexcept;
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -13,7 +13,7 @@
 #include "base/options.hpp"
 #include "driver/system_calls.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::uint32_t kMaxMajor = 0xfff, kMaxMinor = 0xfffff;  // of Linux's dev_t
@@ -150,4 +150,4 @@ std::string owner_of_major(const SystemFiles& files, std::uint32_t major) {
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

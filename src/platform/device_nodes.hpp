@@ -10,7 +10,7 @@
 
 #include "platform/system_files.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // What the kernel says of the driver that a node is named for.
 struct NodeDriver {
@@ -34,4 +34,4 @@ std::optional<int> try_to_open(const std::string& path, const NodeFacts& facts, 
 // The name in /proc/devices of whom a major number of character devices belongs to; empty: nobody.
 std::string owner_of_major(const SystemFiles& files, std::uint32_t major);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -21,7 +21,7 @@
 #include "platform/nvidia.hpp"
 #include "platform/roots.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr unsigned kMaxPorts = 255;  // a port's number has eight bits
@@ -277,4 +277,4 @@ DriverAnswers ask_drivers() {
   return answers;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -13,11 +13,11 @@
 #include "driver/nvml/nvml.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar::json {
+namespace gigabar::inline v0::json {
 class Value;
 }
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct GpuAnswers {
   std::string pci;  // "0000:3b:00.0"
@@ -87,4 +87,4 @@ Result<DriverAnswers> driver_answers_of(std::string_view content);
 // The same of a part of a document. Throws json::Problem.
 DriverAnswers read_answers(const json::Value& from);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -5,7 +5,7 @@
 #include "base/json.hpp"
 #include "platform/driver_answers.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr json::Limits kLimits{
@@ -135,4 +135,4 @@ Result<DriverAnswers> driver_answers_of(std::string_view content) {
   }
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -13,7 +13,7 @@
 #include "platform/nvidia.hpp"
 #include "platform/roots.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kMaxTextBytes = 200;
@@ -84,4 +84,4 @@ std::string MachineFingerprint::difference(const MachineFingerprint& other) cons
 
 MachineFingerprint machine_fingerprint() { return {processor_name(), printable(nvidia_driver_version()), nics()}; }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

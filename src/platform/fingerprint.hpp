@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Of /proc/cpuinfo, else the processor's architecture.
 std::string processor_name();
@@ -25,4 +25,4 @@ struct MachineFingerprint {
 // Of this machine (platform_roots()). GPUs are not in it: a process may see some of them only.
 MachineFingerprint machine_fingerprint();
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -9,7 +9,7 @@
 #include "base/options.hpp"
 #include "platform/roots.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 std::string_view first_word(std::string_view text) {
@@ -151,4 +151,4 @@ AvailableHostMemory available_host_memory() {
   return available;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

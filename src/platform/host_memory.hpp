@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct AvailableHostMemory {
   std::uint64_t bytes = UINT64_MAX;  // UINT64_MAX: the machine does not say
@@ -26,4 +26,4 @@ std::optional<std::uint64_t> number_behind(std::string_view content, std::string
 // That a small file begins with; nothing for other words and without the file.
 std::optional<std::uint64_t> number_in_file(const std::string& path);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -17,7 +17,7 @@
 #include "platform/system_files.hpp"
 #include "platform/system_sources.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr const char* kOpen = "open machine";
@@ -123,4 +123,4 @@ Result<void> Machine::capture(const std::string& archive_path) const try {
   return error_of_exception("capture");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 #include "base/uncancelled.hpp"
 #include "gigabar/topology.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 // What makes one NIC better for a GPU than another; the lesser one is better.
@@ -124,4 +124,4 @@ std::vector<int> nearest_nics(const Topology& topology, int gpu, bool only_rdma)
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -20,7 +20,7 @@
 #include "platform/host_memory.hpp"
 #include "platform/roots.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 // The kernel leaves out the last bit of a mask: get_nodes() in mm/mempolicy.c.
@@ -210,4 +210,4 @@ NumaAllocationPolicy::~NumaAllocationPolicy() {
   }
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -14,7 +14,7 @@
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 inline constexpr int kMaxNumaNodes = 1024;  // what Linux can be built for at most (CONFIG_NODES_SHIFT 10)
 using NumaNodeMask = std::array<unsigned long, static_cast<std::size_t>(kMaxNumaNodes) / (8 * sizeof(unsigned long))>;
@@ -83,4 +83,4 @@ class NumaAllocationPolicy {
   NumaNodeMask old_nodes_{};
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -9,7 +9,7 @@
 #include "driver/nvml/nvml.hpp"
 #include "platform/roots.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 bool is_version(std::string_view word) {
@@ -60,4 +60,4 @@ std::uint32_t nvidia_gpu_id(const PciAddress& address) noexcept {
   return address.domain << 16 | std::uint32_t{address.bus} << 8 | address.device;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

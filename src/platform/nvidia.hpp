@@ -8,7 +8,7 @@
 
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // "580.159.04": of the loaded kernel driver (/sys/module/nvidia/version, /proc/driver/nvidia/version), else what NVML says; empty
 // when there is none.
@@ -27,4 +27,4 @@ std::optional<unsigned> nvidia_minor_in(const std::string& information);
 // The resource manager's id of the device at that address.
 std::uint32_t nvidia_gpu_id(const PciAddress& address) noexcept;
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -6,7 +6,7 @@
 #include <bitset>
 #include <utility>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 64;
@@ -154,4 +154,4 @@ std::optional<PciConfig> PciConfig::parse(std::string_view bytes) {
   return config;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // A capability is there, or the device has none, or the bytes end (or its list is damaged) before that could be told.
 template <class Registers>
@@ -59,4 +59,4 @@ struct PciConfig {
   static std::optional<PciConfig> parse(std::string_view bytes);
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -13,7 +13,7 @@
 #include "driver/nvml/nvml.hpp"
 #include "platform/roots.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 struct Generation {
@@ -106,4 +106,4 @@ std::vector<PcieHop> pcie_path_between(const std::vector<PcieHop>& first, const 
   return path;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 
 #include "gigabar/types.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct PcieLink {
   double gt_per_s = 0;  // per lane: 2.5, 5, 8, 16, 32 or 64
@@ -40,4 +40,4 @@ std::vector<PcieHop> pcie_path(const PciAddress& address);
 // What lies between two devices: the hops of both paths that are not on the other one, the first's before the second's.
 std::vector<PcieHop> pcie_path_between(const std::vector<PcieHop>& first, const std::vector<PcieHop>& second);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 PlatformRoots& roots() {
@@ -16,4 +16,4 @@ PlatformRoots& roots() {
 const PlatformRoots& platform_roots() noexcept { return roots(); }
 void set_platform_roots(PlatformRoots changed) { roots() = std::move(changed); }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

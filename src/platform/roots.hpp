@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct PlatformRoots {
   std::string sys = "/sys";
@@ -16,4 +16,4 @@ struct PlatformRoots {
 const PlatformRoots& platform_roots() noexcept;
 void set_platform_roots(PlatformRoots changed);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -11,7 +11,7 @@
 #include "gigabar/topology.hpp"
 #include "platform/pci_link.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 using Kind = Endpoint::Kind;
@@ -242,4 +242,4 @@ Route route_between(const Topology& topology, Endpoint first, Endpoint second) t
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

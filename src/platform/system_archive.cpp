@@ -12,7 +12,7 @@
 #include "platform/archive_parts.hpp"
 #include "platform/capture.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr const char* kAnswersEntry = "gigabar-answers.json";
@@ -191,4 +191,4 @@ Result<ArchiveCounts> count_archive(std::string_view archive) {
   return counts;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

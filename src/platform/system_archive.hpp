@@ -25,7 +25,7 @@
 #include "platform/driver_answers.hpp"
 #include "platform/system_files.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // What is captured besides the files.
 struct ArchiveHead {
@@ -48,4 +48,4 @@ struct ArchiveCounts {
 };
 Result<ArchiveCounts> count_archive(std::string_view archive);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -4,7 +4,7 @@
 #include "platform/device_nodes.hpp"
 #include "platform/system_sources.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::string_view kWhiteSpace(" \t\r\n\v\f\0", 7);
@@ -65,4 +65,4 @@ std::string path_of(const std::vector<std::string>& parts) {
   return path.empty() ? "/" : path;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -16,7 +16,7 @@
 
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 inline constexpr std::size_t kMaxFileBytes = std::size_t{4} << 20;       // of one file: more is `refused`
 inline constexpr std::size_t kMaxArchiveBytes = std::size_t{256} << 20;  // of an archive
@@ -109,4 +109,4 @@ class SystemFiles {
   std::shared_ptr<const Source> source_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -12,7 +12,7 @@
 
 #include "platform/system_files.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Limits of Linux (PATH_MAX, NAME_MAX, and the links in one path), and one of our own: sysfs is some 20 folders deep.
 inline constexpr std::size_t kMaxPathBytes = 4096;
@@ -121,4 +121,4 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
   return end;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -11,7 +11,7 @@
 #include "platform/archive_parts.hpp"
 #include "platform/system_sources.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kMaxArchiveNodes = std::size_t{1} << 19;  // files and the folders above them
@@ -270,4 +270,4 @@ Result<SystemFiles> SystemFiles::of_archive(std::string_view archive) {
   return SystemFiles(std::make_shared<ArchiveSource>(builder.take()));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -18,7 +18,7 @@
 #include "platform/capture.hpp"
 #include "platform/system_sources.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 namespace fs = std::filesystem;
@@ -106,4 +106,4 @@ Result<FolderOnDisk> copy_to_disk(const SystemFiles& files) {
   return folder;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

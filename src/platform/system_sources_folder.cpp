@@ -11,7 +11,7 @@
 #include "base/errors.hpp"
 #include "platform/system_sources.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 class FolderPosition {
@@ -117,4 +117,4 @@ Result<SystemFiles> SystemFiles::of_folder(const std::string& path) {
   return SystemFiles(std::make_shared<FolderSource>(std::move(root)));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

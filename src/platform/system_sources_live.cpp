@@ -16,7 +16,7 @@
 #include "base/descriptor.hpp"
 #include "platform/system_sources.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr off_t kMaxPretendedBytes = 65536;  // the largest page of Linux's processors
@@ -136,4 +136,4 @@ std::string reason_of(int error) {
   return error == EACCES || error == EPERM ? std::string("permission denied") : std::string(std::strerror(error));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

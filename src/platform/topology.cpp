@@ -13,8 +13,7 @@
 #include "platform/host_memory.hpp"
 #include "platform/topology_parts.hpp"
 
-namespace gigabar {
-namespace topology_parts {
+namespace gigabar::topology_parts {
 namespace {
 
 constexpr std::size_t kMaxNotes = 32;
@@ -78,8 +77,9 @@ std::vector<NumaNode> read_numa_nodes(const Sources& from) {
   return listed;
 }
 
-}  // namespace topology_parts
+}  // namespace gigabar::topology_parts
 
+namespace gigabar::inline v0 {
 namespace {
 
 // A tree that hwloc makes nothing of is still read from its files; one that it crashes on is not.
@@ -194,4 +194,4 @@ double Nic::rate_gbit_per_s() const noexcept {
   return rate;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

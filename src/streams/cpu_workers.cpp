@@ -10,7 +10,7 @@
 #include "streams/plan.hpp"
 #include "streams/worker.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr unsigned kDefaultThreads = 4;                     // where an H200's BAR1 is full in both directions that CPUs can fill
@@ -233,4 +233,4 @@ void run_flag_loop(Repeat& repeat, TransferRun& run, const Mapping& mapping, std
   static_cast<void>(publish(mapping, 0, kLastFlag));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

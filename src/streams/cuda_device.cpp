@@ -11,7 +11,7 @@
 #include "streams/cuda_session.hpp"
 #include "streams/repeat.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kScratchBytes = 4096;
@@ -155,6 +155,6 @@ CUresult StreamDevice::moment_of(CUevent event, std::int64_t& at_ns) const {
   return result;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

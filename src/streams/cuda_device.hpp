@@ -15,7 +15,7 @@
 #include "memory/cuda_copy_stream.hpp"
 #include "streams/device_code.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 class StreamDevice {
  public:
@@ -71,6 +71,6 @@ class StreamDevice {
   std::int64_t clock_ns_ = 0;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

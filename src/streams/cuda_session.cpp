@@ -17,7 +17,7 @@
 #include "memory/copy_engine.hpp"
 #include "streams/cuda_stream.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::uint64_t kChaseSteps = 4000;  // loads per sample: a few milliseconds
@@ -342,17 +342,17 @@ Result<std::unique_ptr<CudaSession>> open_cuda_session(std::span<const DeviceInf
   return std::unique_ptr<CudaSession>(std::move(session));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #else
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 Result<std::unique_ptr<CudaSession>> open_cuda_session(std::span<const DeviceInfo>, const StreamPlan&) {
   return make_error(Status::unavailable, "run streams", "CUDA", "this build has no support for NVIDIA GPUs",
                     "build with CUDA's headers");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

@@ -11,7 +11,7 @@
 #include "streams/device_code.hpp"
 #include "streams/worker.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Made by one run, used for all its repeats. Threads: one, but for the workers it makes. Destroying it gives up peer access that it
 // enabled and destroys its streams; nothing may be in flight.
@@ -42,4 +42,4 @@ Result<std::unique_ptr<CudaSession>> open_cuda_session(std::span<const DeviceInf
 // The fat binary of kernels.cu, or null when it was not built.
 const void* stream_kernels_image() noexcept;
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -9,7 +9,7 @@
 #include "streams/plan.hpp"
 #include "streams/worker.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr unsigned kThreadsPerBlock = 512;
@@ -179,6 +179,6 @@ bool CudaStream::advance() {
   return has_advanced || is_finished_;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

@@ -11,7 +11,7 @@
 #include "streams/ends.hpp"
 #include "streams/repeat.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // What of a transfer stays the same over all repeats.
 struct CudaTransfer {
@@ -63,6 +63,6 @@ class CudaStream {
   bool is_finished_ = false;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

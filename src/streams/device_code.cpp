@@ -6,7 +6,7 @@
 
 #include "memory/copy_engine.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
@@ -55,4 +55,4 @@ DeviceCode& host_side_device_code() {
   return code;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

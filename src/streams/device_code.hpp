@@ -10,7 +10,7 @@
 #include "gigabar/status.hpp"
 #include "streams/pattern.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Asked between pieces of memory by what may take seconds on the CPU. True: end now; the rest is left as it is, and unchecked.
 using GiveUp = std::function<bool()>;
@@ -28,4 +28,4 @@ class DeviceCode {
 // By the copy engine, through a piece of host memory.
 DeviceCode& host_side_device_code();
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -13,7 +13,7 @@
 #include "platform/numa.hpp"
 #include "streams/plan.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kFlagBytes = 4096;                    // one page, of which the flag is the first word
@@ -200,4 +200,4 @@ Result<void> Ends::check(DeviceCode* code, const GiveUp& give_up) const {
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -15,7 +15,7 @@
 #include "streams/device_code.hpp"
 #include "streams/pattern.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // One end. `address` is what copies are given: a host address, or a device's.
 struct End {
@@ -67,4 +67,4 @@ class Ends {
   std::string host_placement_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

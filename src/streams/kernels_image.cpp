@@ -7,14 +7,14 @@
 
 GIGABAR_EMBED_FILE(gigabar_stream_kernels, GIGABAR_DEVICE_CODE);
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 const void* stream_kernels_image() noexcept { return gigabar_stream_kernels; }
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #else
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 const void* stream_kernels_image() noexcept { return nullptr; }
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

@@ -12,7 +12,7 @@
 #include "memory/runtime.hpp"
 #include "platform/pci_link.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 StreamLink unknown(std::string reason) { return {"unknown", 0, std::move(reason)}; }
@@ -161,4 +161,4 @@ StreamLink link_of(const Transfer& transfer, std::span<const DeviceInfo> devices
   return through_host(*find(source), *find(destination), "staged through the host");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

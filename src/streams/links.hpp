@@ -7,10 +7,10 @@
 #include "gigabar/device.hpp"
 #include "gigabar/streams.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Read while the transfer runs: an idle GPU lowers its PCIe link's speed. `uses_peer_access` tells whether a copy between GPUs goes
 // directly from one to the other. What the machine does not tell is "unknown" with the reason, never a guess. Threads: any.
 StreamLink link_of(const Transfer& transfer, std::span<const DeviceInfo> devices, bool uses_peer_access);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 double bytes_of_part_until(const Marks& marks, std::int64_t at_ns) {
@@ -123,4 +123,4 @@ std::optional<StreamLatency> latency_of(std::vector<double> samples_us) {
   return StreamLatency{samples_us.size(), samples_us.front(), percentile(0.50), percentile(0.99), samples_us.back()};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -9,7 +9,7 @@
 
 #include "gigabar/streams.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // At `at_ns` of the CPU's monotonic clock a CUDA stream or a CPU thread had moved `bytes` of its part of a transfer. Its first mark
 // is its begin, with 0 bytes, its last mark the end of its last copy.
@@ -57,4 +57,4 @@ StreamFigure figure_of(std::vector<double> samples);
 // Of single samples in microseconds. Nothing for none.
 std::optional<StreamLatency> latency_of(std::vector<double> samples_us);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -12,7 +12,7 @@
 #include "base/uncancelled.hpp"
 #include "streams/plan.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kMaxTransfers = 4096;  // from one line
@@ -457,4 +457,4 @@ Result<std::vector<Transfer>> parse_transfers(std::string_view text, const Trans
   return error_of_exception("parse_transfers");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -7,7 +7,7 @@
 
 #include "copy/worker_pool.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kPartBytes = std::size_t{16} << 20;  // less is not worth waking a thread for
@@ -73,4 +73,4 @@ std::optional<PatternMismatch> check_pattern(const void* memory, std::size_t byt
   return first;
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 #if defined(__CUDACC__)
 #define GIGABAR_HOST_DEVICE __host__ __device__
@@ -36,4 +36,4 @@ void fill_poison(void* memory, std::size_t bytes);
 std::optional<PatternMismatch> check_pattern(const void* memory, std::size_t bytes, std::uint64_t seed,
                                              std::uint64_t first_word = 0);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

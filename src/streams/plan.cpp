@@ -13,7 +13,7 @@
 #include "base/uncancelled.hpp"
 #include "platform/numa.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kMaxGroupBytes = 64;
@@ -335,4 +335,4 @@ std::string quoted_word(std::string_view word) {
   return shown + (word.size() > kMaxShown ? "...\"" : "\"");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

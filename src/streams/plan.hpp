@@ -8,7 +8,7 @@
 
 #include "gigabar/streams.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Limits of one transfer, for the text form and check_plan alike.
 inline constexpr std::uint64_t kMaxTransferBytes = std::uint64_t{1} << 46;
@@ -34,4 +34,4 @@ std::string devices_text(int device_count);
 // A user's word for a message: in quotation marks, one line, printable, shortened.
 std::string quoted_word(std::string_view word);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -9,7 +9,7 @@
 #include "base/uncancelled.hpp"
 #include "streams/plan.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr int kHost = StreamPlace::kHost;
@@ -293,4 +293,4 @@ Result<StreamPreset> stream_preset(std::string_view name, const Transfer& defaul
   return error_of_exception("stream_preset");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -8,7 +8,7 @@
 #include "base/errors.hpp"
 #include "streams/plan.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 void TransferRun::fail(ErrorRecord record) {
   const std::lock_guard lock(mutex_);
@@ -98,4 +98,4 @@ void Pause::operator()() noexcept {
   }
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -14,7 +14,7 @@
 #include "gigabar/streams.hpp"
 #include "streams/measure.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // A transfer while it runs: a part for each CUDA stream or CPU thread that carries it, whose marks one thread writes. They are read
 // when all threads have ended.
@@ -97,4 +97,4 @@ class Pause {
   unsigned turns_ = 0;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

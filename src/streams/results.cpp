@@ -7,7 +7,7 @@
 #include "base/errors.hpp"
 #include "streams/measure.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr double kSerialised = 1.10;      // the sum of the parts over what crossed on the wall clock
@@ -105,4 +105,4 @@ void Results::finish(StreamReport& report) const {
   }
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -9,7 +9,7 @@
 #include "gigabar/streams.hpp"
 #include "streams/repeat.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 class Results {
  public:
@@ -37,4 +37,4 @@ class Results {
   std::vector<OfGroup> groups_;  // all of the foreground first
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

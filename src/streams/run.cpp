@@ -25,7 +25,7 @@
 #include "streams/results.hpp"
 #include "streams/worker.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kGateBytes = 4096;
@@ -316,4 +316,4 @@ Result<StreamReport> run_streams(const StreamPlan& plan, const StreamOptions& op
   return error_of_exception("run_streams");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

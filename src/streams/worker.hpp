@@ -11,7 +11,7 @@
 #include "streams/ends.hpp"
 #include "streams/repeat.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // A thread: where it should run, and what it does from its preparations to the last copy. `body` calls Repeat::arrive_and_wait
 // once.
@@ -61,4 +61,4 @@ std::size_t cpu_thread_count(const Transfer& transfer) noexcept;
 // Threads that copy through the mapping, or from memory to memory: everything on stand-ins, the CPU executor anywhere.
 void add_cpu_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int numa_node, std::vector<Worker>& workers);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -118,13 +118,13 @@ check_links() {
 
 exported() { nm -D --defined-only "$@" | awk 'NF == 3 && $2 != "A" {print $3}' | sed 's/@.*//' | sort; }
 
-# C functions have the version of the interface, C++ ones that of the release; no data is exported, which programs would share with the
-# library whatever becomes of it.
+# C functions have the version of the interface, C++ ones that of the release, in its inline namespace; no data is exported, which programs would share
+# with the library whatever becomes of it.
 check_gigabar_symbols() {
   local symbols others
   symbols=$(nm -D --defined-only --with-symbol-versions "$library_folder/libgigabar.so" | awk 'NF == 3 && $2 != "A" {print $2, $3}' | c++filt)
-  others=$(grep -vE '^[TW] gigabar(::.*@@GIGABAR_CXX_[0-9]+_[0-9]+|_[a-z0-9_]+@@GIGABAR_1)$' <<<"$symbols") && fail "libgigabar.so also exports: $others"
-  grep -q '^T gigabar::map(.*@@GIGABAR_CXX_' <<<"$symbols" || fail "libgigabar.so does not export gigabar::map"
+  others=$(grep -vE '^[TW] gigabar(::v0::.*@@GIGABAR_CXX_[0-9]+_[0-9]+|_[a-z0-9_]+@@GIGABAR_1)$' <<<"$symbols") && fail "libgigabar.so also exports: $others"
+  grep -q '^T gigabar::v0::map(.*@@GIGABAR_CXX_' <<<"$symbols" || fail "libgigabar.so does not export gigabar::v0::map"
   diff <(sed -n 's/.* \**\(gigabar_[a-z0-9_]*\)(.*);$/\1/p' "$stranger"/../../abi/gigabar_1_0.h | sort) \
     <(sed -n 's/^T \(gigabar_.*\)@@GIGABAR_1$/\1/p' <<<"$symbols" | sort) || fail "libgigabar.so exports other functions than gigabar.h declares"
 }

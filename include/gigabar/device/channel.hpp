@@ -9,7 +9,7 @@
 
 #include "gigabar/device/fabric.hpp"
 
-namespace gigabar::device {
+namespace gigabar::inline v0::device {
 
 // A channel belongs to one scope from open() to close(); each thread of the scope has its own object. Meanwhile nobody else may use
 // that queue to that rank: neither by fabric.hpp nor by another channel (wait(), flush() and barrier() of fabric.hpp use all
@@ -29,10 +29,11 @@ template <ChannelWay W>
 class BasicChannel {
  public:
   // Opens a channel to segment `remote` of `rank`, from segment `local` of this rank. Errors: out_of_range, unavailable (also: one
-  // of the segments notifies CPUs).
+  // of the segments notifies CPUs), not_supported (check_version).
   template <class Scope>
   GIGABAR_DEVICE static Status open(const Scope& scope, const DeviceFabric& fabric, Rank rank, SegmentId remote, SegmentId local,
                                     QueueId queue, BasicChannel& channel) {
+    if (check_version(fabric) != Status::ok) return Status::not_supported;
     const DeviceSegment* const there = detail::find_segment(fabric, rank, remote);
     const DeviceSegment* const here = detail::find_segment(fabric, fabric.rank, local);
     if (there == nullptr || there->bytes == 0 || here == nullptr || here->bytes == 0) return Status::out_of_range;
@@ -219,4 +220,4 @@ using Channel = BasicChannel<ChannelWay::any>;
 using DirectChannel = BasicChannel<ChannelWay::stores>;
 using QueueChannel = BasicChannel<ChannelWay::queue>;
 
-}  // namespace gigabar::device
+}  // namespace gigabar::inline v0::device

@@ -11,7 +11,7 @@
 #include <cstring>
 #endif
 
-namespace gigabar::device {
+namespace gigabar::inline v0::device {
 
 struct alignas(16) Quad {
   std::uint32_t words[4];
@@ -132,4 +132,4 @@ GIGABAR_DEVICE void copy_bytes(const Scope& scope, std::byte* to, const std::byt
   if (tail != 0) detail::copy_fitting(scope, to + head + body, from + head + body, tail);
 }
 
-}  // namespace gigabar::device
+}  // namespace gigabar::inline v0::device

@@ -42,7 +42,7 @@
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar::device {
+namespace gigabar::inline v0::device {
 
 // --- One-sided -------------------------------------------------------------------------------------------------------------------
 
@@ -557,4 +557,4 @@ GIGABAR_DEVICE Status barrier(const Scope& scope, const DeviceFabric& fabric, Ti
   return detail::agree(scope, status);
 }
 
-}  // namespace gigabar::device
+}  // namespace gigabar::inline v0::device

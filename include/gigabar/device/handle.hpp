@@ -12,7 +12,7 @@
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar::device {
+namespace gigabar::inline v0::device {
 
 // 16 bytes, written by one store and read by one load.
 struct alignas(16) Notification {
@@ -88,7 +88,11 @@ struct PeerRing {
 inline constexpr std::uint32_t kBlockGroups = 16;   // of a session
 inline constexpr std::uint32_t kCounterCount = 64;  // of each pair of ranks, in each direction
 
+// Another number with each change of what a DeviceFabric holds or points to.
+inline constexpr std::uint32_t kHandleVersion = 1;
+
 struct DeviceFabric {
+  std::uint32_t version = 0;  // kHandleVersion of the library that filled it; always the first member
   Rank rank = 0;
   Rank rank_count = 0;
   std::uint32_t segment_count = 0;                // ids below it
@@ -126,12 +130,19 @@ GIGABAR_DEVICE Status status_at(const std::uint32_t* peer) { return static_cast<
 
 }  // namespace detail
 
+// Returns ok, or not_supported: this kernel was built with the headers of another version than the library that filled the handle.
+// open_blocks(), open_ring() and Channel::open() ask it; a kernel that opens nothing asks it once, before anything else.
+GIGABAR_DEVICE Status check_version(const DeviceFabric& fabric) {
+  return fabric.version == kHandleVersion ? Status::ok : Status::not_supported;
+}
+
 // Opens `blocks`, this block's part of a scope of `count` blocks that meet in group `number`. Groups are for kernels of this GPU,
 // and one scope at a time uses a group. `timeout`: how long a block waits for the others. Errors: out_of_range (no such group),
-// invalid_argument, unavailable (as BasicBlocks::open).
+// invalid_argument, unavailable (as BasicBlocks::open), not_supported (check_version).
 template <class Own>
 GIGABAR_DEVICE Status open_blocks(const DeviceFabric& fabric, std::uint32_t number, std::uint32_t count, std::uint32_t index,
                                   BasicBlocks<Own>& blocks, Timeout timeout = {10'000'000'000}) {
+  if (check_version(fabric) != Status::ok) return Status::not_supported;
   if (number >= kBlockGroups) return Status::out_of_range;
   return blocks.open(fabric.block_groups[number], count, index, timeout);
 }
@@ -139,4 +150,4 @@ GIGABAR_DEVICE Status open_blocks(const DeviceFabric& fabric, std::uint32_t numb
 // Returns ok, or peer_lost after the host has detected that the rank ended or broke its connection.
 GIGABAR_DEVICE Status peer_status(const DeviceFabric& fabric, Rank rank) { return detail::status_at(fabric.peer_status + rank); }
 
-}  // namespace gigabar::device
+}  // namespace gigabar::inline v0::device

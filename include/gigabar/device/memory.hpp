@@ -30,7 +30,7 @@
 #include <thread>
 #endif
 
-namespace gigabar::device {
+namespace gigabar::inline v0::device {
 
 // --- Words -----------------------------------------------------------------------------------------------------------------------
 
@@ -311,4 +311,4 @@ class Deadline {
   std::uint32_t polls_ = 0;
 };
 
-}  // namespace gigabar::device
+}  // namespace gigabar::inline v0::device

@@ -43,7 +43,7 @@
 #include <cstring>
 #endif
 
-namespace gigabar::device {
+namespace gigabar::inline v0::device {
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
@@ -595,4 +595,4 @@ GIGABAR_DEVICE Status recv_value(const Scope& scope, BasicRecvRing<Line>& ring, 
   return Status::ok;
 }
 
-}  // namespace gigabar::device
+}  // namespace gigabar::inline v0::device

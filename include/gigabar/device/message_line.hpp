@@ -8,7 +8,7 @@
 #include "gigabar/device/handle.hpp"
 #include "gigabar/device/memory.hpp"
 
-namespace gigabar::device {
+namespace gigabar::inline v0::device {
 
 // 12 bytes of data and one number. For writers and readers that access 16 bytes at once: GPUs.
 struct WholeLine {
@@ -105,4 +105,4 @@ struct SplitLine {
   }
 };
 
-}  // namespace gigabar::device
+}  // namespace gigabar::inline v0::device

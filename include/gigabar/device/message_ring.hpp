@@ -11,7 +11,7 @@
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar::device {
+namespace gigabar::inline v0::device {
 
 inline constexpr std::uint64_t kMaxMessageBytes = 0xffffffff;
 
@@ -125,6 +125,7 @@ using CpuRecvRing = BasicRecvRing<SplitLine>;
 namespace detail {
 
 GIGABAR_DEVICE Status find_rings(const DeviceFabric& fabric, Rank rank, std::uint32_t ring, PeerRing*& found) {
+  if (check_version(fabric) != Status::ok) return Status::not_supported;
   if (rank >= fabric.rank_count || ring >= fabric.ring_count) return Status::out_of_range;
   found = fabric.rings + static_cast<std::size_t>(rank) * fabric.ring_count + ring;
   return found->send.lines == nullptr ? Status::unavailable : Status::ok;
@@ -133,7 +134,7 @@ GIGABAR_DEVICE Status find_rings(const DeviceFabric& fabric, Rank rank, std::uin
 }  // namespace detail
 
 // Opens ring `number` to `rank`, and the one of that number from `rank`. One scope at a time has an end open.
-// Errors: out_of_range (no such rank or ring), unavailable (the rank is not load/store accessible).
+// Errors: out_of_range (no such rank or ring), unavailable (the rank is not load/store accessible), not_supported (check_version).
 GIGABAR_DEVICE Status open_ring(const DeviceFabric& fabric, Rank rank, std::uint32_t number, SendRing& ring) {
   PeerRing* found = nullptr;
   const Status status = detail::find_rings(fabric, rank, number, found);
@@ -147,4 +148,4 @@ GIGABAR_DEVICE Status open_ring(const DeviceFabric& fabric, Rank rank, std::uint
   return status;
 }
 
-}  // namespace gigabar::device
+}  // namespace gigabar::inline v0::device

@@ -16,7 +16,7 @@
 #include <bit>
 #endif
 
-namespace gigabar::device::mlx5 {
+namespace gigabar::inline v0::device::mlx5 {
 
 // --- Bytes -----------------------------------------------------------------------------------------------------------------------
 
@@ -204,4 +204,4 @@ enum class Syndrome : std::uint8_t {
   remote_aborted = 0x22,
 };
 
-}  // namespace gigabar::device::mlx5
+}  // namespace gigabar::inline v0::device::mlx5

@@ -13,7 +13,7 @@
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
 
-namespace gigabar::device::detail {
+namespace gigabar::inline v0::device::detail {
 
 struct Place {
   Status status = Status::ok;
@@ -412,4 +412,4 @@ GIGABAR_DEVICE Ends ends_of(const DeviceFabric& fabric, const std::byte* local_a
           {reinterpret_cast<std::uintptr_t>(local_address), find_segment(fabric, fabric.rank, local)->local_key}};
 }
 
-}  // namespace gigabar::device::detail
+}  // namespace gigabar::inline v0::device::detail

@@ -35,7 +35,7 @@
 #include "gigabar/device/sharing.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar::device {
+namespace gigabar::inline v0::device {
 
 // --- Words of a post -------------------------------------------------------------------------------------------------------------
 
@@ -570,4 +570,4 @@ GIGABAR_DEVICE QueueError error_of(const Queue& queue) {
           static_cast<std::uint16_t>(error >> 16)};
 }
 
-}  // namespace gigabar::device
+}  // namespace gigabar::inline v0::device

@@ -15,7 +15,7 @@
 #include <cstddef>
 #endif
 
-namespace gigabar::device {
+namespace gigabar::inline v0::device {
 
 // A scope has rank() and size(), of its threads; sync(), after which each thread sees what the others did before; broadcast(v),
 // which returns the value of rank 0 to all and syncs; any(b), which returns whether it is true for any thread, and syncs.
@@ -318,4 +318,4 @@ GIGABAR_DEVICE bool sync_all(const Scope& scope) {
 
 }  // namespace detail
 
-}  // namespace gigabar::device
+}  // namespace gigabar::inline v0::device

@@ -10,7 +10,7 @@
 #include <thread>
 #endif
 
-namespace gigabar::device {
+namespace gigabar::inline v0::device {
 
 // Which threads use an object at the same time.
 enum class Sharing : std::uint8_t {
@@ -122,4 +122,4 @@ GIGABAR_DEVICE void cpu_relax() {
 #endif
 }
 
-}  // namespace gigabar::device
+}  // namespace gigabar::inline v0::device

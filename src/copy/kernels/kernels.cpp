@@ -10,7 +10,7 @@
 #include <cpuid.h>
 #endif
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 using detail::ActiveKernels;
@@ -106,7 +106,9 @@ std::span<const CopyKernel> copy_kernels() noexcept {
   return table;
 }
 
-namespace kernels {
+}  // namespace gigabar::inline v0
+
+namespace gigabar::kernels {
 namespace {
 
 const CopyKernel& best_supported_kernel() noexcept {
@@ -152,5 +154,4 @@ void use_choice(const Choice& choice) noexcept {
   }
 }
 
-}  // namespace kernels
-}  // namespace gigabar
+}  // namespace gigabar::kernels

@@ -13,7 +13,7 @@
 #include "copy/readback/readback.hpp"
 #include "gigabar/copy.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 struct Slot {
@@ -108,4 +108,4 @@ Result<void> use_readback_kernel(int device, bool is_used) try {
   return error_of_exception("use_readback_kernel");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -7,14 +7,14 @@
 
 GIGABAR_EMBED_FILE(gigabar_readback_kernel, GIGABAR_DEVICE_CODE);
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 const void* readback_kernel_image() noexcept { return gigabar_readback_kernel; }
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #else
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 const void* readback_kernel_image() noexcept { return nullptr; }
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

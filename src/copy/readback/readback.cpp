@@ -21,7 +21,7 @@
 #include "gigabar/memory.hpp"
 #include "memory/cuda_context.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 using readback::DeviceSide;
@@ -364,16 +364,16 @@ Result<std::unique_ptr<Readback>> Readback::open(int device, const void* image, 
   return std::unique_ptr<Readback>(std::move(opened));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #else
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 Result<std::unique_ptr<Readback>> Readback::open(int device, const void*, ReadbackLimits) {
   return make_error("use the readback kernel", text("device ", device), cuda::driver().availability);
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0
 
 #endif

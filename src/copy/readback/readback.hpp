@@ -10,7 +10,7 @@
 #include "gigabar/mapping.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // How long a kernel stays, and stays without a request. Copies that follow each other within the second are close.
 struct ReadbackLimits {
@@ -45,4 +45,4 @@ Readback* readback_in_use(int device) noexcept;
 // calibrated, and has copied them. For callers that choose among the other methods themselves. The range is inside the mapping.
 bool has_copied_by_readback(void* destination, const Mapping& mapping, std::size_t offset_bytes, std::size_t bytes) noexcept;
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -15,7 +15,7 @@
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::uint32_t kMinRingBytes = device::kMinRingLines * sizeof(device::MessageLine);
@@ -167,4 +167,4 @@ void KernelRing::stop() noexcept {
   device::fence_system();  // out of the write-combining buffer
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -11,7 +11,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::int64_t kCopyNs = 10'000'000'000;
@@ -94,6 +94,7 @@ Result<std::unique_ptr<ControlMemory>> ControlMemory::allocate(int device, const
 
 device::DeviceFabric ControlMemory::handle(Rank rank) const noexcept {
   device::DeviceFabric handle;
+  handle.version = device::kHandleVersion;
   handle.rank = rank;
   handle.rank_count = layout_.rank_count;
   handle.segment_count = layout_.segment_count;
@@ -220,4 +221,4 @@ Result<void> ControlMemory::put_status(Rank rank, Status status) {
   return put_status_word(layout_.rank_count, static_cast<std::uint32_t>(lost));
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -14,7 +14,7 @@
 #include "gigabar/memory.hpp"
 #include "memory/copy_stream.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct ControlLayout {
   Rank rank_count = 0;
@@ -112,4 +112,4 @@ class ControlMemory {
   std::vector<Status> known_;       // [rank]
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

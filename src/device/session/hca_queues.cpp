@@ -15,7 +15,7 @@
 #include "base/log.hpp"
 #include "base/remaining.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr QueueId kFabricQueue = kQueues - 1;  // programs count from 0
@@ -290,4 +290,4 @@ Result<void> HcaQueues::drain(const Timeout& timeout) {
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

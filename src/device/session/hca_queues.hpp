@@ -19,7 +19,7 @@
 #include "device/session/session_queues.hpp"
 #include "gigabar/fabric.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct HcaQueuesOptions {
   hca::HcaOptions hca;
@@ -105,4 +105,4 @@ class HcaQueues final : public SessionQueues {
   std::thread ringing_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -26,7 +26,7 @@
 #include "gigabar/device_session.hpp"
 #include "memory/device_idle.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAtPeers(5);  // how late kernels hear of a lost peer
@@ -595,4 +595,4 @@ Result<void> DeviceSession::close(Timeout timeout) {
   return state_->close(timeout);
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

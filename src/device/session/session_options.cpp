@@ -11,7 +11,7 @@
 
 #include "base/errors.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::uint32_t kMaxNotifications = 65536;
@@ -83,4 +83,4 @@ std::string_view name_of(QueueEngine engine) noexcept {
   return "unknown";
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -5,9 +5,9 @@
 #include "gigabar/device_session.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // Errors: invalid_argument, which names the option.
 Result<void> check_options(const DeviceSessionOptions& options);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -12,7 +12,7 @@
 #include "gigabar/fabric.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 // A segment of this rank that work requests name.
 struct OwnSegment {
@@ -59,4 +59,4 @@ class SessionQueues {
   virtual Result<void> drain(const Timeout& timeout) = 0;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

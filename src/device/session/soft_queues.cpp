@@ -12,7 +12,7 @@
 #include "base/remaining.hpp"
 #include "gigabar/copy.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 using soft_hca::Access;
@@ -203,4 +203,4 @@ Result<void> SoftQueues::start() {
   return {};
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -18,7 +18,7 @@
 #include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct SoftQueueOptions {
   std::uint32_t depth = 0;
@@ -79,4 +79,4 @@ class SoftQueues final : public SessionQueues {
   std::unique_ptr<soft_hca::ProxyThreads> proxies_;
 };
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

@@ -24,7 +24,7 @@
 #include "base/errors.hpp"
 #include "driver/child_process.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -150,4 +150,4 @@ Result<std::string> output_of_child(const std::function<void(int)>& work, const 
   return make_error(Status::bad_file, kOperation, name, *fault, "the machine's files are not as a kernel writes them");
 }
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

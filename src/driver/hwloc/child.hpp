@@ -9,7 +9,7 @@
 
 #include "gigabar/status.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 
 struct ChildLimits {
   std::chrono::milliseconds time{20'000};
@@ -25,4 +25,4 @@ struct ChildLimits {
 // out_of_memory. `name` is the object of the error. Threads: any.
 Result<std::string> output_of_child(const std::function<void(int)>& work, const std::string& name, const ChildLimits& limits);
 
-}  // namespace gigabar
+}  // namespace gigabar::inline v0

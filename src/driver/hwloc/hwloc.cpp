@@ -23,7 +23,7 @@
 #include "driver/hwloc/child.hpp"
 #include "driver/loader.hpp"
 
-namespace gigabar {
+namespace gigabar::inline v0 {
 #if GIGABAR_HAS_HWLOC
 // What the child tells: {"pci": [[domain, bus, ...], ...], "numa": [[index, cpus, ...], ...]}, or {"errno": 22}.
 template <>
@@ -58,7 +58,9 @@ struct json::Fields<hwloc::Discovery> {
 };
 #endif
 
-namespace hwloc {
+}  // namespace gigabar::inline v0
+
+namespace gigabar::hwloc {
 #if GIGABAR_HAS_HWLOC
 namespace {
 
@@ -269,5 +271,4 @@ Result<Discovery> discover(const std::string&, const std::string& name) {
 }
 
 #endif
-}  // namespace hwloc
-}  // namespace gigabar
+}  // namespace gigabar::hwloc

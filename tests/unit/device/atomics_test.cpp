@@ -22,6 +22,7 @@ struct TwoRanks {
       segments[rank].has_atomics = rank == 0 || has_atomics;
     }
     fabric.rank_count = 2;
+    fabric.version = kHandleVersion;
     fabric.segment_count = 1;
     fabric.segments = segments.data();
     fabric.queues = queues.data();

@@ -34,6 +34,7 @@ struct TwoRanks {
       segments[rank].notifications = notifications[rank].data();
       remote_counters[rank] = counters[rank].data();  // each has those of rank 0 first
     }
+    fabric.version = kHandleVersion;
     fabric.rank_count = 2;
     fabric.segment_count = 1;
     fabric.notification_count = 4;

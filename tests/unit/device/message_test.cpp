@@ -578,6 +578,7 @@ TYPED_TEST(Message, TeamsAgreeOnFailures) {
 
 TEST(Message, AFabricWithoutRings) {
   DeviceFabric fabric;
+  fabric.version = kHandleVersion;
   fabric.rank_count = 1;
   SendRing to;
   RecvRing from;
