@@ -270,7 +270,7 @@ std::vector<RankSetup> fire_setups() {
   for (RankSetup setup : data_setups()) {
     if (setup.rank_count != 2 || setup.origin != setup.target) continue;
     setup.rank_count = 3;
-    setup.amount = std::max<std::uint64_t>(rounds(40), 6);
+    setup.amount = std::max<std::uint64_t>(rounds(20), 6);
     all.push_back(setup);
   }
   return all;
