@@ -118,8 +118,8 @@ check_links() {
 
 exported() { nm -D --defined-only "$@" | awk 'NF == 3 && $2 != "A" {print $3}' | sed 's/@.*//' | sort; }
 
-# C functions have the version of the interface, C++ ones that of the release, in its inline namespace; no data is exported, which programs would share
-# with the library whatever becomes of it.
+# C functions have the version of the interface, C++ ones that of the release, in its inline namespace; no data is exported, which
+# programs would share with the library whatever becomes of it.
 check_gigabar_symbols() {
   local symbols others
   symbols=$(nm -D --defined-only --with-symbol-versions "$library_folder/libgigabar.so" | awk 'NF == 3 && $2 != "A" {print $2, $3}' | c++filt)
