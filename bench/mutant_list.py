@@ -168,11 +168,11 @@ MUTANTS = [
         ("local_descriptors_uncounted", 'if (descriptor_count != (brings_one ? 1 : 0)) return "comes with a wrong number of descriptors";', "", "LocalKey.*"),
     ),
     *of("ucx", "src/transport/ucx/wire.cpp", "unit_ucx")(
-        ("ucx_damaged_parcel", "if (head.sum != sum_of(head, addresses)) return", "if (false) return", "UcxHostile.DamagedParcelsAndKeysAreRefused"),
+        ("ucx_damaged_parcel", "if (head.sum != sum_of(head, address)) return", "if (false) return", "UcxHostile.DamagedParcelsAndKeysAreRefused"),
         ("ucx_header_of_another_length", " || parsed.data_bytes != data_bytes) return {};", ") return {};", "UcxHostile.*"),
     ),
     *of("ucx", "src/transport/placing.cpp", "unit_ucx")(
-        ("ucx_guard_unchecked", "if (guard == entry.guards.end() || guard->second != place.guard->number) return nullptr;", "", "UcxHostile.*:UcxLanes.WhatIsNotAllowedThereBreaksTheLinkOnly"),
+        ("ucx_guard_unchecked", "if (guard == entry.guards.end() || guard->second != place.guard->number) return nullptr;", "", "UcxHostile.*"),
         ("ucx_writes_beyond_the_region", "return place.offset <= entry.bytes && bytes <= entry.bytes - place.offset ? &entry : nullptr;", "return &entry;", "UcxHostile.*"),
     ),
     *of("ucx", "src/transport/ucx/link_receive.cpp", "unit_ucx")(
@@ -184,6 +184,10 @@ MUTANTS = [
         ("placing_key_of_any_peer", "entry.guards.find(place.guard->rank)", "entry.guards.begin()", "PlacingHome.*"),
         ("placing_key_stays", "found->second.guards.erase(rank) == 0", "true", "PlacingHome.*"),
         ("placing_lane_of_any_link", "if (place.guard) place.guard->rank = found->second;", "", "PlacingHome.*"),
+    ),
+    *of("tcp", "src/transport/tcp/link_lanes.cpp", "unit_test")(
+        ("tcp_fence_not_awaited", "if (!is_behind_fence()) return behind_fence_", "if (false) return behind_fence_", "TcpLanes.MessagesAreBehindTheirWrites"),
+        ("tcp_fence_of_lanes_that_are_none", "return count != 0; })) {", "return count > 9; })) {", "TcpLanes.WhatIsNotAllowedThereBreaksTheLinkOnly"),
     ),
     *of("tcp", "src/transport/tcp/silence.cpp", "unit_test")(
         ("tcp_slow_reader_is_lost", " && was_asked;", ";", "TcpSilence.*"),

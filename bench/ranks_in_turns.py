@@ -6,7 +6,7 @@ usage: bench/ranks_in_turns.py [options]
 
   copies   `gigabar bw`, GPU to GPU, beside `gigabar streams`: the copy engine of the reading and of the writing GPU in one process
            (cudaMemcpyPeerAsync), the better of the two
-  tcp      `gigabar bw`, GPU to GPU over ucx and loopback, beside host memory to host memory over the same
+  tcp      `gigabar bw`, GPU to GPU over tcp and loopback, beside host memory to host memory over the same
   kernels  `gigabar device-bw`: writes that one block posts to one queue of the software HCA, beside `gigabar bw`, GPU to GPU. On a
            machine with one GPU CUDA's Multi-Process Service must run (nvidia-cuda-mps-control -d)
 
@@ -39,7 +39,7 @@ class Comparison:
 
 COMPARISONS = {
     "copies": Comparison([4, 16, 64], 0.95, "D D local", ["ce-pull", "ce-push"]),
-    "tcp": Comparison([16], 0.90, "D D ucx", ["H H ucx"]),
+    "tcp": Comparison([16], 0.90, "D D tcp", ["H H tcp"]),
     "kernels": Comparison([4, 16, 64], 0.90, "softhca", ["D D local"]),
 }
 
@@ -69,7 +69,7 @@ def copies(options, executor, mib):
 def ranks(options, contender, mib):
     first, second, transport = contender.split()
     ends = ["-d", "host" if first + second == "HH" else "cuda", first, second]
-    report = reports.report_of([options.gigabar, "bw", *ends, "--op", "write", "--transport", transport, "--ucx-trust-network", "-m", f"{mib}M:{mib}M"])
+    report = reports.report_of([options.gigabar, "bw", *ends, "--op", "write", "--transport", transport, "-m", f"{mib}M:{mib}M"])
     return report, report["results"][0]["p50_mb_per_s"] / 1e3
 
 

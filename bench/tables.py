@@ -132,6 +132,21 @@ def ranks_in_turns(document):
     return markdown(["ranks, GPU to GPU", "GB/s", "beside", "GB/s", "ratio"], rows)
 
 
+def tcp_in_turns(document):
+    """Ranks over tcp beside what others do with as many connections: a row for each, of the first result of each measure."""
+    names = {"bare": "bare sockets", "tcp": "`tcp`", "ucx": "`ucx`", "sealed": "`tcp`, sealed", "gpu": "`tcp`, GPU memory to GPU memory",
+             "iperf3": "iperf3, a process for each connection", "earlier": "`ucx` of an earlier version, with connections for large writes"}
+    measures = {}
+    for result in document["results"]:
+        measures.setdefault(result["measure"], result)
+    rows = []
+    for measure, result in measures.items():
+        text = us if result["unit"] == "us" else lambda figure: f"{figure / 1000:.1f}"
+        unit = "µs" if result["unit"] == "us" else "GB/s"
+        rows += [[f"{measure}, {bytes_text(result['bytes'])}, {unit}", names[name], text(median)] for name, median in result["medians"].items()]
+    return markdown(["", "", "median"], rows)
+
+
 def builds_in_turns(document):
     """Kernels of two builds: a row per command, over its sizes."""
     commands = {}
@@ -289,15 +304,6 @@ def clients_notes():
     return "\n".join(f"- {note}" for note in notes)
 
 
-def staging():
-    """The rate of staging relative to host memory, of three comparisons, as a sentence."""
-    files = [f"h200-ranks-in-turns-tcp{which}.json" for which in ("-least", "", "-most")]
-    ratios = [json.loads((RESULTS / file).read_text())["results"][0]["ratio"] for file in files]
-    least, middle, most = (f"{100 * ratio:.0f}" for ratio in ratios)
-    return (f"The rate of staging relative to host memory varies with the host and the time: {least}, {middle} and {most} % in three comparisons in turns,\n"
-            "with four connections (`bench/results/h200-ranks-in-turns-tcp*.json`). This is the middle one:")
-
-
 def perftest(document):
     """Beside perftest: one row for each network, measure and size. Not of a GPU."""
     rows = []
@@ -450,7 +456,7 @@ def many_gpus_ranks(documents):
 
 
 SUMMARIES = {"round-trips": round_trips, "readback": readback, "queue-threads": queue_threads,
-             "headlines": headlines, "ucx": ucx, "clients-notes": clients_notes, "staging": staging, "h100-ranks": h100_ranks}
+             "headlines": headlines, "ucx": ucx, "clients-notes": clients_notes, "h100-ranks": h100_ranks}
 # Tables of several files: name of the table -> (maker, files in the order of the rows).
 SETS = {
     "h200-streams": (
@@ -466,7 +472,7 @@ SETS = {
     "many-gpus-ranks": (many_gpus_ranks, ["many-gpus-ranks"]),
 }
 
-TOOLS = {function.__name__: function for function in (copylat, copybw, apiperf, sanity, survey, hosts, latency, bw, builds_in_turns, ranks_in_turns,
+TOOLS = {function.__name__: function for function in (copylat, copybw, apiperf, sanity, survey, hosts, latency, bw, builds_in_turns, ranks_in_turns, tcp_in_turns,
                                                         kernels, nvshmem,
                                                         matvec, pingpong, store_order)}
 

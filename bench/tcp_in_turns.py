@@ -7,10 +7,13 @@ usage: bench/tcp_in_turns.py [options]
   latency    `gigabar latency --op send` of two ranks over loopback beside tcp_ping_pong.c: one connection with the same socket options
   bandwidth  `gigabar bw --op write` over tcp beside ucx, between two network namespaces that a pair of virtual interfaces joins (this
              needs root); with --loopback in one
+  lanes      `gigabar bw --op write` over tcp with four connections and loopback beside four connections of iperf3, each in a process of
+             its own; sealed; with --gpu also from GPU memory to GPU memory; with --earlier PROGRAM also beside a version of gigabar
+             whose ucx has four connections
 
 Each round takes every contender once, in an order that the next round reverses. The figure of a contender is the median of its rounds
-(of a round: the median of its samples or windows). The ratio is that of tcp to what is beside it; where a figure stands for a time it
-is to be small.
+(of a round: the median of its samples or windows). The ratio is that of the first one to what is beside it; where a figure stands for a
+time it is to be small.
 
 exit code: 0 every ratio is within its limit; 1 one is not, or a round failed; 2 wrong options.
 """
@@ -32,6 +35,8 @@ import reports
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BYTES, ROUNDS = 8, 20000  # of the latencies
 MOST_LATENCY, LEAST_BANDWIDTH = 1.15, 1.0
+LANES, LANES_BYTES = 4, 16 << 20
+LEAST_OF_IPERF, LEAST_OF_GPU, LEAST_SEALED_MB_PER_S = 0.95, 0.95, 10_000
 INTERFACE = "gigabar0"
 
 
@@ -40,6 +45,8 @@ def parse(words):
     parser.add_argument("--gigabar", default=str(ROOT / "build/release/bin/gigabar"), help="the program (default %(default)s)")
     parser.add_argument("--what", default="latency,bandwidth", help="(default %(default)s)")
     parser.add_argument("--sizes", default="64K,1M", help="of the bandwidths (default %(default)s)")
+    parser.add_argument("--gpu", action="store_true", help="lanes: GPU memory too")
+    parser.add_argument("--earlier", metavar="PROGRAM", help="lanes: an earlier gigabar, over ucx")
     parser.add_argument("--loopback", action="store_true", help="bandwidths over loopback")
     parser.add_argument("--rounds", type=int, default=7, help="(default %(default)s)")
     parser.add_argument("--json", metavar="FILE", help="write machine, date, command and all rounds")
@@ -47,8 +54,8 @@ def parse(words):
     options.gigabar = str(pathlib.Path(options.gigabar).resolve())  # another namespace begins in another folder
     if options.rounds < 1:
         parser.error("--rounds is at least 1")
-    if any(name not in ("latency", "bandwidth") for name in options.what.split(",")):
-        parser.error(f"--what '{options.what}' has more than latency and bandwidth")
+    if any(name not in ("latency", "bandwidth", "lanes") for name in options.what.split(",")):
+        parser.error(f"--what '{options.what}' has more than latency, bandwidth and lanes")
     return options
 
 
@@ -129,14 +136,15 @@ def in_turns(options, contenders):
     return rounds
 
 
-def tell(results, measure, size, unit, rounds, beside, limit):
+def tell(results, measure, size, unit, rounds, beside, limit, name="tcp"):
+    """`beside`: another contender, or a figure."""
     medians = {name: statistics.median(figures) for name, figures in rounds.items()}
-    ratio = medians["tcp"] / medians[beside]
+    ratio = medians[name] / medians.get(beside, beside)
     is_right = ratio <= limit if unit == "us" else ratio >= limit
-    results.append({"measure": measure, "bytes": size, "unit": unit, "medians": medians, "beside": beside, "ratio": ratio, "limit": limit,
+    results.append({"measure": measure, "bytes": size, "unit": unit, "medians": medians, "of": name, "beside": beside, "ratio": ratio, "limit": limit,
                     "rounds": rounds})
     figures = ", ".join(f"{name} {median:.2f}" for name, median in medians.items())
-    print(f"{measure}, {size} bytes: {figures} {unit}; {ratio:.3f} of {beside}, limit {limit}", flush=True)
+    print(f"{measure}, {size} bytes: {figures} {unit}; {name} is {ratio:.3f} of {beside}, limit {limit}", flush=True)
     return is_right
 
 
@@ -169,6 +177,51 @@ def bandwidth(options, results, heads, between):
     return are_right
 
 
+def iperf():
+    """MB/s of all connections together."""
+    ports = range(21100, 21100 + LANES)
+    servers = [subprocess.Popen(["iperf3", "-s", "-1", "-B", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL) for port in ports]
+    try:
+        time.sleep(0.3)
+        words = ["iperf3", "-c", "127.0.0.1", "-t", "2", "-J", "-p"]
+        clients = [subprocess.Popen([*words, str(port)], stdout=subprocess.PIPE, text=True) for port in ports]
+        reports_of = [json.loads(client.communicate(timeout=reports.DEADLINE_S)[0]) for client in clients]
+        return sum(report["end"]["sum_received"]["bits_per_second"] for report in reports_of) / 8e6
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+
+
+def lanes(options, results, heads):
+    size = f"{LANES_BYTES}:{LANES_BYTES}"
+
+    def ranks(program, transport, protection="authenticated", ends=("host", "H", "H")):
+        os.environ |= {"GIGABAR_TCP_CONNECTIONS": str(LANES), "GIGABAR_UCX_CONNECTIONS": str(LANES), "GIGABAR_TCP_PROTECTION": protection}
+        words = [program, "bw", "-d", *ends, "--transport", transport, "--op", "write", "-m", size, "-i", "20"]
+        report = reports.report_of([*words, *(["--ucx-trust-network"] if transport == "ucx" else [])])
+        if program == options.gigabar:
+            heads.append(report)
+        return report["results"][0]["p50_mb_per_s"]
+
+    contenders = {"tcp": lambda: ranks(options.gigabar, "tcp"), "sealed": lambda: ranks(options.gigabar, "tcp", "sealed"), "iperf3": iperf}
+    if options.gpu:
+        contenders["gpu"] = lambda: ranks(options.gigabar, "tcp", ends=("cuda", "D", "D"))
+    if options.earlier:
+        contenders["earlier"] = lambda: ranks(options.earlier, "ucx")
+    rounds = in_turns(options, contenders)
+
+    def judge(name, beside, limit):
+        return tell(results, f"{LANES} connections over loopback", LANES_BYTES, "mb_per_s", rounds, beside, limit, name)
+
+    are_right = judge("tcp", "iperf3", LEAST_OF_IPERF) & judge("sealed", LEAST_SEALED_MB_PER_S, 1.0)
+    if options.gpu:
+        are_right &= judge("gpu", "tcp", LEAST_OF_GPU)
+    if options.earlier:
+        are_right &= judge("tcp", "earlier", LEAST_BANDWIDTH)
+    return are_right
+
+
 def main(words):
     options = parse(words)
     results, heads, are_right = [], [], True
@@ -181,6 +234,8 @@ def main(words):
         else:
             with Namespaces() as between:
                 are_right &= bandwidth(options, results, heads, between)
+    if "lanes" in options.what.split(","):
+        are_right &= lanes(options, results, heads)
     if options.json:
         reports.write(options.json, "tcp_in_turns", ["bench/tcp_in_turns.py", *words], heads[0], results=results)
     return 0 if are_right else 1

@@ -61,7 +61,6 @@ REASONS = [
     *because(
         "UCX has started a thread of its own before, in a process that tries it: where there are none it is not opened",
         ("src/fabric/transports.cpp", '"open UCX"'),
-        ("src/transport/ucx/lane.cpp", "cannot_start_thread"),
     ),
     *because(
         "UCX takes the bytes of an address as they are, and dies of wrong ones: they come from ranks that hold the key",

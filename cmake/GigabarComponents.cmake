@@ -117,8 +117,8 @@ function(gigabar_test_sealed name label filter)
 endfunction()
 
 # gigabar_test_with_lanes(NAME COUNT LABEL FILTER): those of a program's tests that GoogleTest's filter names once more, as
-# lanesCOUNT.*: with so many connections of ucx for large writes, whatever this machine's default is.
+# lanesCOUNT.*: with so many connections of tcp for large writes, whatever this machine's default is.
 function(gigabar_test_with_lanes name count label filter)
   gtest_discover_tests(${name} TEST_PREFIX lanes${count}. TEST_FILTER ${filter} TEST_LIST ${name}_lanes${count}
-                       PROPERTIES LABELS ${label} TIMEOUT 120 ENVIRONMENT GIGABAR_UCX_CONNECTIONS=${count} DISCOVERY_TIMEOUT 60)
+                       PROPERTIES LABELS ${label} TIMEOUT 120 ENVIRONMENT GIGABAR_TCP_CONNECTIONS=${count} DISCOVERY_TIMEOUT 60)
 endfunction()

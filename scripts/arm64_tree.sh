@@ -10,7 +10,7 @@ set -euo pipefail
 tree=$1 pip=$2
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 packages=(libc6-dev libstdc++6 libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libibverbs-dev librdmacm-dev libsodium-dev
-  libpmix-dev libucx-dev)
+  libpmix-dev libssl-dev libucx-dev)
 python=python3.13
 
 # shellcheck source=scripts/debian_archive.sh

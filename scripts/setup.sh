@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build_packages=(g++ cmake ninja-build ccache pkgconf python3 libgtest-dev libfmt-dev libcli11-dev nlohmann-json3-dev
-  libhwloc-dev libibverbs-dev librdmacm-dev libsodium-dev libpmix-dev libucx-dev graphviz iproute2 python3-jsonschema python3-yaml)
+  libhwloc-dev libibverbs-dev librdmacm-dev libsodium-dev libpmix-dev libssl-dev libucx-dev graphviz iproute2 python3-jsonschema python3-yaml)
 
 # What a cross build for arm64 is made with.
 arm64_tools=(g++-aarch64-linux-gnu qemu-user-static mmdebstrap uidmap debian-archive-keyring)

@@ -60,7 +60,7 @@ struct FabricOptions {
   std::optional<std::uint16_t> master_port;
   std::optional<std::string> job_key;  // at least 16 bytes, the same at every rank; none: all ranks have one host and one user
 
-  std::vector<TransportKind> transports;  // those allowed, best first; empty: GIGABAR_TRANSPORTS, else local, verbs, ucx
+  std::vector<TransportKind> transports;  // those allowed, best first; empty: GIGABAR_TRANSPORTS, else local, verbs, ucx, tcp
   // UCX's ports check no key: whoever reaches them can write anywhere in this process. UCX is opened only where this is true: it
   // states that everybody who reaches the ports is trusted, on the job's network or among the users of the host
   // (GIGABAR_UCX_TRUST_NETWORK). Default false.

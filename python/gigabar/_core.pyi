@@ -181,7 +181,7 @@ class Fabric:
         Join the job. What is None is taken from the launcher: gigabar run, PMIx, srun, torchrun's variables; else a job of one
         rank. What else is None or empty has the value of its variable of the environment, else its default (docs/fabric.md).
 
-        job_key: at least 16 bytes, the same at every rank. transports: local, verbs, ucx, best first; empty: all.
+        job_key: at least 16 bytes, the same at every rank. transports: local, verbs, ucx, tcp, best first; empty: all.
         ucx_trust_network: everybody who reaches UCX's ports is trusted, without which UCX is not used.
         rails: NIC ports (mlx5_0, mlx5_1/1). rail_count: for each peer, at most. rail_policy: first, round_robin or fixed.
         cpus: of the fabric's threads: near, any, or a list (0-7,16). policy, limits: which path data takes.

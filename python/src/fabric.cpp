@@ -23,10 +23,10 @@ namespace {
 constexpr const char* kOpen = "Fabric";
 
 TransportKind transport_named(const std::string& name) {
-  for (const TransportKind one : {TransportKind::local, TransportKind::verbs, TransportKind::ucx}) {
+  for (const TransportKind one : {TransportKind::local, TransportKind::verbs, TransportKind::ucx, TransportKind::tcp}) {
     if (name_of(one) == name) return one;
   }
-  refuse({kOpen, "transports", "one is '" + name + "'", "pass local, verbs and ucx"});
+  refuse({kOpen, "transports", "one is '" + name + "'", "pass local, verbs, ucx and tcp"});
 }
 
 RailPolicy rail_policy_named(const std::string& name) {
@@ -138,7 +138,7 @@ void add_job(nb::class_<FabricObject>& type) {
            "one\n"
            "rank. What else is None or empty has the value of its variable of the environment, else its default "
            "(docs/fabric.md).\n\n"
-           "job_key: at least 16 bytes, the same at every rank. transports: local, verbs, ucx, best first; empty: all.\n"
+           "job_key: at least 16 bytes, the same at every rank. transports: local, verbs, ucx, tcp, best first; empty: all.\n"
            "ucx_trust_network: everybody who reaches UCX's ports is trusted, without which UCX is not used.\n"
            "rails: NIC ports (mlx5_0, mlx5_1/1). rail_count: for each peer, at most. rail_policy: first, round_robin or fixed.\n"
            "cpus: of the fabric's threads: near, any, or a list (0-7,16). policy, limits: which path data takes.\n"

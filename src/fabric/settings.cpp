@@ -265,7 +265,8 @@ Result<Settings> find_settings(const FabricOptions& options) {
   Collector collector(settings);
   using Kinds = std::vector<TransportKind>;
   collector.take<Kinds>(settings.transports, options.transports.empty() ? std::nullopt : std::optional(options.transports),
-                        "transports", "GIGABAR_TRANSPORTS", Kinds{TransportKind::local, TransportKind::verbs, TransportKind::ucx},
+                        "transports", "GIGABAR_TRANSPORTS",
+                        Kinds{TransportKind::local, TransportKind::verbs, TransportKind::ucx, TransportKind::tcp},
                         "a list of local, verbs, tcp and ucx", transports_from, transports_text);
   take_switch(collector, settings.ucx_trust_network, options.ucx_trust_network, "ucx_trust_network", "GIGABAR_UCX_TRUST_NETWORK",
               false);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/byte_stream.hpp"
 
-#include <sodium.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -14,18 +14,10 @@ namespace gigabar::secure {
 namespace {
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
-constexpr std::size_t kAuthenticatorBytes = crypto_aead_chacha20poly1305_ietf_ABYTES;
+constexpr std::size_t kAuthenticatorBytes = RecordCipher::kAuthenticatorBytes;
 constexpr std::size_t kMaxRecordBytes = kLengthBytes + kRecordBytes + kAuthenticatorBytes;
 constexpr std::size_t kFirstBytes = 4096;    // of the buffer for records, which grows with them
 constexpr std::size_t kGatheredBytes = 512;  // to copy so many into one piece takes less time than the kernel needs for several
-
-using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES>;
-
-Nonce nonce_of(std::uint64_t number) noexcept {
-  Nonce nonce{};
-  std::memcpy(nonce.data() + nonce.size() - sizeof number, &number, sizeof number);
-  return nonce;
-}
 
 Moved moved(ssize_t count, int code) noexcept {
   if (count > 0) return {Moved::How::ok, static_cast<std::size_t>(count), 0};
@@ -44,13 +36,12 @@ Moved call(Call system_call) noexcept {
   return moved(count, errno);
 }
 
-// Of the first `most` bytes of the pieces; returns how many there were.
-std::size_t gather(std::span<const iovec> pieces, unsigned char* to, std::size_t most) noexcept {
+// Returns how many bytes there were.
+std::size_t gather(std::span<const iovec> pieces, unsigned char* to) noexcept {
   std::size_t copied = 0;
   for (const iovec& piece : pieces) {
-    const std::size_t part = std::min(piece.iov_len, most - copied);
-    if (part > 0) std::memcpy(to + copied, piece.iov_base, part);
-    copied += part;
+    if (piece.iov_len > 0) std::memcpy(to + copied, piece.iov_base, piece.iov_len);
+    copied += piece.iov_len;
   }
   return copied;
 }
@@ -72,16 +63,16 @@ msghdr message_of(std::span<const iovec> pieces) noexcept {
 
 std::string_view name_of(Protection protection) noexcept { return protection == Protection::sealed ? "sealed" : "authenticated"; }
 
-ByteStream::ByteStream(Established established, Protection protection)
+ByteStream::ByteStream(Established established, Protection protection, Cipher cipher)
     : socket_(std::move(established.connection.socket)),
       protection_(protection),
-      outgoing_key_(std::move(established.outgoing_key)),
-      incoming_key_(std::move(established.incoming_key)) {}
+      outgoing_cipher_(protection == Protection::sealed ? std::move(established.outgoing_key) : Secret(), cipher),
+      incoming_cipher_(protection == Protection::sealed ? std::move(established.incoming_key) : Secret(), cipher) {}
 
 Moved ByteStream::flush() noexcept {
   while (has_unsent()) {
-    const Moved sent = call(
-        [&] { return ::send(socket_.get(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT); });
+    const Moved sent =
+        call([&] { return ::send(socket_.get(), outgoing_.data() + sent_, outgoing_end_ - sent_, MSG_NOSIGNAL | MSG_DONTWAIT); });
     if (sent.how != Moved::How::ok) return sent;
     sent_ += sent.bytes;
   }
@@ -93,23 +84,22 @@ Moved ByteStream::send(std::span<const iovec> pieces) {
   if (protection_ == Protection::authenticated) {
     if (bytes_of(pieces, kGatheredBytes + 1) <= kGatheredBytes) {
       std::array<unsigned char, kGatheredBytes> whole;
-      const std::size_t bytes = gather(pieces, whole.data(), whole.size());
+      const std::size_t bytes = gather(pieces, whole.data());
       return call([&] { return ::send(socket_.get(), whole.data(), bytes, kFlags); });
     }
     const msghdr message = message_of(pieces);
     return call([&] { return ::sendmsg(socket_.get(), &message, kFlags); });
   }
   if (const Moved flushed = flush(); flushed.how != Moved::How::ok) return flushed;
-  const std::size_t bytes = bytes_of(pieces, kRecordBytes);
-  sent_ = 0;
-  outgoing_.clear();
-  outgoing_.resize(kLengthBytes + bytes + kAuthenticatorBytes);
-  unsigned char* const text = outgoing_.data() + kLengthBytes;
-  gather(pieces, text, bytes);
+  const std::size_t bytes = bytes_of(pieces, kRecordBytes), record_bytes = kLengthBytes + bytes + kAuthenticatorBytes;
+  if (outgoing_.size() < record_bytes) outgoing_.resize(record_bytes);
   const auto length = static_cast<std::uint32_t>(bytes + kAuthenticatorBytes);
   std::memcpy(outgoing_.data(), &length, sizeof length);
-  crypto_aead_chacha20poly1305_ietf_encrypt(text, nullptr, text, bytes, outgoing_.data(), kLengthBytes, nullptr,
-                                            nonce_of(outgoing_number_++).data(), outgoing_key_.data());
+  sent_ = outgoing_end_ = 0;
+  if (!outgoing_cipher_.seal(outgoing_.data(), kLengthBytes, pieces, outgoing_.data() + kLengthBytes, bytes)) {
+    return {Moved::How::failed, 0, EIO};
+  }
+  outgoing_end_ = record_bytes;
   const Moved flushed = flush();
   if (flushed.how == Moved::How::failed) return flushed;
   return {Moved::How::ok, bytes, 0};
@@ -132,10 +122,7 @@ bool ByteStream::open_record() {
   unsigned char* const record = incoming_.data() + begin_;
   std::memcpy(&length, record, sizeof length);
   unsigned char* const text = record + kLengthBytes;
-  if (crypto_aead_chacha20poly1305_ietf_decrypt(text, nullptr, nullptr, text, length, record, kLengthBytes,
-                                                nonce_of(incoming_number_++).data(), incoming_key_.data()) != 0) {
-    return false;
-  }
+  if (!incoming_cipher_.open(record, kLengthBytes, text, length - kAuthenticatorBytes)) return false;
   opened_begin_ = begin_ + kLengthBytes;
   opened_end_ = opened_begin_ + length - kAuthenticatorBytes;
   begin_ += kLengthBytes + length;
@@ -166,7 +153,8 @@ Moved ByteStream::receive(std::span<const iovec> pieces) {
     if (begin_ > 0) std::memmove(incoming_.data(), incoming_.data() + begin_, end_ - begin_);
     end_ -= std::exchange(begin_, 0);
     opened_begin_ = opened_end_ = 0;
-    if (incoming_.size() < wanted + kLengthBytes) incoming_.resize(wanted > kFirstBytes / 2 ? kMaxRecordBytes : kFirstBytes);
+    if (incoming_.size() < wanted + kLengthBytes)
+      incoming_.resize(std::clamp(std::bit_ceil(2 * wanted), kFirstBytes, kMaxRecordBytes));
     const Moved read = call([&] { return ::recv(socket_.get(), incoming_.data() + end_, incoming_.size() - end_, MSG_DONTWAIT); });
     if (read.how != Moved::How::ok) return read;
     end_ += read.bytes;

@@ -3,8 +3,8 @@
 // them.
 //
 // Sealed, they travel in records: the length of the rest (4 bytes, in the clear, authenticated), at most kRecordBytes of ciphertext
-// of ChaCha20-Poly1305 (RFC 8439), and 16 bytes of authenticator. Each direction has a key of its own, and the number of the record
-// is the nonce: one that is changed, lost, repeated or moved does not open, nor does any after it.
+// and 16 bytes of authenticator (record_cipher.hpp). Each direction has a key of its own, and the number of the record is the
+// nonce: one that is changed, lost, repeated or moved does not open, nor does any after it.
 #pragma once
 
 #include <sys/uio.h>
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "secure/channel.hpp"
-#include "secure/secret.hpp"
+#include "secure/record_cipher.hpp"
 
 namespace gigabar::secure {
 
@@ -26,7 +26,8 @@ enum class Protection : std::uint8_t {
 };
 std::string_view name_of(Protection protection) noexcept;
 
-inline constexpr std::size_t kRecordBytes = 65536;
+inline constexpr std::size_t kPartBytes = std::size_t{256} << 10;
+inline constexpr std::size_t kRecordBytes = kPartBytes + 64;  // a part and its frame's header
 
 struct Moved {
   enum class How : std::uint8_t {
@@ -43,12 +44,16 @@ struct Moved {
 
 class ByteStream {
  public:
-  ByteStream(Established established, Protection protection);
+  // `cipher`: of records; the peer has the same.
+  ByteStream(Established established, Protection protection, Cipher cipher);
 
+  // Large data are best sent in parts of so many bytes, whose records then keep their alignment: four connections over loopback on
+  // a host of H200 carry 11.5 GB/s, in parts of 64 KiB 9.9, and 7.8 in records that begin anywhere.
+  std::size_t part_bytes() const noexcept { return protection_ == Protection::sealed ? kPartBytes : SIZE_MAX; }
   // Takes some of the bytes of `pieces`, in order. Throws std::bad_alloc, when sealed: nothing was taken then.
   Moved send(std::span<const iovec> pieces);
   // Whether send() has taken bytes that the socket has not.
-  bool has_unsent() const noexcept { return sent_ < outgoing_.size(); }
+  bool has_unsent() const noexcept { return sent_ < outgoing_end_; }
   // Gives the socket more of those. ok, without bytes, when all are there.
   Moved flush() noexcept;
   // Puts some bytes into `pieces`, in order. After `ok` there may be more that no descriptor tells of.
@@ -64,10 +69,9 @@ class ByteStream {
 
   Watched socket_;
   Protection protection_;
-  Secret outgoing_key_, incoming_key_;
-  std::uint64_t outgoing_number_ = 0, incoming_number_ = 0;
-  std::vector<unsigned char> outgoing_;  // a record, of which sent_ bytes are gone
-  std::size_t sent_ = 0;
+  RecordCipher outgoing_cipher_, incoming_cipher_;  // of what goes out, and of what comes
+  std::vector<unsigned char> outgoing_;             // room for a record; that of [sent_, outgoing_end_) is not gone
+  std::size_t sent_ = 0, outgoing_end_ = 0;
   std::vector<unsigned char> incoming_;  // room for records; those of [begin_, end_) have come
   std::size_t begin_ = 0, end_ = 0;
   std::size_t opened_begin_ = 0, opened_end_ = 0;  // of the record that was opened last

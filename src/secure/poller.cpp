@@ -93,4 +93,12 @@ void Watched::rename(std::uint64_t token) noexcept {
   poller_->set(EPOLL_CTL_MOD, descriptor_.get(), events_, token_);
 }
 
+bool Watched::move_to(Poller& poller, std::uint64_t token, std::uint32_t events) noexcept {
+  poller_->remove(descriptor_.get());
+  poller_ = &poller;
+  token_ = token;
+  events_ = events;
+  return poller.set(EPOLL_CTL_ADD, descriptor_.get(), events, token);
+}
+
 }  // namespace gigabar::secure

@@ -58,6 +58,8 @@ class Watched {
   void want(std::uint32_t events) noexcept;
   // From now on its events come with another token.
   void rename(std::uint64_t token) noexcept;
+  // Likewise from another poller. False, with errno set: it is in none.
+  bool move_to(Poller& poller, std::uint64_t token, std::uint32_t events) noexcept;
 
  private:
   Poller* poller_ = nullptr;

@@ -134,6 +134,7 @@ void Home::add_link(std::uint64_t number, Rank rank) {
 }
 
 void Home::remove_link(std::uint64_t number) noexcept {
+  if (process_ != ::getpid()) return;
   {
     const std::lock_guard lock(mutex_);
     links_.erase(number);
@@ -165,25 +166,44 @@ Placed Home::copy_to(const Place& place, std::span<const std::byte> data) const 
   return entry == nullptr ? Placed::not_allowed : copy_to_place(*entry, place.offset, data);
 }
 
-Placed Home::copy_to(unsigned lane, std::uint64_t link, Place place, std::span<const std::byte> data) {
+const Home::Entry* Home::mark(unsigned lane, std::uint64_t link, Place& place, std::uint64_t bytes, Placed& why) {
   Busy& busy = busy_[lane];
-  const Entry* entry = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = links_.find(link);
-    if (found == links_.end()) return Placed::no_link;
-    if (place.guard) place.guard->rank = found->second;
-    entry = find(place, data.size());
-    if (entry == nullptr) return Placed::not_allowed;
-    busy.link.store(link, std::memory_order_relaxed);
-    busy.rank.store(found->second, std::memory_order_relaxed);
-    busy.region.store(place.region, std::memory_order_relaxed);
-  }
-  // Neither goes while it is marked: references into the map stay when others come.
-  const Placed placed = copy_to_place(*entry, place.offset, data);
-  busy.link.store(0, std::memory_order_release);
-  busy.region.store(0, std::memory_order_release);
+  const std::lock_guard lock(mutex_);
+  const auto found = links_.find(link);
+  why = found == links_.end() ? Placed::no_link : Placed::not_allowed;
+  if (found == links_.end()) return nullptr;
+  if (place.guard) place.guard->rank = found->second;
+  const Entry* const entry = find(place, bytes);
+  if (entry == nullptr) return nullptr;
+  why = Placed::ok;
+  busy.link.store(link, std::memory_order_relaxed);
+  busy.rank.store(found->second, std::memory_order_relaxed);
+  busy.region.store(place.region, std::memory_order_relaxed);
+  return entry;
+}
+
+void Home::release(unsigned lane) noexcept {
+  busy_[lane].link.store(0, std::memory_order_release);
+  busy_[lane].region.store(0, std::memory_order_release);
+}
+
+// Neither goes while it is marked: references into the map stay when others come.
+Placed Home::copy_to(unsigned lane, std::uint64_t link, Place place, std::span<const std::byte> data) {
+  Placed placed = Placed::ok;
+  const Entry* const entry = mark(lane, link, place, data.size(), placed);
+  if (entry == nullptr) return placed;
+  placed = copy_to_place(*entry, place.offset, data);
+  release(lane);
   return placed;
+}
+
+Home::Held Home::hold(unsigned lane, std::uint64_t link, Place place, std::uint64_t bytes) {
+  Held held;
+  const Entry* const entry = mark(lane, link, place, bytes, held.why);
+  if (entry == nullptr) return held;
+  if (entry->mapping) return release(lane), held;
+  held.memory = entry->address + place.offset;
+  return held;
 }
 
 // --- Regions ---------------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ namespace gigabar::transport {
 
 inline constexpr unsigned kMaxTransfers = 64;                            // writes and reads of a link under way
 inline constexpr std::uint64_t kTransferBytes = std::uint64_t{1} << 30;  // of each
-inline constexpr std::size_t kMaxLanes = 16;
+inline constexpr std::size_t kMaxLanes = 8;                              // threads of a transport that place data
 
 // Never 0. Errors: unavailable (the kernel gave no random bytes).
 Result<std::uint64_t> random_number();
@@ -108,6 +108,13 @@ class Home {
   // --- For lanes ---
   // The same. The guard's rank is that of the link.
   Placed copy_to(unsigned lane, std::uint64_t link, Place place, std::span<const std::byte> data);
+  // Host memory there, which stays until release(). Null: `why` is not ok, or it is a GPU's, for copy_to().
+  struct Held {
+    Placed why = Placed::ok;
+    std::byte* memory = nullptr;
+  };
+  Held hold(unsigned lane, std::uint64_t link, Place place, std::uint64_t bytes);
+  void release(unsigned lane) noexcept;
 
  private:
   // What a lane copies to. Set under the mutex, so that whoever forgets a region or link there sees it afterwards.
@@ -117,6 +124,8 @@ class Home {
     std::atomic<Rank> rank{0};  // the link's
   };
   const Entry* find(const Place& place, std::uint64_t bytes) const;
+  // What is there, marked as busy; null: `why` says the reason.
+  const Entry* mark(unsigned lane, std::uint64_t link, Place& place, std::uint64_t bytes, Placed& why);
   template <class IsMeant>
   void wait_for_lanes(std::uint32_t region, const IsMeant& is_meant) const noexcept;
 

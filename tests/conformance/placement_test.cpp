@@ -64,10 +64,12 @@ BARE_RANK_BODY(look_at_threads_and_staging) {
   write_staged(me, *fabric);
   std::vector<OwnThread> threads = threads_named("gigabar-fabric");
   ASSERT_EQ(threads.size(), 1U);
-  if (me.setup().transport == TransportKind::ucx) {
-    const auto lanes = threads_named("gigabar-lane");
+  if (me.setup().transport == TransportKind::tcp) {
+    const auto lanes = threads_named("gigabar-lane", 2);
     EXPECT_EQ(lanes.size(), 2U);
     threads.insert(threads.end(), lanes.begin(), lanes.end());
+  }
+  if (me.setup().transport == TransportKind::ucx) {
     const auto own_of_ucx = threads_named("async");
     EXPECT_EQ(own_of_ucx.size(), 1U);
     threads.insert(threads.end(), own_of_ucx.begin(), own_of_ucx.end());
@@ -91,7 +93,7 @@ class FabricPlacement : public testing::TestWithParam<RankSetup> {
     RankJob job("look_at_threads_and_staging", setup);
     for (const Rank rank : {0U, 1U}) {
       job.set_environment(rank, "GIGABAR_CPUS", cpus.c_str());
-      job.set_environment(rank, "GIGABAR_UCX_CONNECTIONS", "2");
+      job.set_environment(rank, "GIGABAR_TCP_CONNECTIONS", "2");
     }
     job.start_all();
     job.finish();

@@ -14,6 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -110,7 +111,8 @@ void part(RankProcess& me) {
   EXPECT_EQ(me.hear(), "join");
 }
 
-void run_apart(const char* body, bool has_interfaces, bool has_key, const RankSetup& setup = {}) {
+// `lanes`: connections of tcp for large writes.
+void run_apart(const char* body, bool has_interfaces, bool has_key, const RankSetup& setup = {}, const char* lanes = "0") {
   ASSERT_NO_FATAL_FAILURE(prepare_for_networks());
   RankJob job(body, setup);
   for (Rank rank = 0; rank < 2; ++rank) {
@@ -118,6 +120,7 @@ void run_apart(const char* body, bool has_interfaces, bool has_key, const RankSe
     job.set_environment(rank, "MASTER_ADDR", "10.77.0.1");
     job.set_environment(rank, "LOCAL_WORLD_SIZE", "2");
     job.set_environment(rank, "GIGABAR_INTERFACES", has_interfaces ? kInterface : nullptr);
+    job.set_environment(rank, "GIGABAR_TCP_CONNECTIONS", lanes);
     if (!has_key) job.set_environment(rank, "GIGABAR_JOB_KEY", nullptr);
   }
   job.start_all();
@@ -184,19 +187,21 @@ BARE_RANK_BODY(move_over_the_wire) {
     if (peer.rank != other) continue;
     EXPECT_EQ(peer.transport, TransportKind::tcp);
     ASSERT_EQ(peer.rails.size(), 1U);
-    EXPECT_EQ(peer.rails.front(), std::string(kInterface) + ", " + me.setup().word);
+    const std::string lanes = std::getenv("GIGABAR_TCP_CONNECTIONS");
+    EXPECT_EQ(peer.rails.front(), std::string(kInterface) + (lanes == "0" ? "" : " x" + lanes) + ", " + me.setup().word);
   }
   ASSERT_TRUE(me.meet());
 }
-void run_over_the_wire(const char* protection, std::uint64_t mtu) {
+void run_over_the_wire(const char* protection, std::uint64_t mtu, const char* lanes = "0") {
   RankSetup setup;
   setup.transport = TransportKind::tcp;
   setup.word = protection;
   setup.amount = mtu;
-  run_apart("move_over_the_wire", true, true, setup);
+  run_apart("move_over_the_wire", true, true, setup, lanes);
 }
 ISOLATED_TEST(FabricNetworks, OfSmallPacketsWork) { run_over_the_wire("authenticated", 1280); }
 ISOLATED_TEST(FabricNetworks, OfLargePacketsWork) { run_over_the_wire("sealed", 65535); }
+ISOLATED_TEST(FabricNetworks, OfSmallPacketsWorkWithLanes) { run_over_the_wire("sealed", 1280, "2"); }
 
 // Unix sockets are of one network. Rank 1 says what it needs.
 BARE_RANK_BODY(look_for_each_other) {

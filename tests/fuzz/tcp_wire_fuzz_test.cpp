@@ -2,7 +2,6 @@
 // What a peer of the transport tcp may say, changed at random: parcels, keys, and frames of one that has proved the key of its
 // link.
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,8 +10,7 @@
 #include <vector>
 
 #include "fuzz/mutator.hpp"
-#include "secure/acceptor.hpp"
-#include "unit/transport/tcp/pair.hpp"
+#include "unit/transport/tcp/raw_peer.hpp"
 
 namespace gigabar::transport::tcp::test {
 namespace {
@@ -24,6 +22,7 @@ Offer some_offer(Mutator& mutator) {
   Offer offer;
   offer.link = 1 + mutator.below(1 << 20);
   offer.secret = secure::Secret(std::string(kSecretBytes, 'k'));
+  offer.lanes = static_cast<unsigned>(mutator.below(kMaxLanes + 1));
   for (std::size_t count = 1 + mutator.below(kMaxTargets); count > 0; --count) {
     const std::string bytes = mutator.once_in(2) ? std::string("\x7f\0\0\1", 4) : std::string(16, '\xfd');
     offer.targets.push_back(secure::ip_address(bytes, static_cast<std::uint16_t>(1 + mutator.below(65535))));
@@ -40,6 +39,7 @@ TEST(TcpWireFuzz, OffersAndKeys) {
       ++read;
       EXPECT_NE(decoded->link, 0u);
       ASSERT_LE(decoded->targets.size(), kMaxTargets);
+      EXPECT_LE(decoded->lanes, kMaxLanes);
       EXPECT_FALSE(decoded->targets.empty());
       for (const secure::SocketAddress& target : decoded->targets) EXPECT_NE(secure::port_of(target), 0);
       const auto again = decode_offer(encode(*decoded));
@@ -77,76 +77,25 @@ TEST(TcpWireFuzz, Headers) {
       case FrameKind::write:
       case FrameKind::answer: EXPECT_TRUE(parsed->data_bytes > 0 && parsed->data_bytes <= kPieceBytes); return;
       case FrameKind::read:
-      case FrameKind::bye: EXPECT_EQ(parsed->data_bytes, 0u); return;
+      case FrameKind::bye:
+      case FrameKind::fence: EXPECT_EQ(parsed->data_bytes, 0u); return;
     }
     ADD_FAILURE() << "a kind that is none: " << int(parsed->kind);
   });
   EXPECT_GT(read, 0u);
 }
 
-// A peer of a transport that has proved the key of the link, and says what it likes.
-class Insider {
- public:
-  static Peer own_peer() { return {.rank = 1, .is_same_host = false, .process = 0, .address = {}}; }
-
-  explicit Insider(TcpTransport& transport) : transport_(transport) {
-    Peer peer = own_peer();
-    peer.address = transport.address();
-    Parcel parcel, answer;
-    auto offered = transport.offer(peer, 0, parcel);
-    EXPECT_TRUE(offered);
-    link = std::move(*offered);
-    const auto offer = decode_offer(parcel.bytes);
-    EXPECT_TRUE(offer);
-    identity_ = identity_of(offer->secret, offer->link, Protection::authenticated, secure::Role::initiator);
-    auto poller = secure::Poller::open();
-    EXPECT_TRUE(poller);
-    poller_ = std::move(*poller);
-    secure::Dial dial(identity_, *poller_, 1, Rank{0}, offer->targets, now_ns() + kPatienceNs, std::nullopt);
-    dial.set_link(secure::preamble_of(offer->link), 1);
-    secure::Dial::Progress progress = secure::Dial::Progress::going;
-    EXPECT_TRUE(poll_until([&] { return (progress = dial.advance(now_ns())) != secure::Dial::Progress::going; }));
-    if (progress == secure::Dial::Progress::connected) connection_.emplace(dial.take());
-    answer.bytes = encode_answer(offer->link);
-    EXPECT_TRUE(link->complete(std::move(answer)));
-    EXPECT_TRUE(poll_until([&] { return sink.ready_count[link.get()] == 1; }));
+// On each connection, in pieces, as a network may deliver them; the connections end behind them.
+void say_all(RawPeer& peer, Mutator& mutator, std::vector<std::string> said) {
+  while (!peer.is_refused && peer.link->state() == LinkState::ready && !std::ranges::all_of(said, &std::string::empty)) {
+    const std::size_t connection = mutator.below(said.size());
+    std::string& rest = said[connection];
+    if (!rest.empty())
+      rest.erase(0, peer.say(connection, rest.substr(0, mutator.once_in(3) ? 1 + mutator.below(80) : rest.size())));
+    peer.poll_until([] { return true; });
   }
-  // In pieces, as a network may deliver them; the connection ends behind them.
-  void say_all(Mutator& mutator, const std::string& bytes) {
-    for (std::size_t at = 0; connection_ && at < bytes.size() && link->state() == LinkState::ready;) {
-      const std::size_t most = mutator.once_in(3) ? 1 + mutator.below(80) : bytes.size() - at;
-      const std::size_t count = std::min(most, bytes.size() - at);
-      const ssize_t sent = ::send(connection_->connection.socket.get(), bytes.data() + at, count, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (sent < 0 && errno != EAGAIN) break;
-      if (sent > 0) at += static_cast<std::size_t>(sent);
-      transport_.poll(sink);
-    }
-    connection_.reset();
-    EXPECT_TRUE(poll_until([&] { return sink.errors.size() == 1; }));
-  }
-
-  std::unique_ptr<Link> link;
-  Recorder sink;
-
- private:
-  template <class Condition>
-  bool poll_until(Condition condition) {
-    const Deadline deadline = Deadline::after_ns(kPatienceNs);
-    while (!condition()) {
-      if (deadline.has_passed()) return false;
-      transport_.poll(sink);
-    }
-    return true;
-  }
-
-  TcpTransport& transport_;
-  secure::Identity identity_;
-  std::unique_ptr<secure::Poller> poller_;
-  std::optional<secure::Established> connection_;
-};
-
-std::string frame(const FrameHeader& header, std::string_view data = {}) {
-  return std::string(reinterpret_cast<const char*>(&header), sizeof header).append(data);
+  peer.hang_up();
+  EXPECT_TRUE(peer.poll_until([&] { return peer.sink.errors.size() == 1; }));
 }
 
 // Frames that are right: messages and writes into the region, and reads of it.
@@ -191,16 +140,16 @@ TEST(TcpWireFuzz, FramesOfAnInsider) {
   ASSERT_TRUE(near);
   std::size_t whole = 0, refused = 0;
   for_a_while([&](Mutator& mutator) {
-    Insider insider(*near);
+    RawPeer insider(*near);
     Buffer target(*near, 30'000), secret(*near, 30'000);
     std::memset(secret.data(), 's', secret.bytes);
-    const auto key = decode_region_key(target.region->key(Insider::own_peer())->bytes);
+    const auto key = decode_region_key(target.region->key(RawPeer::own_peer())->bytes);
     ASSERT_TRUE(key);
     std::vector<std::string> payloads;
     const std::string right = right_frames(mutator, *key, payloads);
     const bool is_right = mutator.once_in(4), is_wrong = !is_right && mutator.once_in(3);
     const std::string said = is_right ? right : is_wrong ? right + wrong_frame(mutator, *key) : mutator.changed(right);
-    insider.say_all(mutator, said);
+    say_all(insider, mutator, {said});
     EXPECT_TRUE(target.is_guarded());
     EXPECT_TRUE(secret.is_guarded());
     EXPECT_TRUE(std::ranges::all_of(std::span(secret.data(), secret.bytes), [](std::byte one) { return one == std::byte{'s'}; }));
@@ -220,6 +169,49 @@ TEST(TcpWireFuzz, FramesOfAnInsider) {
   });
   EXPECT_GT(whole, 0u);
   EXPECT_GT(refused, 0u);
+}
+
+// Shares of large writes on two lanes, and fences between messages. What is right arrives; what is changed leaves all other memory
+// alone.
+TEST(TcpWireFuzz, SharesOfAnInsider) {
+  const std::unique_ptr<TcpTransport> near = open_transport({}, "2");
+  ASSERT_TRUE(near);
+  std::size_t whole = 0;
+  for_a_while([&](Mutator& mutator) {
+    RawPeer insider(*near, 2);
+    Buffer target(*near, 30'000);
+    const auto key = decode_region_key(target.region->key(RawPeer::own_peer())->bytes);
+    ASSERT_TRUE(key);
+    std::vector<std::string> said(3);
+    ShareCounts shares{};
+    std::size_t messages = 0;
+    for (std::size_t left = 1 + mutator.below(12); left > 0; --left) {
+      const std::size_t lane = mutator.below(3);
+      if (lane == 2) {
+        FrameHeader fence = make_header(FrameKind::fence, 0, 0);
+        std::memcpy(fence.body.data(), shares.data(), sizeof shares);
+        said[0] += frame(fence) + frame(make_header(FrameKind::message, 0, 0));
+        ++messages;
+        continue;
+      }
+      const std::size_t bytes = 1 + mutator.below(3000);
+      FrameHeader share = make_header(FrameKind::write, key->region, bytes, {key->guard, mutator.below(key->bytes - bytes + 1), 0});
+      share.request = 1;
+      said[1 + lane] += frame(share, std::string(bytes, 'w'));
+      ++shares[lane];
+    }
+    const bool is_right = mutator.once_in(2);
+    if (!is_right) {
+      std::string& one = said[mutator.below(said.size())];
+      one = mutator.changed(one);
+    }
+    say_all(insider, mutator, said);
+    EXPECT_TRUE(target.is_guarded());
+    if (!is_right) return;
+    ++whole;
+    EXPECT_EQ(insider.sink.messages.size(), messages);
+  });
+  EXPECT_GT(whole, 0u);
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ def run_matrix(cluster, options, folder):
         host, local = divmod(rank, options.ranks_of_host)
         environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(local), "MASTER_ADDR": cluster.address(0),
                        "MASTER_PORT": "29500", "GIGABAR_JOB_KEY": key, "GIGABAR_INTERFACES": INTERFACE, "GIGABAR_UCX_TRUST_NETWORK": "1",
-                       "GIGABAR_UCX_CONNECTIONS": "1", "GIGABAR_TUNING": "none", "UCX_TLS": "tcp", "UCX_NET_DEVICES": INTERFACE}
+                       "GIGABAR_TUNING": "none", "UCX_TLS": "tcp", "UCX_NET_DEVICES": INTERFACE}
         words = [*cluster.hosts[host].enter(), options.program, "matrix", "--measure", "bandwidth", "--at-once", "host", "-s", options.size, "-W", "4",
                  "-i", "3", "-x", "1", "--timeout", "60", "--switches", os.path.join(folder, "switches")]
         output = open(os.path.join(folder, f"rank{rank}"), "w", encoding="utf-8")

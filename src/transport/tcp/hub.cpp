@@ -13,7 +13,10 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/options.hpp"
 #include "base/undo.hpp"
+#include "platform/cpu_set.hpp"
 #include "transport/tcp/link.hpp"
 
 namespace gigabar::transport::tcp {
@@ -25,6 +28,24 @@ constexpr unsigned kPollsPerLook = 32;     // at all other sockets, meanwhile
 
 constexpr std::int64_t kLingerNs = 100'000'000;     // for what links that go have sent
 constexpr std::int64_t kLeavingLookNs = 2'000'000;  // at whether it is gone
+
+constexpr std::uint64_t kBellToken = secure::Poller::kTimerToken - 1;
+
+// A connection is as fast as the thread at each end that copies, and encrypts. A quarter of the processors at each end leaves as
+// many for the kernel's and the program's work, as the peer may be on the same host.
+constexpr unsigned kProcessorsPerLane = 4;
+constexpr unsigned kMaxLanesByDefault = 4;
+
+Result<unsigned> wanted_lanes(const std::vector<int>& cpus) {
+  constexpr const char* kVariable = "GIGABAR_TCP_CONNECTIONS";
+  const auto given = environment(kVariable);
+  const auto processors = static_cast<unsigned>(cpus.empty() ? usable_cpus().size() : cpus.size());
+  if (!given || given->empty()) return std::min(processors / kProcessorsPerLane, kMaxLanesByDefault);
+  const auto number = parse_number(*given, 0, kMaxLanes);
+  if (number) return static_cast<unsigned>(*number);
+  return make_error(Status::invalid_argument, "open TCP", kVariable, text("'", *given, "' is not allowed"),
+                    text("give a number from 0 to ", kMaxLanes));
+}
 
 // Who closes a socket before everything that came was read resets the connection, and what the other side's kernel does not have by
 // then is lost. So what comes is dropped until it has all.
@@ -58,7 +79,15 @@ Result<std::shared_ptr<Hub>> Hub::open(const TransportOptions& options) {
   std::shared_ptr<Hub> hub(new Hub(std::move(*poller)));
   hub->rails_ = std::move(*rails);
   hub->connect_deadline_ns_ = options.connect_deadline_ns;
-  hub->protection_ = options.is_tcp_sealed ? Protection::sealed : Protection::authenticated;
+  hub->security_ = {options.is_tcp_sealed ? Protection::sealed : Protection::authenticated, secure::best_cipher()};
+  hub->cpus_ = options.cpus;
+  const auto lanes = wanted_lanes(options.cpus);
+  if (!lanes) return lanes.error();
+  hub->wanted_lanes_ = *lanes;
+  if (!hub->bell_.open() || !hub->poller_->set(EPOLL_CTL_ADD, hub->bell_.descriptor(), EPOLLIN, kBellToken)) {
+    const int code = errno;
+    return make_error(status_of_errno(code), "open TCP", "wake descriptor", std::strerror(code), {}, errno_code(code));
+  }
   for (Rail& rail : hub->rails_) {
     rail.targets = hub->acceptor_.listen(rail.addresses);
     if (!rail.targets.empty()) continue;
@@ -74,13 +103,15 @@ Hub::~Hub() {
   for (drop_leaving(); !leaving_.empty(); drop_leaving()) ::poll(nullptr, 0, 1);
 }
 
-std::uint64_t Hub::add_link(TcpLink& link) {
+std::uint64_t Hub::add_link(TcpLink& link, Rank rank) {
   attended_.reserve(links_.size() + 1);
-  links_.emplace(++serial_, &link);
+  home_->add_link(++serial_, rank);
+  links_.emplace(serial_, &link);
   return serial_;
 }
 
 void Hub::remove_link(std::uint64_t serial) noexcept {
+  home_->remove_link(serial);
   const auto found = links_.find(serial);
   std::erase(attended_, found->second);
   if (found->second == asked_first_) asked_first_ = nullptr;
@@ -107,12 +138,12 @@ bool Hub::attend(Sink& sink) {
 
 void Hub::welcome(secure::ProvenConnection proven) {
   for (const auto& [serial, link] : links_) {
-    if (link->waits_for(proven.number)) return link->take(std::move(proven.established));
+    if (link->waits_for(proven.number)) return link->take(proven.number, std::move(proven.established));
   }
 }
 
 void Hub::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {
-  if (token == secure::Poller::kTimerToken) return;
+  if (token == secure::Poller::kTimerToken || token == kBellToken) return;
   if (token >= kLinkTokens) {
     const auto link = links_.find(token - kLinkTokens);
     if (link == links_.end()) return;
@@ -193,10 +224,42 @@ bool Hub::ask_first(Sink& sink) {
 bool Hub::arm() noexcept {
   if (!attended_.empty()) return false;
   watch_again();
-  return true;
+  if (lanes_.empty()) return true;
+  bell_.arm();
+  const bool is_quiet = std::ranges::none_of(lanes_, [](const auto& lane) { return lane->has_events(); });
+  if (!is_quiet) bell_.disarm();
+  return is_quiet;
+}
+
+// --- Lanes -----------------------------------------------------------------------------------------------------------------------
+
+// Fewer where one cannot be opened: what is there works.
+unsigned Hub::lane_count() {
+  while (!has_opened_lanes_ && lanes_.size() < wanted_lanes_) {
+    auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), home_, bell_, cpus_);
+    if (!lane) {
+      log(LogLevel::info, lane.error().message());
+      break;
+    }
+    lanes_.push_back(std::move(*lane));
+  }
+  has_opened_lanes_ = true;
+  return static_cast<unsigned>(lanes_.size());
+}
+
+void Hub::look_at_lanes() {
+  for (const auto& lane : lanes_) {
+    if (!lane->has_events()) continue;
+    for (const LaneEvent& event : lane->take_events()) {
+      const auto found = links_.find(event.link);
+      if (found != links_.end()) found->second->take_event(event);
+    }
+  }
 }
 
 bool Hub::poll(Sink& sink) {
+  if (!lanes_.empty()) bell_.disarm();
+  look_at_lanes();
   if (asked_first_ == nullptr) return poll_sockets(sink);
   bool is_something = ask_first(sink);
   if (++polls_ % kPollsPerLook == 0) is_something |= poll_sockets(sink);

@@ -12,9 +12,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/bell.hpp"
 #include "secure/acceptor.hpp"
 #include "secure/byte_stream.hpp"
 #include "secure/poller.hpp"
+#include "transport/tcp/lane.hpp"
 #include "transport/tcp/rails.hpp"
 #include "transport/tcp/wire.hpp"
 
@@ -41,15 +43,18 @@ class Hub {
   secure::Acceptor& acceptor() noexcept { return acceptor_; }
   const std::vector<Rail>& rails() const noexcept { return rails_; }
   const std::shared_ptr<Home>& home() const noexcept { return home_; }
+  // How many connections large writes of a link may have.
+  unsigned lane_count();
+  Lane& lane(unsigned index) noexcept { return *lanes_[index]; }
   // Where links receive, one at a time.
   Scratch& scratch() noexcept { return *scratch_; }
   std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
-  Protection protection() const noexcept { return protection_; }
+  const Security& security() const noexcept { return security_; }
   // False in a child after fork, which shares the sockets and must leave them alone.
   bool is_of_this_process() const noexcept { return poller_->is_owner(); }
 
   // Gives the link a serial number, for its tokens. From then on attend_to() finds memory for it. Throws std::bad_alloc.
-  std::uint64_t add_link(TcpLink& link);
+  std::uint64_t add_link(TcpLink& link, Rank rank);
   void remove_link(std::uint64_t serial) noexcept;
   // The link has something to tell or to do: its attend() is called in the next poll().
   void attend_to(TcpLink& link) noexcept;
@@ -75,6 +80,7 @@ class Hub {
   void watch_again() noexcept;
   bool poll_sockets(Sink& sink);
   bool attend(Sink& sink);
+  void look_at_lanes();
   void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
   void welcome(secure::ProvenConnection proven);
   void run_timers();
@@ -84,9 +90,14 @@ class Hub {
   secure::Acceptor acceptor_;
   std::vector<Rail> rails_;
   std::shared_ptr<Home> home_ = std::make_shared<Home>("TCP");
+  Bell bell_;  // of the lanes
+  unsigned wanted_lanes_ = 0;
+  std::vector<int> cpus_;                     // that their threads are kept on
+  std::vector<std::unique_ptr<Lane>> lanes_;  // opened for the first link
+  bool has_opened_lanes_ = false;
   std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
   std::int64_t connect_deadline_ns_ = 0;
-  Protection protection_ = Protection::authenticated;
+  Security security_;
   std::unordered_map<std::uint64_t, TcpLink*> links_;  // by serial number
   std::uint64_t serial_ = 0;
   std::vector<TcpLink*> attended_;

@@ -49,24 +49,25 @@ iovec piece_of(const void* data, std::size_t bytes) { return {const_cast<void*>(
 
 }  // namespace
 
-TcpLink::TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, Protection protection)
+TcpLink::TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, const Security& security)
     : hub_(std::move(hub)),
       rank_(rank),
       number_(number),
-      protection_(protection),
+      security_(security),
       connect_until_ns_(now_ns() + hub_->connect_deadline_ns()) {
   limits_.payload_bytes = kMaxPayloadBytes;
   limits_.quick_payload_bytes = kQuickBytes;
   limits_.write_bytes = limits_.read_bytes = kTransferBytes;
   limits_.posted_writes = kMaxTransfers;
   // Last: where the rest throws there is no destructor that takes it out again.
-  serial_ = hub_->add_link(*this);
+  serial_ = hub_->add_link(*this, rank);
 }
 
 TcpLink::~TcpLink() {
   if (hub_->is_of_this_process()) {
-    if (is_listening_) hub_->acceptor().forget(number_);
+    expect_nobody();
     if (state_ == LinkState::ready) quietly([&] { leave(); });
+    leave_lanes();
     if (stream_) secure::end_connection(stream_->socket().get());
   }
   hub_->remove_link(serial_);
@@ -76,14 +77,19 @@ TcpLink::~TcpLink() {
 // kernel do the rest.
 void TcpLink::leave() {
   pump();
-  const std::int64_t until_ns = is_idle() ? 0 : hub_->linger_until_ns();
-  while (!is_idle() && !send_code_ && now_ns() < until_ns) {
-    pollfd writable{stream_->socket().get(), POLLOUT, 0};
-    ::poll(&writable, 1, 10);
+  const std::int64_t until_ns = has_sent_all() ? 0 : hub_->linger_until_ns();
+  while (!has_sent_all() && !send_code_ && now_ns() < until_ns) {
+    pollfd writable{stream_->socket().get(), static_cast<short>(is_idle() ? 0 : POLLOUT), 0};
+    ::poll(&writable, 1, is_idle() ? 1 : 10);
     pump();
   }
-  if (!is_idle() || send_code_) return;
+  if (!has_sent_all() || send_code_) return;
+  put_fence();
   say_farewell(Farewell::closed);
+  lane_sockets_.clear();
+  for (unsigned lane = 0; lane < lane_count_; ++lane) {
+    if (auto stream = hub_->lane(lane).remove(serial_)) hub_->let_go_out(std::move(*stream));
+  }
   hub_->let_go_out(std::move(*stream_));
   stream_.reset();
 }
@@ -91,7 +97,9 @@ void TcpLink::leave() {
 std::string TcpLink::object() const { return text("rank ", rank_, " over ", rail_); }
 
 std::uint64_t TcpLink::memory_bytes() const noexcept {
-  return sizeof *this + queued_units_ + carried_.capacity() + (stream_ ? stream_->memory_bytes() : 0);
+  const std::size_t of_lanes = security_.protection == Protection::sealed ? std::size_t{2} * lane_count_ * secure::kRecordBytes : 0;
+  return sizeof *this + queued_units_ + carried_.capacity() + behind_fence_.capacity() + of_lanes +
+         (stream_ ? stream_->memory_bytes() : 0);
 }
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
@@ -101,58 +109,84 @@ Offer TcpLink::expect_peer(std::size_t rail) {
   offer.link = number_;
   offer.secret = random_secret();
   offer.targets = hub_->rails()[rail].targets;
+  offer.lanes = hub_->lane_count();
   is_listening_ = true;
-  hub_->acceptor().expect(number_, identity_of(offer.secret, number_, protection_, secure::Role::acceptor));
+  ways_ = std::deque<Way>(1 + offer.lanes);
+  for (std::uint64_t number = number_; number - number_ < ways_.size(); ++number) {
+    hub_->acceptor().expect(number, identity_of(offer.secret, number, security_, secure::Role::acceptor));
+  }
   hub_->set_timer();
   return offer;
 }
 
-void TcpLink::dial(const Offer& offer) {
+void TcpLink::expect_nobody() noexcept {
+  if (!is_listening_) return;
+  for (std::uint64_t index = 0; index <= kMaxLanes; ++index) hub_->acceptor().forget(number_ + index);
+}
+
+unsigned TcpLink::dial(const Offer& offer) {
   is_completed_ = true;
-  identity_ = identity_of(offer.secret, number_, protection_, secure::Role::initiator);
-  dial_.emplace(identity_, hub_->poller(), kLinkTokens + serial_, Rank{0}, offer.targets, connect_until_ns_, std::nullopt);
-  dial_->set_link(secure::preamble_of(number_), rank_);
+  const unsigned lanes = std::min(offer.lanes, hub_->lane_count());
+  ways_ = std::deque<Way>(1 + lanes);
+  for (std::size_t index = 0; index < ways_.size(); ++index) {
+    Way& way = ways_[index];
+    const std::uint64_t number = number_ + index;
+    way.identity = identity_of(offer.secret, number, security_, secure::Role::initiator);
+    way.dial.emplace(way.identity, hub_->poller(), kLinkTokens + serial_, Rank{0}, offer.targets, connect_until_ns_, std::nullopt);
+    way.dial->set_link(secure::preamble_of(number), rank_);
+  }
   advance(now_ns());
   hub_->set_timer();
+  return lanes;
 }
 
 std::int64_t TcpLink::next_ns() const noexcept {
   if (state_ == LinkState::ready) return look_at_ns_;
   if (state_ != LinkState::connecting) return secure::kNever;
-  return dial_ ? std::min(dial_->next_ns(), connect_until_ns_) : connect_until_ns_;
+  std::int64_t next_ns = connect_until_ns_;
+  for (const Way& way : ways_) {
+    if (way.dial) next_ns = std::min(next_ns, way.dial->next_ns());
+  }
+  return next_ns;
 }
 
 void TcpLink::advance(std::int64_t now_ns) {
   if (state_ == LinkState::ready) return look_for_silence(now_ns);
   if (state_ != LinkState::connecting) return;
-  if (dial_) {
-    switch (dial_->advance(now_ns)) {
-      case secure::Dial::Progress::going: break;
-      case secure::Dial::Progress::connected: return take(dial_->take());
-      case secure::Dial::Progress::failed: {
-        ErrorRecord record = dial_->error().record();
-        record.object = object();
-        return fail(Error(std::move(record)), {});
-      }
-    }
-  }
-  if (now_ns < connect_until_ns_) return;
+  advance_dials(now_ns);
+  if (state_ != LinkState::connecting || now_ns < connect_until_ns_) return;
   fail(make_error(Status::timed_out, "connect", object(), "no connection stands within the deadline",
                   "look for a firewall between the hosts, and at GIGABAR_TCP_INTERFACES"),
        {});
 }
 
-void TcpLink::take(secure::Established established) {
+void TcpLink::advance_dials(std::int64_t now_ns) {
+  for (std::size_t index = 0; index < ways_.size() && state_ == LinkState::connecting; ++index) {
+    Way& way = ways_[index];
+    if (!way.dial) continue;
+    switch (way.dial->advance(now_ns)) {
+      case secure::Dial::Progress::going: break;
+      case secure::Dial::Progress::connected: take(number_ + index, way.dial->take()); break;
+      case secure::Dial::Progress::failed: {
+        ErrorRecord record = way.dial->error().record();
+        record.object = object();
+        fail(Error(std::move(record)), {});
+      }
+    }
+  }
+}
+
+void TcpLink::take(std::uint64_t number, secure::Established established) {
   if (state_ != LinkState::connecting) return;
-  rail_ = text(rail_of(hub_->rails(), secure::own_address_of(established.connection.socket.get())), ", ", name_of(protection_));
-  call_bytes_ = call_bytes_of(established.connection.socket.get());
+  if (number == number_) rail_ = rail_of(hub_->rails(), secure::own_address_of(established.connection.socket.get()));
   established.connection.socket.rename(kLinkTokens + serial_);
   // Until the peer's answer has come no event matters; EPOLLERR would come again and again.
   established.connection.socket.want(EPOLLONESHOT);
   // A rank that computes or is stopped may not read for long; look_for_silence() notices when its host does not answer.
   secure::allow_slow_reader(established.connection.socket.get());
-  stream_.emplace(std::move(established), protection_);
-  dial_.reset();
+  Way& way = ways_[number - number_];
+  way.stream.emplace(std::move(established), security_.protection, security_.cipher);
+  way.dial.reset();
   become_ready();
 }
 
@@ -160,22 +194,39 @@ Result<void> TcpLink::complete(Parcel answer) {
   if (state_ != LinkState::connecting || is_completed_) {
     return make_error(Status::invalid_argument, "complete a link", object(), "it was completed before, or it broke");
   }
-  if (!answer.descriptors.empty() || !is_answer(answer.bytes, number_)) {
+  const auto lanes = decode_answer(answer.bytes, number_, static_cast<unsigned>(ways_.size() - 1));
+  if (!answer.descriptors.empty() || !lanes) {
     const Error error = make_error(Status::bad_file, "complete a link", object(), "the peer's answer is malformed",
                                    "use the same version of Gigabar at every rank");
     fail(Error(error.record()), {});
     return error;
   }
   is_completed_ = true;
+  for (std::uint64_t index = *lanes + 1; index < ways_.size(); ++index) hub_->acceptor().forget(number_ + index);
+  while (ways_.size() > *lanes + 1) ways_.pop_back();
   become_ready();
   hub_->set_timer();
   return {};
 }
 
 void TcpLink::become_ready() {
-  if (!stream_ || !is_completed_) return;
+  if (!is_completed_ || !std::ranges::all_of(ways_, [](const Way& way) { return way.stream.has_value(); })) return;
+  lane_count_ = static_cast<unsigned>(ways_.size() - 1);
+  rail_ = text(rail_, lane_count_ > 0 ? text(" x", lane_count_) : std::string(), ", ", name_of(security_.protection));
+  stream_ = std::move(ways_[0].stream);
+  call_bytes_ = std::min(call_bytes_of(stream_->socket().get()), stream_->part_bytes());
+  lane_sockets_.reserve(lane_count_);
+  for (unsigned lane = 0; lane < lane_count_; ++lane) {
+    lane_sockets_.push_back({ways_[lane + 1].stream->socket().get(), {}});
+    if (!hub_->lane(lane).add(serial_, std::move(*ways_[lane + 1].stream), lane_counts_)) {
+      const int code = errno;
+      return fail(make_error(status_of_errno(code), "connect", object(), "epoll_ctl failed", {}, errno_code(code)), {});
+    }
+  }
+  ways_.clear();
+  if (lane_count_ > 0) limits_.quick_read_bytes = kLaneBytes - 1;  // answers to reads take no lanes
   state_ = LinkState::ready;
-  look_at_ns_ = silence_.next_look_ns(now_ns(), hub_->connect_deadline_ns());
+  look_at_ns_ = Silence::next_look_ns(now_ns(), hub_->connect_deadline_ns());
   want_events();
   hub_->attend_to(*this);
 }
@@ -205,23 +256,30 @@ Posted TcpLink::post_message(const Header& header, std::span<const std::byte> pa
     return Posted::broken;
   }
   if (queued_units_ + units_of(payload.size()) > kMaxQueuedUnits) return Posted::full;
+  put_fence();
+  if (send_code_) return Posted::full;
   Outgoing item;
   item.header = make_header(FrameKind::message, 0, payload.size());
   item.header.body = header;
-  const std::size_t sent_bytes = is_idle() ? send_at_once(item.header, payload) : 0;
-  if (sent_bytes < sizeof item.header + payload.size() && !send_code_) {
+  post_small(std::move(item), payload);
+  return Posted::ok;
+}
+
+// A message or a fence.
+void TcpLink::post_small(Outgoing item, std::span<const std::byte> data) {
+  const std::size_t sent_bytes = is_idle() ? send_at_once(item.header, data) : 0;
+  if (sent_bytes < sizeof item.header + data.size() && !send_code_) {
     try {
-      item.copy.assign(payload.begin(), payload.end());
+      item.copy.assign(data.begin(), data.end());
       own_.push_back(std::move(item));
     } catch (const std::bad_alloc&) {
       if (sent_bytes > 0) fail(Error::out_of_memory(), {});  // half a frame is gone
       throw;
     }
-    queued_units_ += units_of(payload.size());
+    if (own_.back().kind() == FrameKind::message) queued_units_ += units_of(data.size());
     if (sent_bytes > 0) current_ = Current{own_.back().header, &own_, 0, sent_bytes};
   }
   want_events();
-  return Posted::ok;
 }
 
 Reach TcpLink::reach(Direction direction, const Region& local, const RemoteRegion& remote) const {
@@ -237,9 +295,13 @@ Posted TcpLink::post_write(const Region& local, std::uint64_t local_offset, cons
     return ++transfers_, Posted::ok;
   }
   const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
+  const Place from = static_cast<const PlacedRegion&>(local).at(local_offset);
+  if (lane_count_ > 0 && bytes >= kLaneBytes) {
+    return post_by_lanes(from, {key.region, remote_offset, Guard{rank_, key.guard}}, bytes, cookie);
+  }
   Outgoing item;
   item.header = make_header(FrameKind::write, key.region, 0, {key.guard, remote_offset, 0});
-  item.from = static_cast<const PlacedRegion&>(local).at(local_offset);
+  item.from = from;
   item.bytes = bytes;
   item.cookie = cookie;
   own_.push_back(std::move(item));
@@ -353,8 +415,9 @@ void TcpLink::pump() {
 void TcpLink::want_events() noexcept {
   if (state_ != LinkState::ready) return;
   const bool is_waiting = !is_idle() && !send_code_;
-  const std::uint32_t incoming = hub_->is_asked_first(*this) ? 0U : EPOLLIN | EPOLLRDHUP;
-  stream_->socket().want(incoming | (is_waiting ? EPOLLOUT : 0U));
+  const std::uint32_t incoming = hub_->is_asked_first(*this) || fence_ ? 0U : EPOLLIN | EPOLLRDHUP;
+  // At a fence nothing is received, and the end of the connection would be told again and again.
+  stream_->socket().want(is_waiting ? incoming | EPOLLOUT : fence_ ? EPOLLONESHOT : incoming);
 }
 
 // What the peer sent before it went is told first.
@@ -384,11 +447,27 @@ void TcpLink::say_farewell(Farewell reason) noexcept {
   quietly([&] { send_at_once(make_header(FrameKind::bye, static_cast<std::uint32_t>(reason), 0), {}); });
 }
 
+// Of the first connection whose other end answers no more.
+std::optional<Path> TcpLink::silent_path(std::int64_t now_ns, std::int64_t limit_ns) {
+  std::optional<Path> silent;
+  const auto look = [&](int socket, Silence& silence) {
+    const auto path = path_of(socket);
+    if (path && silence.is_broken(*path, now_ns, limit_ns)) silent = path;
+  };
+  look(stream_->socket().get(), silence_);
+  for (LaneSocket& lane : lane_sockets_) look(lane.socket, lane.silence);
+  return silent;
+}
+
 void TcpLink::look_for_silence(std::int64_t now_ns) {
   const std::int64_t limit_ns = hub_->connect_deadline_ns();
-  look_at_ns_ = silence_.next_look_ns(now_ns, limit_ns);
-  const auto path = path_of(stream_->socket().get());
-  if (!path || !silence_.is_broken(*path, now_ns, limit_ns)) return;
+  look_at_ns_ = Silence::next_look_ns(now_ns, limit_ns);
+  if (lane_ended_at_ns_ != 0 && now_ns - lane_ended_at_ns_ >= kMaxEndNs) {
+    return fail(make_error(Status::peer_lost, "connection", object(), "the peer's end of a connection for large writes closed"),
+                {});
+  }
+  const auto path = silent_path(now_ns, limit_ns);
+  if (!path) return;
   fail(make_error(
            Status::peer_lost, "connection", object(),
            text("the peer's host has acknowledged nothing for ", path->silent_ns / 1'000'000, " ms, although it was asked again"),
@@ -409,8 +488,9 @@ bool TcpLink::tell_end(Sink& sink) {
   if (!error_) return false;
   // The last bytes that came may have ended some.
   tell_dones(sink);
-  if (is_listening_) hub_->acceptor().forget(number_);
-  dial_.reset();
+  expect_nobody();
+  ways_.clear();
+  leave_lanes();
   if (stream_) secure::end_connection(stream_->socket().get());
   stream_.reset();
   current_.reset();
@@ -425,6 +505,7 @@ bool TcpLink::tell_end(Sink& sink) {
     own_.pop_front();
     if (item.kind() == FrameKind::write) tell(item.cookie);
   }
+  while (!lane_writes_.empty()) tell(lane_writes_.extract(lane_writes_.begin()).mapped().cookie);
   while (!reads_.empty()) tell(reads_.extract(reads_.begin()).mapped().cookie);
   const Error error = std::move(*error_);
   error_.reset();
@@ -439,9 +520,10 @@ bool TcpLink::attend(Sink& sink) {
     is_something = true;
   }
   is_something |= tell_dones(sink);
+  is_something |= leave_fence(sink);
   const bool was_hungry = std::exchange(is_hungry_, false);
   if (state_ == LinkState::ready && (send_code_ || was_hungry)) is_something |= receive(sink);
-  if (state_ == LinkState::ready && send_code_ && !is_hungry_) {
+  if (state_ == LinkState::ready && send_code_ && !is_hungry_ && !fence_) {
     fail(make_error(Status::peer_lost, "connection", object(), text("sending failed: ", std::strerror(*send_code_)),
                     "forget the peer and connect anew", errno_code(*send_code_)),
          {});
@@ -451,7 +533,6 @@ bool TcpLink::attend(Sink& sink) {
 
 void TcpLink::handle(std::uint32_t events, Sink& sink) {
   if (state_ == LinkState::connecting) {
-    if (stream_) return;  // it waits for complete()
     return advance(now_ns());
   }
   if (state_ != LinkState::ready) return;

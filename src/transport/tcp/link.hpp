@@ -3,12 +3,17 @@
 // write is cut into frames, between which the answers to the peer's reads have their turn.
 //
 // Who posts sends by itself as long as the socket takes it. What the socket does not take waits in a queue, and poll() goes on with
-// it. There is no thread: the one that polls receives, straight into host memory where a large piece comes.
+// it. The thread that polls receives, straight into host memory where a large piece comes.
+//
+// Where both ends have lanes, large writes go over those, in any order among each other; a fence in the stream tells how many of
+// them are before what follows, and the receiver waits there until so many are in place.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,13 +24,17 @@
 #include "secure/byte_stream.hpp"
 #include "secure/dial.hpp"
 #include "transport/tcp/hub.hpp"
+#include "transport/tcp/lane.hpp"
 #include "transport/tcp/silence.hpp"
 
 namespace gigabar::transport::tcp {
 
+inline constexpr std::uint64_t kLaneBytes = 64U << 10;    // smaller writes are sooner through without another thread
+inline constexpr std::int64_t kMaxEndNs = 1'000'000'000;  // between the ends of a link's connections
+
 class TcpLink final : public Link {
  public:
-  TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, Protection protection);
+  TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, const Security& security);
   ~TcpLink() override;
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
@@ -46,12 +55,16 @@ class TcpLink final : public Link {
 
   // Waits for the peer to connect; what it needs for that.
   Offer expect_peer(std::size_t rail);
-  // Connects to who waits.
-  void dial(const Offer& offer);
+  // Connects to who waits. Returns over how many lanes.
+  unsigned dial(const Offer& offer);
 
   // --- For the hub ---
-  bool waits_for(std::uint64_t number) const noexcept { return is_listening_ && number == number_ && !stream_; }
-  void take(secure::Established established);
+  bool waits_for(std::uint64_t number) const noexcept {
+    return is_listening_ && number - number_ < ways_.size() && !ways_[number - number_].stream;
+  }
+  // Of the connection `number`.
+  void take(std::uint64_t number, secure::Established established);
+  void take_event(const LaneEvent& event);
   void handle(std::uint32_t events, Sink& sink);
   // Receives what has come. True when something has.
   bool listen(Sink& sink) { return state_ == LinkState::ready && receive(sink); }
@@ -97,14 +110,32 @@ class TcpLink final : public Link {
     std::uint64_t cookie = 0;
     Result<void> outcome;
   };
+  // A connection that is being made: the link's own, and one for each lane.
+  struct Way {
+    secure::Identity identity;
+    std::optional<secure::Dial> dial;
+    std::optional<secure::ByteStream> stream;
+  };
+  // While its lane has the stream.
+  struct LaneSocket {
+    int socket = -1;
+    Silence silence;
+  };
+  struct LaneWrite {
+    std::uint64_t cookie = 0;
+    std::atomic<unsigned> missing_shares{0};
+  };
 
   // Sending.
   std::optional<Posted> why_not_post() const noexcept;
+  // Everything that was posted, over all connections.
+  bool has_sent_all() const noexcept;
   bool is_idle() const noexcept { return !current_ && own_.empty() && answers_.empty() && !stream_->has_unsent(); }
   std::size_t send_at_once(const FrameHeader& header, std::span<const std::byte> data);
   void begin_frame();
   bool send_frame();
   void finish_frame();
+  void post_small(Outgoing item, std::span<const std::byte> data);
   void pump();
   void finish(std::uint64_t cookie, Result<void> outcome);
   void sending_failed(int code) noexcept;
@@ -123,8 +154,20 @@ class TcpLink final : public Link {
   void place(std::span<const std::byte> data);
   void placed(std::uint64_t bytes);
 
+  // Lanes.
+  Posted post_by_lanes(const Place& from, const Place& to, std::uint64_t bytes, std::uint64_t cookie);
+  void put_fence();
+  bool is_behind_fence() const noexcept;
+  void take_fence(const FrameHeader& header, std::span<const std::byte> behind);
+  void pass_fence() noexcept;
+  bool leave_fence(Sink& sink);
+  void leave_lanes() noexcept;
+
   // The end.
   void become_ready();
+  void expect_nobody() noexcept;
+  void advance_dials(std::int64_t now_ns);
+  std::optional<Path> silent_path(std::int64_t now_ns, std::int64_t limit_ns);
   void look_for_silence(std::int64_t now_ns);
   void leave();
   bool tell_dones(Sink& sink);
@@ -138,7 +181,7 @@ class TcpLink final : public Link {
   std::shared_ptr<Hub> hub_;
   Rank rank_;
   std::uint64_t number_;
-  Protection protection_;
+  Security security_;
   std::uint64_t serial_ = 0;
   LinkState state_ = LinkState::connecting;
   LinkLimits limits_;
@@ -148,8 +191,7 @@ class TcpLink final : public Link {
   std::int64_t look_at_ns_ = 0;  // ready: for it
   bool is_listening_ = false;    // it is the peer that connects
   bool is_completed_ = false;    // the peer's answer has come
-  secure::Identity identity_;    // of the one that connects
-  std::optional<secure::Dial> dial_;
+  std::deque<Way> ways_;         // connecting: one for each connection
   std::optional<secure::ByteStream> stream_;
   bool is_ready_told_ = false;
   std::size_t call_bytes_ = kPieceBytes;  // of data, that one system call moves
@@ -168,6 +210,18 @@ class TcpLink final : public Link {
   bool is_hungry_ = false;  // there may be more than was received in one turn
   std::unordered_map<std::uint32_t, Read> reads_;
   std::uint32_t next_read_ = 1;
+
+  unsigned lane_count_ = 0;  // that both ends have
+  std::vector<LaneSocket> lane_sockets_;
+  std::map<std::uint64_t, LaneWrite> lane_writes_;
+  std::uint64_t next_lane_write_ = 0;
+  unsigned next_lane_ = 0;
+  ShareCounts sent_shares_{};
+  bool is_fence_due_ = false;  // before the next message
+  std::shared_ptr<LaneCounts> lane_counts_ = std::make_shared<LaneCounts>();
+  std::optional<ShareCounts> fence_;     // the receiver waits there
+  std::vector<std::byte> behind_fence_;  // what has come
+  std::int64_t lane_ended_at_ns_ = 0;    // 0: none has
 
   std::optional<Error> error_;  // why it broke, until it is told
 };

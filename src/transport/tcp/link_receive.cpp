@@ -65,6 +65,7 @@ void TcpLink::hear_end(const Moved& moved) {
 }
 
 bool TcpLink::receive(Sink& sink) {
+  if (fence_) return false;
   Scratch& scratch = hub_->scratch();
   for (unsigned turn = 0; turn < kMaxReceivesPerTurn && state_ == LinkState::ready; ++turn) {
     std::array<iovec, 2> pieces{};
@@ -85,9 +86,14 @@ bool TcpLink::receive(Sink& sink) {
     }
     const auto rest = take_frames(std::span<const std::byte>(scratch).first(come), sink);
     if (state_ != LinkState::ready) return true;
+    if (fence_) {
+      carried_.clear();
+      want_events();
+      return true;
+    }
     if (missing_bytes_ == 0) carry(rest);
     // The socket had no more: its descriptor tells when it has.
-    if (protection_ == Protection::authenticated && moved.bytes < pieces[0].iov_len + pieces[1].iov_len) return true;
+    if (security_.protection == Protection::authenticated && moved.bytes < pieces[0].iov_len + pieces[1].iov_len) return true;
   }
   is_hungry_ = true;
   hub_->attend_to(*this);
@@ -134,6 +140,11 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
       continue;
     }
     bytes = bytes.subspan(kHead);
+    if (static_cast<FrameKind>(header->kind) == FrameKind::fence) {
+      take_fence(*header, bytes);
+      if (!fence_) continue;
+      break;
+    }
     take_header(*header);
   }
   return bytes;
@@ -148,7 +159,8 @@ void TcpLink::take_header(const FrameHeader& header) {
       return fail(
           make_error(Status::peer_lost, "connection", object(), std::string(sentence_of(static_cast<Farewell>(header.number)))),
           {});
-    case FrameKind::message: return;
+    case FrameKind::message:
+    case FrameKind::fence: return;
   }
 }
 

@@ -17,7 +17,7 @@ class TcpTransport final : public Transport {
   static Result<std::unique_ptr<TcpTransport>> open(const TransportOptions& options);
 
   TransportKind kind() const noexcept override { return TransportKind::tcp; }
-  std::string address() const override { return address_text(hub_->protection()); }
+  std::string address() const override { return address_text(hub_->security()); }
   const std::vector<std::string>& rails() const noexcept override { return rails_; }
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override;
@@ -32,8 +32,9 @@ class TcpTransport final : public Transport {
 
  private:
   explicit TcpTransport(std::shared_ptr<Hub> hub);
-  // What a link with `peer` has: sealed when one of the two wants it. Nothing: the peer has no such transport.
-  std::optional<Protection> protection_with(const Peer& peer) const;
+  // What a link with `peer` has: sealed when one of the two wants it, with a cipher that both have. Nothing: the peer has no such
+  // transport.
+  std::optional<Security> security_with(const Peer& peer) const;
 
   std::shared_ptr<Hub> hub_;
   std::vector<std::string> rails_;

@@ -23,11 +23,16 @@ Error malformed(const char* what, const char* cause) {
 
 }  // namespace
 
-std::string address_text(Protection protection) { return text(kAddressName, ' ', unsigned{kVersion}, ' ', name_of(protection)); }
+std::string address_text(const Security& security) {
+  return text(kAddressName, ' ', unsigned{kVersion}, ' ', name_of(security.protection), ' ', name_of(security.cipher));
+}
 
-std::optional<Protection> protection_of_address(std::string_view address) {
+std::optional<Security> security_of_address(std::string_view address) {
   for (const Protection protection : {Protection::authenticated, Protection::sealed}) {
-    if (address == address_text(protection)) return protection;
+    for (const secure::Cipher cipher : {secure::Cipher::chacha20_poly1305, secure::Cipher::aes_256_gcm}) {
+      const Security security{protection, cipher};
+      if (address == address_text(security)) return security;
+    }
   }
   return {};
 }
@@ -35,7 +40,7 @@ std::optional<Protection> protection_of_address(std::string_view address) {
 std::string encode(const Offer& offer) {
   ByteWriter writer(kOfferMagic);
   writer.number(kVersion).number(offer.link).bytes(offer.secret.bytes());
-  writer.number(static_cast<std::uint8_t>(offer.targets.size()));
+  writer.number(static_cast<std::uint8_t>(offer.lanes)).number(static_cast<std::uint8_t>(offer.targets.size()));
   for (const secure::SocketAddress& target : offer.targets) {
     writer.string(secure::ip_bytes(target)).number(secure::port_of(target));
   }
@@ -51,8 +56,9 @@ Result<Offer> decode_offer(std::string_view bytes) {
   Offer offer;
   offer.link = reader.number<std::uint64_t>();
   offer.secret = secure::Secret(reader.bytes(kSecretBytes));
+  offer.lanes = reader.number<std::uint8_t>();
   const auto count = reader.number<std::uint8_t>();
-  reader.expect(offer.link != 0 && count > 0 && count <= kMaxTargets);
+  reader.expect(offer.link != 0 && offer.lanes <= kMaxLanes && count > 0 && count <= kMaxTargets);
   for (unsigned index = 0; index < count && reader.is_ok(); ++index) {
     const std::string_view address = reader.string(16);
     const auto port = reader.number<std::uint16_t>();
@@ -63,13 +69,21 @@ Result<Offer> decode_offer(std::string_view bytes) {
   return offer;
 }
 
-std::string encode_answer(std::uint64_t link) { return ByteWriter(kAnswerMagic).number(kVersion).number(link).take(); }
+std::string encode_answer(std::uint64_t link, unsigned lanes) {
+  return ByteWriter(kAnswerMagic).number(kVersion).number(link).number(static_cast<std::uint8_t>(lanes)).take();
+}
 
-bool is_answer(std::string_view bytes, std::uint64_t link) { return bytes == encode_answer(link); }
+std::optional<unsigned> decode_answer(std::string_view bytes, std::uint64_t link, unsigned offered_lanes) {
+  for (unsigned lanes = 0; lanes <= offered_lanes; ++lanes) {
+    if (bytes == encode_answer(link, lanes)) return lanes;
+  }
+  return {};
+}
 
-secure::Identity identity_of(const secure::Secret& secret, std::uint64_t link, Protection protection, secure::Role role) {
+secure::Identity identity_of(const secure::Secret& secret, std::uint64_t connection, const Security& security, secure::Role role) {
   const Rank own = role == secure::Role::initiator ? 1 : 0;
-  return secure::make_identity(secret, text("tcp link ", link, ' ', name_of(protection)), own, 2, secure::Purpose::transfer);
+  const std::string name = text("tcp link ", connection, ' ', name_of(security.protection), ' ', name_of(security.cipher));
+  return secure::make_identity(secret, name, own, 2, secure::Purpose::transfer);
 }
 
 secure::Secret random_secret() {
@@ -114,6 +128,7 @@ std::optional<FrameHeader> parse_header(std::span<const std::byte> bytes) noexce
       return header;
     case FrameKind::read:
     case FrameKind::bye:
+    case FrameKind::fence:
       if (header.data_bytes != 0) return {};
       return header;
   }

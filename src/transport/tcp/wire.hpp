@@ -19,18 +19,27 @@
 
 namespace gigabar::transport::tcp {
 
-inline constexpr std::uint8_t kVersion = 2;  // of everything below
+inline constexpr std::uint8_t kVersion = 3;  // of everything below
 
 inline constexpr std::size_t kMaxPayloadBytes = 61440;                // of a message
 inline constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;  // of a write or an answer in one frame
+// Shares of large writes on each lane, modulo 2^32: fewer than half of that are under way.
+using ShareCounts = std::array<std::uint32_t, kMaxLanes>;
 
 // --- Addresses and parcels ------------------------------------------------------------------------------------------------------
 
 using secure::Protection;
 
-std::string address_text(Protection protection);
+// What an end asks for, and the best cipher that it has; of a link, what it is.
+struct Security {
+  Protection protection = Protection::authenticated;
+  secure::Cipher cipher = secure::Cipher::chacha20_poly1305;  // of records, where it is sealed
+  friend bool operator==(const Security&, const Security&) = default;
+};
+
+std::string address_text(const Security& security);
 // Nothing: this is no address of this version of the transport.
-std::optional<Protection> protection_of_address(std::string_view address);
+std::optional<Security> security_of_address(std::string_view address);
 
 // What the side that listens tells the side that connects, through the ranks' channel, which encrypts it. The secret is of this
 // link alone: who proves it is the peer.
@@ -38,18 +47,21 @@ struct Offer {
   std::uint64_t link = 0;  // where the connection belongs; said in the clear before its handshake
   secure::Secret secret;
   std::vector<secure::SocketAddress> targets;  // at most kMaxTargets
+  unsigned lanes = 0;                          // connections beside the first that it would take; their numbers follow its own
 };
 inline constexpr std::size_t kMaxTargets = 16;
 inline constexpr std::size_t kSecretBytes = 32;
 std::string encode(const Offer& offer);
 // Errors: bad_file.
 Result<Offer> decode_offer(std::string_view bytes);
-std::string encode_answer(std::uint64_t link);
-bool is_answer(std::string_view bytes, std::uint64_t link);
+// How many of them there will be.
+std::string encode_answer(std::uint64_t link, unsigned lanes);
+// Nothing: it is none, or more than were offered.
+std::optional<unsigned> decode_answer(std::string_view bytes, std::uint64_t link, unsigned offered_lanes);
 
-// Who each end of a link's connections is: number 1 connects to number 0. The number of the link and its protection are part of
-// every key.
-secure::Identity identity_of(const secure::Secret& secret, std::uint64_t link, Protection protection, secure::Role role);
+// Who each end of a link's connections is: number 1 connects to number 0. The number of the connection and its protection are part
+// of every key.
+secure::Identity identity_of(const secure::Secret& secret, std::uint64_t connection, const Security& security, secure::Role role);
 
 secure::Secret random_secret();
 
@@ -60,7 +72,8 @@ enum class FrameKind : std::uint8_t {
   write,        // data for a region of the receiver
   read,         // asks for `bytes` of a region, as answers with this number
   answer,       // data that was asked for; `offset` within what was asked
-  bye           // the sender ends the link; `number` is a Farewell
+  bye,          // the sender ends the link; `number` is a Farewell
+  fence         // what follows waits until so many shares are in place: `body` is ShareCounts
 };
 
 // Memory of the receiver.
@@ -77,7 +90,7 @@ struct FrameHeader {
   std::uint8_t version = 0;
   std::uint32_t number = 0;  // of a region, or of a read
   std::uint64_t data_bytes = 0;
-  std::uint64_t request = 0;                   // read: how its answers are named
+  std::uint64_t request = 0;                   // read: how its answers are named; write on a lane: 1 with the last piece of a share
   std::array<std::byte, kHeaderBytes> body{};  // the message's header, or an Access
 };
 static_assert(sizeof(FrameHeader) == 56);

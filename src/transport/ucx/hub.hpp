@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all links and regions of one UCX transport share: the worker, the lanes, who is at home here, and what is to be told to the
-// sink.
+// What all links and regions of one UCX transport share: the worker, who is at home here, and what is to be told to the sink.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "transport/ucx/lane.hpp"
+#include "base/descriptor.hpp"
 #include "transport/ucx/worker.hpp"
 
 namespace gigabar::transport::ucx {
@@ -35,17 +34,13 @@ class Hub final : public Receiver {
 
   Worker& worker() noexcept { return *worker_; }
   const std::shared_ptr<Home>& home() const noexcept { return home_; }
-  // False in a child after fork, which has none of the threads and no right to the connections.
+  // False in a child after fork, which has no right to the connections.
   bool is_of_this_process() const noexcept;
-  // Opened when the first link is made. Empty where one connection does everything.
-  const std::vector<std::unique_ptr<Lane>>& lanes();
-  // Tells links what happened on lanes. True when something did.
-  bool look_at_lanes();
   std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
   // The sink of the poll() under way; null outside of it.
   Sink* sink() const noexcept { return sink_; }
 
-  void add_link(std::uint64_t number, Rank rank, UcxLink& link);
+  void add_link(std::uint64_t number, UcxLink& link);
   void remove_link(std::uint64_t number, UcxLink& link);
   // The link has timers or undelivered messages: its work() is called in each poll() until it returns false.
   void attend_to(UcxLink& link);
@@ -76,17 +71,10 @@ class Hub final : public Receiver {
   Sink* sink_ = nullptr;
   std::uint64_t strangers_ = 0;
   std::int64_t connect_deadline_ns_ = 0;
-  Descriptor wake_;  // an epoll of the worker's descriptor, the timer and the bell
+  Descriptor wake_;  // an epoll of the worker's descriptor and the timer
   Descriptor timer_;
   bool is_timer_set_ = false;
-  Bell bell_;
-  unsigned lane_count_ = 0;
-  std::vector<int> cpus_;  // of the lanes' threads; empty: not bound
-  std::string devices_;    // WorkerOptions
-  bool has_opened_lanes_ = false;
-  // These go first: their ends call back.
-  std::vector<std::unique_ptr<Lane>> lanes_;
-  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<Worker> worker_;  // goes first: its end calls back
 };
 
 }  // namespace gigabar::transport::ucx

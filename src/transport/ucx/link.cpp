@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -35,7 +34,7 @@ UcxLink::UcxLink(std::shared_ptr<Hub> hub, const Peer& peer, std::uint64_t numbe
   limits_.quick_payload_bytes = kQuickBytes;
   limits_.write_bytes = limits_.read_bytes = kTransferBytes;
   limits_.posted_writes = kMaxTransfers;
-  hub_->add_link(number_, rank_, *this);
+  hub_->add_link(number_, *this);
   hub_->attend_to(*this);
 }
 
@@ -46,18 +45,13 @@ UcxLink::~UcxLink() {
     const bool is_reading = pieces_under_way_ > 0;
     state_ = LinkState::broken;
     // In order, after what was sent before.
-    // A farewell may be left out, and the peer sees the connection end. The lanes must leave: memory for that may come back.
+    // A farewell may be left out, and the peer sees the connection end.
     if (can_tell && !is_reading)
       quietly([&] { send_control(WireKind::bye, {.request = static_cast<std::uint32_t>(Farewell::closed)}); });
     if (is_reading) hub_->worker().close(*endpoint_);
     const Deadline deadline = Deadline::after_ns(kGiveUpNs);
-    do {
-      quietly([&] {
-        leave_lanes(is_reading);
-        hub_->worker().progress();
-        hub_->look_at_lanes();
-      });
-    } while ((pieces_under_way_ > 0 || !is_off_lanes_) && !deadline.has_passed());
+    do hub_->worker().progress();
+    while (pieces_under_way_ > 0 && !deadline.has_passed());
     if (pieces_under_way_ > 0) quietly([&] { log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s")); });
     leave_endpoint();
     if (can_tell && is_reading) quietly([&] { say_farewell(Farewell::closed); });
@@ -72,14 +66,7 @@ std::string UcxLink::object() const { return text("rank ", rank_, " over ", rail
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
-Invitation UcxLink::invitation() const {
-  Invitation invitation{number_, hub_->worker().piece_bytes(), hub_->worker().address(), {}};
-  const auto& lanes = hub_->lanes();
-  // An answer names no more than the two have in common.
-  const std::size_t count = endpoint_ != nullptr ? lane_count_ : lanes.size();
-  for (std::size_t index = 0; index < count; ++index) invitation.lanes.push_back(lanes[index]->address());
-  return invitation;
-}
+Invitation UcxLink::invitation() const { return {number_, hub_->worker().piece_bytes(), hub_->worker().address()}; }
 
 Result<void> UcxLink::connect(const Invitation& invitation) {
   peer_number_ = invitation.link;
@@ -90,7 +77,6 @@ Result<void> UcxLink::connect(const Invitation& invitation) {
   if (!endpoint) return std::move(endpoint).error();
   endpoint_ = *endpoint;
   rail_ = hub_->worker().rail_of(*endpoint_);
-  connect_lanes(invitation);
   send_control(WireKind::hello, {});
   return {};
 }
@@ -118,12 +104,11 @@ void UcxLink::heard() {
   become_ready();
 }
 
-// The peer can receive: it said something on every connection, and it is known where it is.
+// The peer can receive: it said something, and it is known where it is.
 void UcxLink::become_ready() {
-  if (state_ != LinkState::connecting || endpoint_ == nullptr || !has_heard_ || lanes_heard_.count() < lane_count_) return;
+  if (state_ != LinkState::connecting || endpoint_ == nullptr || !has_heard_) return;
   state_ = LinkState::ready;
   rail_ = hub_->worker().rail_of(*endpoint_);
-  if (lane_count_ > 0) rail_ += text(" x", lane_count_);
   hub_->tell({this, Ready{}});
   pump();  // the peer, ready before, may have asked for something
 }
@@ -166,7 +151,7 @@ Posted UcxLink::post_write(const Region& local, std::uint64_t local_offset, cons
   }
   const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
   const Access to{key.region, 0, key.guard, remote_offset, bytes};
-  writes_.push_back(make_write(cookie, static_cast<const PlacedRegion&>(local).at(local_offset), to));
+  writes_.push_back({cookie, static_cast<const PlacedRegion&>(local).at(local_offset), to});
   outgoing_.push_back({nullptr, &writes_.back()});
   pump();
   return Posted::ok;
@@ -196,15 +181,14 @@ Posted UcxLink::post_read(const Region& local, std::uint64_t local_offset, const
 void UcxLink::pump() {
   if (is_pumping_) return;
   is_pumping_ = true;
-  for (unsigned count = 0; state_ == LinkState::ready; ++count) {
-    const bool can_next = can_send_next(), can_answer = can_send_answer();
-    if (!can_next && !can_answer) break;
+  for (unsigned count = 0; state_ == LinkState::ready && under_way_ < kMaxUnderWay; ++count) {
+    if (outgoing_.empty() && answers_.empty()) break;
     if (count == kMaxSendsPerTurn) {
       pump_later();
       break;
     }
     // Both in turn: neither waits for all of the other.
-    is_answers_turn_ = !can_next || (can_answer && !is_answers_turn_);
+    is_answers_turn_ = outgoing_.empty() || (!answers_.empty() && !is_answers_turn_);
     if (is_answers_turn_) {
       send_answer();
     } else {
@@ -227,24 +211,17 @@ void UcxLink::send_next() {
 }
 
 void UcxLink::send_piece(Write& write) {
-  const std::uint64_t bytes = std::min<std::uint64_t>(write.piece_bytes, write.to.bytes - write.sent_bytes);
+  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, write.to.bytes - write.sent_bytes);
   Place place = write.from;
   place.offset += write.sent_bytes;
   const std::byte* from = hub_->home()->memory(place, bytes);
   if (from == nullptr) return fail(taken_back_under_way("write", object()), Farewell::own_failure);
-  const bool is_last = write.sent_bytes + bytes == write.to.bytes;
-  if (write.is_by_lanes) {
-    send_by_lane(write, from, bytes);
-    write.sent_bytes += bytes;
-    if (is_last) outgoing_.pop_front();
-    return;
-  }
   Operation& operation = hub_->worker().take_operation();
   operation.data = {from, bytes};
   operation.owner = &write;
   set_access(operation.header, {write.to.region, 0, write.to.guard, write.to.offset + write.sent_bytes, bytes});
   write.sent_bytes += bytes;
-  if (is_last) outgoing_.pop_front();
+  if (write.sent_bytes == write.to.bytes) outgoing_.pop_front();
   ++pieces_under_way_;
   send(operation, WireKind::write);
 }
@@ -272,7 +249,6 @@ void UcxLink::send(Operation& operation, WireKind kind) {
   operation.header.body = body;
   if (kind == WireKind::message || kind == WireKind::write) operation.header.sequence = next_sequence_++;
   operation.header.acknowledged = told_units_ = consumed_units_;
-  operation.header.pieces = next_piece_;
   ++under_way_;
   hub_->worker().send(*endpoint_, operation);
 }
@@ -285,11 +261,9 @@ void UcxLink::send_control(WireKind kind, const Access& access) {
 
 // One at a time: a peer that reads nothing cannot make them pile up, and the next one tells all that came meanwhile.
 void UcxLink::send_credit() {
-  if (is_credit_under_way_ || state_ != LinkState::ready) return;
-  if (consumed_units_ - told_units_ < kWindowUnits / 4 && placed_below_ - told_placed_ < kPieceWindow / 4) return;
+  if (is_credit_under_way_ || state_ != LinkState::ready || consumed_units_ - told_units_ < kWindowUnits / 4) return;
   is_credit_under_way_ = true;
-  told_placed_ = placed_below_;
-  send_control(WireKind::credit, {.bytes = placed_below_});
+  send_control(WireKind::credit, {});
 }
 
 void UcxLink::sent(Operation& operation, ucs_status_t status) {
@@ -331,7 +305,6 @@ void UcxLink::refuse(std::string_view why, Farewell reason) {
 void UcxLink::fail(Error error, std::optional<Farewell> farewell) {
   if (state_ == LinkState::broken) return;
   state_ = LinkState::broken;
-  hub_->home()->remove_link(number_);
   error_ = std::move(error);
   if (endpoint_ != nullptr && !endpoint_->is_lost()) farewell_ = farewell;
   give_up_at_ns_ = now_ns() + kGiveUpNs;
@@ -342,7 +315,6 @@ void UcxLink::fail(Error error, std::optional<Farewell> farewell) {
 bool UcxLink::finish_breaking(std::int64_t now_ns) {
   if (endpoint_ != nullptr) {
     hub_->worker().close(*endpoint_);
-    leave_lanes(true);
     if (pieces_under_way_ > 0 && now_ns < give_up_at_ns_) return false;
     if (pieces_under_way_ > 0) log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s"));
     leave_endpoint();
@@ -397,10 +369,6 @@ UcxLink::Work UcxLink::work(std::int64_t now_ns) {
 
 std::optional<std::int64_t> UcxLink::wakes_at_ns() const {
   if (state_ == LinkState::connecting) return connect_until_ns_;
-  // A lane wakes it.
-  if (state_ == LinkState::ready && !wants_pump_ && is_ready_told_ && !inbox_.empty() && is_held_back(inbox_.front().pieces)) {
-    return std::numeric_limits<std::int64_t>::max();
-  }
   return {};
 }
 

@@ -2,13 +2,8 @@
 // One connection over UCX. Everything is an eager active message: writes are cut into pieces that the receiver copies to their
 // place, from a buffer that the processor's cache still holds. UCX itself never has an address of the target's memory, so that
 // forgetting a link, or a region, ends all access at once.
-//
-// Where there are lanes, the pieces of large writes go over those, in any order; a message tells how many of them are before it,
-// and waits at the receiver until so many are in place.
 #pragma once
 
-#include <array>
-#include <bitset>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -48,14 +43,13 @@ class UcxLink final : public Link, private EndpointUser {
 
   // What the peer needs to connect.
   Invitation invitation() const;
-  // Connects to the workers that the peer named. Errors: as Worker::connect.
+  // Connects to the worker that the peer named. Errors: as Worker::connect.
   Result<void> connect(const Invitation& invitation);
 
   // --- For the hub ---
   void receive(const WireHeader& header, std::span<const std::byte> data);
   // There was no memory for something of it.
   void starve() { lost(UCS_ERR_NO_MEMORY); }
-  void take_event(std::size_t lane, const LaneEvent& event);
   // Breaks the link because of what the peer sent.
   void refuse(std::string_view why, Farewell reason = Farewell::bad_message);
   struct Work {
@@ -70,8 +64,6 @@ class UcxLink final : public Link, private EndpointUser {
  private:
   struct Write {
     std::uint64_t cookie = 0;
-    std::uint32_t piece_bytes = 0;
-    bool is_by_lanes = false;
     Place from;
     Access to;
     std::uint64_t sent_bytes = 0;
@@ -93,7 +85,6 @@ class UcxLink final : public Link, private EndpointUser {
     Write* write = nullptr;
   };
   struct Held {
-    std::uint64_t pieces = 0;  // that are before it
     Header header{};
     std::vector<std::byte> payload;
   };
@@ -103,8 +94,6 @@ class UcxLink final : public Link, private EndpointUser {
   void pump_later();  // in the next poll()
   void send_next();
   void send_piece(Write& write);
-  bool can_send_next() const;
-  bool can_send_answer() const { return !answers_.empty() && under_way_ < kMaxUnderWay; }
   void send_answer();
   void send(Operation& operation, WireKind kind);
   void send_control(WireKind kind, const Access& access);
@@ -112,29 +101,17 @@ class UcxLink final : public Link, private EndpointUser {
   void sent(Operation& operation, ucs_status_t status) override;
   void finish_piece(Write& write, std::uint64_t bytes);
 
-  // Lanes.
-  Write make_write(std::uint64_t cookie, const Place& from, const Access& to) const;
-  void connect_lanes(const Invitation& invitation);
-  void leave_lanes(bool is_cancelling);
-  std::size_t emptiest_lane() const;
-  void send_by_lane(Write& write, const std::byte* from, std::uint64_t bytes);
-  void sent_by_lane(std::size_t lane, const LaneEvent& event);
-  void take_piece(std::uint64_t number);
-  void take_piece_acknowledgement(std::uint64_t pieces);
-  bool is_held_back(std::uint64_t pieces) const { return pieces > placed_below_; }
-
   // Receiving.
   void take_sequenced(const WireHeader& header, std::span<const std::byte> data);
   bool place(const WireHeader& header, std::span<const std::byte> data);
   void hold(const WireHeader& header, std::span<const std::byte> data);
-  void take_message(std::uint64_t pieces, const Header& header, std::span<const std::byte> payload);
+  void take_message(const Header& header, std::span<const std::byte> payload);
   void deliver(const Header& header, std::span<const std::byte> payload);
   void take_read(const Access& asked);
   void take_answer(const Access& access, std::span<const std::byte> data);
   void take_acknowledgement(std::uint64_t units);
   void heard();
   void become_ready();
-  void hear_bye(Farewell reason);
   bool deliver_inbox();
 
   // Breaking.
@@ -171,17 +148,6 @@ class UcxLink final : public Link, private EndpointUser {
   std::uint64_t next_sequence_ = 0;
   std::uint64_t posted_units_ = 0;        // of messages
   std::uint64_t acknowledged_units_ = 0;  // by the peer
-
-  std::size_t lane_count_ = 0;                   // that both sides have
-  std::array<unsigned, kMaxLanes> lane_load_{};  // pieces that each has
-  std::bitset<kMaxLanes> lanes_heard_;           // from the peer
-  bool is_off_lanes_ = false;
-  std::uint64_t next_piece_ = 0;
-  std::uint64_t acknowledged_pieces_ = 0;  // by the peer: all before it are in place
-  std::bitset<kPieceWindow> placed_;       // of the peer's pieces, by number modulo its size
-  std::uint64_t placed_below_ = 0;         // all before it are in place
-  std::uint64_t told_placed_ = 0;          // of which the peer was told
-  std::optional<std::uint64_t> bye_at_;    // the peer closed its link behind so many pieces
 
   std::map<std::uint32_t, Read> reads_;
   std::uint32_t next_request_ = 1;

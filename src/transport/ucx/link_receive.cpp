@@ -18,12 +18,7 @@ void UcxLink::receive(const WireHeader& header, std::span<const std::byte> data)
   const Access access = access_of(header);
   if (kind == WireKind::bye) {
     const auto reason = static_cast<Farewell>(access.request);
-    // The lanes bring what it sent before; a lane that ends without it breaks the link too.
-    if (reason == Farewell::closed && lane_count_ > 0 && is_held_back(header.pieces)) {
-      bye_at_ = header.pieces;
-      return;
-    }
-    return hear_bye(reason);
+    return fail(make_error(Status::peer_lost, "connection", object(), std::string(sentence_of(reason))), {});
   }
   heard();
   take_acknowledgement(header.acknowledged);
@@ -33,14 +28,10 @@ void UcxLink::receive(const WireHeader& header, std::span<const std::byte> data)
     case WireKind::write: return take_sequenced(header, data);
     case WireKind::read: return take_read(access);
     case WireKind::answer: return take_answer(access, data);
-    case WireKind::credit: return take_piece_acknowledgement(access.bytes);
     case WireKind::hello:
+    case WireKind::credit:
     case WireKind::bye: return;
   }
-}
-
-void UcxLink::hear_bye(Farewell reason) {
-  fail(make_error(Status::peer_lost, "connection", object(), std::string(sentence_of(reason))), {});
 }
 
 void UcxLink::take_acknowledgement(std::uint64_t units) {
@@ -57,13 +48,13 @@ void UcxLink::take_sequenced(const WireHeader& header, std::span<const std::byte
   if (is_message && data.size() > kMaxPayloadBytes) return refuse("a message was too long");
   if (header.sequence != expected_) return hold(header, data);
   ++expected_;
-  if (is_message) take_message(header.pieces, header.body, data);
+  if (is_message) take_message(header.body, data);
   while (!ahead_.empty() && ahead_.begin()->first == expected_ && state_ != LinkState::broken) {
     const std::optional<Held> held = std::move(ahead_.extract(ahead_.begin()).mapped());
     ++expected_;
     if (!held) continue;
     held_units_ -= units_of(held->payload.size());
-    take_message(held->pieces, held->header, held->payload);
+    take_message(held->header, held->payload);
   }
 }
 
@@ -87,14 +78,14 @@ void UcxLink::hold(const WireHeader& header, std::span<const std::byte> data) {
   }
   held_units_ += units_of(data.size());
   if (held_units_ > kWindowUnits) return refuse("it sent more messages than it had leave for");
-  ahead_.emplace(header.sequence, Held{header.pieces, header.body, {data.begin(), data.end()}});
+  ahead_.emplace(header.sequence, Held{header.body, {data.begin(), data.end()}});
 }
 
-void UcxLink::take_message(std::uint64_t pieces, const Header& header, std::span<const std::byte> payload) {
-  if (hub_->sink() != nullptr && inbox_.empty() && is_ready_told_ && !is_held_back(pieces)) return deliver(header, payload);
+void UcxLink::take_message(const Header& header, std::span<const std::byte> payload) {
+  if (hub_->sink() != nullptr && inbox_.empty() && is_ready_told_) return deliver(header, payload);
   held_units_ += units_of(payload.size());
   if (held_units_ > kWindowUnits) return refuse("it sent more messages than it had leave for");
-  inbox_.push_back({pieces, header, {payload.begin(), payload.end()}});
+  inbox_.push_back({header, {payload.begin(), payload.end()}});
   hub_->attend_to(*this);
 }
 
@@ -107,7 +98,7 @@ void UcxLink::deliver(const Header& header, std::span<const std::byte> payload) 
 bool UcxLink::deliver_inbox() {
   if (!is_ready_told_) return false;
   bool is_something = false;
-  while (!inbox_.empty() && !is_held_back(inbox_.front().pieces)) {
+  while (!inbox_.empty()) {
     const Held held = std::move(inbox_.front());
     inbox_.pop_front();
     held_units_ -= units_of(held.payload.size());

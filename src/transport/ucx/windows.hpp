@@ -10,10 +10,6 @@ namespace gigabar::transport::ucx {
 inline constexpr std::size_t kMaxPayloadBytes = 65536;
 inline constexpr std::uint64_t kWindowUnits = 2U << 20;  // what either side holds at most for messages of a link, in bytes
 
-// Pieces of a link that may have left for lanes and are not known to be in their places: further ones wait. It bounds what a
-// receiver remembers while one lane stands still.
-inline constexpr std::uint64_t kPieceWindow = 4096;
-
 // What a message counts: its bytes and the record that keeps them.
 constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
 

@@ -2,7 +2,6 @@
 #include "transport/ucx/wire.hpp"
 
 #include <cstring>
-#include <utility>
 
 #include "base/errors.hpp"
 
@@ -21,7 +20,7 @@ struct InvitationHead {
   std::uint64_t sum = 0;  // of everything else
   std::uint64_t link = 0;
   std::uint32_t piece_bytes = 0;
-  std::uint32_t lane_count = 0;
+  std::uint32_t zero = 0;
 };
 static_assert(sizeof(InvitationHead) == 32);
 
@@ -36,29 +35,13 @@ std::string_view bytes_of(const Record& record) {
   return {reinterpret_cast<const char*>(&record), sizeof record};
 }
 
-std::uint64_t sum_of(InvitationHead head, std::string_view addresses) {
+std::uint64_t sum_of(InvitationHead head, std::string_view address) {
   head.sum = 0;
-  return sum_of(addresses, sum_of(bytes_of(head)));
+  return sum_of(address, sum_of(bytes_of(head)));
 }
 
 Error malformed(const char* what, const char* cause) {
   return make_error(Status::bad_file, "read", what, cause, "use the same version of Gigabar at every rank");
-}
-
-// Each with its length before it, and nothing behind them.
-std::optional<std::vector<std::string>> split_lanes(std::string_view bytes, std::size_t count) {
-  std::vector<std::string> lanes;
-  while (lanes.size() < count) {
-    std::uint16_t length = 0;
-    if (bytes.size() < sizeof length) return {};
-    std::memcpy(&length, bytes.data(), sizeof length);
-    bytes.remove_prefix(sizeof length);
-    if (length == 0 || length > bytes.size()) return {};
-    lanes.emplace_back(bytes.substr(0, length));
-    bytes.remove_prefix(length);
-  }
-  if (!bytes.empty()) return {};
-  return lanes;
 }
 
 }  // namespace
@@ -69,15 +52,8 @@ std::string encode(InvitationKind kind, const Invitation& invitation) {
   head.address_bytes = static_cast<std::uint16_t>(invitation.address.size());
   head.link = invitation.link;
   head.piece_bytes = invitation.piece_bytes;
-  head.lane_count = static_cast<std::uint32_t>(invitation.lanes.size());
-  std::string addresses = invitation.address;
-  for (const std::string& lane : invitation.lanes) {
-    const auto bytes = static_cast<std::uint16_t>(lane.size());
-    addresses += bytes_of(bytes);
-    addresses += lane;
-  }
-  head.sum = sum_of(head, addresses);
-  return std::string(bytes_of(head)) + addresses;
+  head.sum = sum_of(head, invitation.address);
+  return std::string(bytes_of(head)) + invitation.address;
 }
 
 Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes) {
@@ -85,17 +61,15 @@ Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes
   InvitationHead head;
   if (bytes.size() <= sizeof head || bytes.size() > kMaxParcelBytes) return malformed(kWhat, "its length cannot be");
   std::memcpy(&head, bytes.data(), sizeof head);
-  const std::string_view addresses = bytes.substr(sizeof head);
+  const std::string_view address = bytes.substr(sizeof head);
   if (head.magic != kParcelMagic || head.version != kVersion) return malformed(kWhat, "it is of another kind or version");
   if (head.kind != static_cast<std::uint8_t>(kind)) return malformed(kWhat, "an offer was mistaken for an answer");
-  if (head.address_bytes == 0 || head.address_bytes > addresses.size()) return malformed(kWhat, "it was cut");
-  if (head.sum != sum_of(head, addresses)) return malformed(kWhat, "its sum is wrong: it was damaged on the way");
-  if (head.lane_count > kMaxLanes || head.link == 0 || head.piece_bytes < kMinPieceBytes || head.piece_bytes > kMaxPieceBytes) {
+  if (head.address_bytes != address.size()) return malformed(kWhat, "it was cut");
+  if (head.sum != sum_of(head, address)) return malformed(kWhat, "its sum is wrong: it was damaged on the way");
+  if (head.zero != 0 || head.link == 0 || head.piece_bytes < kMinPieceBytes || head.piece_bytes > kMaxPieceBytes) {
     return malformed(kWhat, "a number in it is out of range");
   }
-  auto lanes = split_lanes(addresses.substr(head.address_bytes), head.lane_count);
-  if (!lanes) return malformed(kWhat, "its list of connections is damaged");
-  return Invitation{head.link, head.piece_bytes, std::string(addresses.substr(0, head.address_bytes)), std::move(*lanes)};
+  return Invitation{head.link, head.piece_bytes, std::string(address)};
 }
 
 std::string address_text(std::string_view library_version) {

@@ -8,23 +8,21 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "gigabar/status.hpp"
 #include "transport/placing.hpp"
 
 namespace gigabar::transport::ucx {
 
-inline constexpr std::uint8_t kVersion = 4;  // of everything below
+inline constexpr std::uint8_t kVersion = 5;  // of everything below
 
 // --- Parcels -------------------------------------------------------------------------------------------------------------------
 
 // What offer() and accept() tell: where the sender's worker is, and the number that its peer puts into every message to it.
 struct Invitation {
   std::uint64_t link = 0;
-  std::uint32_t piece_bytes = 0;   // most data of one active message to it, at least kMinPieceBytes
-  std::string address;             // of a UCP worker, opaque
-  std::vector<std::string> lanes;  // addresses of the workers that take large writes, at most kMaxLanes
+  std::uint32_t piece_bytes = 0;  // most data of one active message to it, at least kMinPieceBytes
+  std::string address;            // of a UCP worker, opaque
 };
 inline constexpr std::uint32_t kMinPieceBytes = 4096;
 inline constexpr std::uint32_t kMaxPieceBytes = 1U << 20;
@@ -47,7 +45,7 @@ enum class WireKind : std::uint8_t {
   write,      // body: Access. Data for a region of the receiver
   read,       // body: Access, whose request names the answers
   answer,     // body: Access, of which request and offset (from the start of what was asked for) count
-  credit,     // body: Access, of which `bytes` is the lanes' pieces that are in place, up to the first that is not
+  credit,     // nothing but `acknowledged`
   bye         // body: Access, of which `request` is a Farewell
 };
 
@@ -58,12 +56,11 @@ struct WireHeader {
   std::uint8_t kind = 0;
   std::uint32_t data_bytes = 0;
   std::uint64_t link = 0;          // the receiver's number
-  std::uint64_t sequence = 0;      // of messages and writes, which count together; on lanes, of pieces; 0 in others
+  std::uint64_t sequence = 0;      // of messages and writes, which count together; 0 in others
   std::uint64_t acknowledged = 0;  // units of messages that the sender has consumed on this link
-  std::uint64_t pieces = 0;        // that went to lanes before it
   std::array<std::byte, 32> body{};
 };
-static_assert(sizeof(WireHeader) == 72 && kHeaderBytes == 32);
+static_assert(sizeof(WireHeader) == 64 && kHeaderBytes == 32);
 
 struct Access {
   std::uint32_t region = 0;

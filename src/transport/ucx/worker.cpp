@@ -23,18 +23,14 @@ namespace {
 
 constexpr unsigned kMessageId = 0x67;
 constexpr std::int64_t kEndDeadlineNs = 2'000'000'000;  // for UCX to give back what was cancelled
+constexpr unsigned kMaxProgressCalls = 32;              // of UCX's own in one progress(), so that other work gets its turn
 
 // One segment of UCX's TCP transport carries a piece or a message, for larger ones are cut and put together again in a buffer of
 // UCX's. It receives segments of 64 KiB and copies into such of 8 KiB to send, by default: with those a write of 32 KiB took 20 us
-// over loopback, with 64 KiB 12; 1 MiB over 0 connections went at 2.2 and 7.4 GB/s, and no faster with 128 KiB.
+// over loopback, with 64 KiB 12; 1 MiB went at 2.2 and 7.4 GB/s, and no faster with 128 KiB.
 constexpr std::uint64_t kSegmentBytes = 64U << 10;
-// With pieces of 120 KiB, over four connections of two H200: 16 MiB between host memories at 16.4 GB/s, between the GPUs at 14.9,
-// in place of 17.8 and 17.6.
-constexpr std::uint32_t kPieceBytes = 60U << 10;
+constexpr std::uint32_t kPieceBytes = 60U << 10;  // whole pages, and the headers fit too
 constexpr std::uint64_t kSegmentRestBytes = 512;  // of headers: ours, UCP's and TCP's
-// Zero-copy sends took 0.48 s of processor time at both ends together for each GB over loopback, 0.8 s with a copy into UCX's
-// buffers. Small ones cost more system calls than they save.
-constexpr const char* kZeroCopyFrom = "16K";
 
 const ucp::Library& lib() { return ucp::library(); }
 
@@ -90,7 +86,7 @@ std::uint32_t choose_piece_bytes() {
 // transports would open the GPUs' drivers for memory that is never given to it.
 constexpr const char* kTransports = "^shm,self,cuda,rocm,ze";
 
-Result<void> configure(Configuration& configuration, const WorkerOptions& options) {
+Result<void> configure(Configuration& configuration, const std::string& devices) {
   if (configuration.status() != UCS_OK) {
     return failed("ucp_config_read", "its configuration", configuration.status(), "look at the variables UCX_*");
   }
@@ -102,17 +98,16 @@ Result<void> configure(Configuration& configuration, const WorkerOptions& option
   }
   // UCX listens at an address of every interface that it uses, and obeys whoever connects: its TCP protocol has a write to any
   // address of this process.
-  if (const ucs_status_t status = configuration.set("NET_DEVICES", options.devices.c_str()); status != UCS_OK) {
-    return failed("ucp_config_modify", text("NET_DEVICES=", options.devices), status);
+  if (const ucs_status_t status = configuration.set("NET_DEVICES", devices.c_str()); status != UCS_OK) {
+    return failed("ucp_config_modify", text("NET_DEVICES=", devices), status);
   }
   // UCX refuses to send larger ones than it receives.
   if (parse_bytes(environment("UCX_TCP_RX_SEG_SIZE").value_or("")).value_or(kSegmentBytes) >= kSegmentBytes) {
     configuration.set_tcp_default("TX_SEG_SIZE", std::to_string(kSegmentBytes).c_str());
   }
   // UCX 1.13.1 handles a write event of a connection that it has just freed in the same round, when both ends destroy it while data
-  // waits for the socket (uct_tcp_iface_handle_events after a FIN). Zero-copy sends make that frequent where endpoints are closed
-  // with data under way; without them it is rare.
-  configuration.set_default("ZCOPY_THRESH", options.is_zero_copy ? kZeroCopyFrom : "inf");
+  // waits for the socket (uct_tcp_iface_handle_events after a FIN). Zero-copy sends make that frequent; without them it is rare.
+  configuration.set_default("ZCOPY_THRESH", "inf");
   // One event a round. UCX 1.13.1 takes up to 16 at once and ends the process (an assertion in uct_tcp_iface_handle_events) when
   // one of them belongs to a connection that was found broken since: by a send from the callback of an event before it.
   configuration.set_tcp_default("MAX_POLL", "1");
@@ -145,17 +140,17 @@ std::string text_of(ucs_status_t status) {
 
 NativeCode native_of(ucs_status_t status) { return {NativeDomain::none, status, text("UCX status ", static_cast<int>(status))}; }
 
-Result<std::unique_ptr<Worker>> Worker::open(Receiver& receiver, const WorkerOptions& options) {
+Result<std::unique_ptr<Worker>> Worker::open(Receiver& receiver, const std::string& devices) {
   if (!ucp::availability().is_ok()) return make_error("open UCX", "libucp", ucp::availability());
   std::unique_ptr<Worker> worker(new Worker(receiver));
-  if (Result<void> opened = worker->open_context(options); !opened) return std::move(opened).error();
+  if (Result<void> opened = worker->open_context(devices); !opened) return std::move(opened).error();
   if (Result<void> opened = worker->open_worker(); !opened) return std::move(opened).error();
   return worker;
 }
 
-Result<void> Worker::open_context(const WorkerOptions& options) {
+Result<void> Worker::open_context(const std::string& devices) {
   Configuration configuration;
-  if (Result<void> configured = configure(configuration, options); !configured) return configured;
+  if (Result<void> configured = configure(configuration, devices); !configured) return configured;
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -315,9 +310,9 @@ void Worker::finished(Operation& operation, ucs_status_t status) {
   give_back(operation);
 }
 
-bool Worker::progress(unsigned most_calls) {
+bool Worker::progress() {
   bool is_something = false;
-  for (unsigned i = 0; i < most_calls && lib().ucp_worker_progress(worker_) != 0; ++i) is_something = true;
+  for (unsigned i = 0; i < kMaxProgressCalls && lib().ucp_worker_progress(worker_) != 0; ++i) is_something = true;
   if (leaving_count_ > 0) is_something |= tidy();
   return is_something;
 }
@@ -340,7 +335,7 @@ bool Worker::tidy() {
 }
 
 bool Worker::arm() {
-  if (is_closing()) return false;
+  if (leaving_count_ > 0) return false;  // closing goes on in progress() only
   return lib().ucp_worker_arm(worker_) == UCS_OK;
 }
 

@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/descriptor.hpp"
 #include "driver/ucp/ucp.hpp"
 #include "transport/ucx/wire.hpp"
 
@@ -48,7 +47,6 @@ class EndpointUser {
 class Endpoint {
  public:
   bool is_lost() const noexcept { return is_lost_; }
-  unsigned under_way() const noexcept { return under_way_; }
 
  private:
   friend class Worker;
@@ -73,19 +71,12 @@ class Receiver {
   ~Receiver() = default;
 };
 
-struct WorkerOptions {
-  // UCX's names of the interfaces that it listens at, "eth0" or "eth0,mlx5_0:1", whatever UCX_NET_DEVICES says: it obeys whoever
-  // connects.
-  std::string devices = "lo";
-  // The kernel takes large data from where they lie, which spares a copy. Who asks for it lets an endpoint's operations end before
-  // closing it, as far as the peer allows (worker.cpp says why).
-  bool is_zero_copy = false;
-};
-
 class Worker {
  public:
-  // Errors: unavailable (UCX's availability; no network that it can use), out_of_memory, out_of_descriptors, device_error.
-  static Result<std::unique_ptr<Worker>> open(Receiver& receiver, const WorkerOptions& options);
+  // `devices`: UCX's names of the interfaces that it listens at, "eth0" or "eth0,mlx5_0:1", whatever UCX_NET_DEVICES says: it obeys
+  // whoever connects. Errors: unavailable (UCX's availability; no network that it can use), out_of_memory, out_of_descriptors,
+  // device_error.
+  static Result<std::unique_ptr<Worker>> open(Receiver& receiver, const std::string& devices);
   // Ends everything under way within some seconds. Endpoints have no users any more.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -110,12 +101,10 @@ class Worker {
   // UCX takes it, or the user's sent() was called before this returns.
   void send(Endpoint& endpoint, Operation& operation);
 
-  // True when something happened. `most_calls` of UCX's own, so that other work gets its turn.
-  bool progress(unsigned most_calls = kMaxProgressCalls);
+  // True when something happened.
+  bool progress();
   // Whether nothing is pending: descriptor() tells then when something happens.
   bool arm();
-  // Endpoints are being closed, which goes on in progress() only: arm() is false meanwhile.
-  bool is_closing() const noexcept { return leaving_count_ > 0; }
   int descriptor() const noexcept { return descriptor_; }
   // Whether something that arrived, or the end of something sent, was lost since, because there was no memory for it. Exceptions do
   // not pass through UCX.
@@ -123,10 +112,8 @@ class Worker {
   void starve() noexcept { is_starved_ = true; }
 
  private:
-  static constexpr unsigned kMaxProgressCalls = 32;
-
   explicit Worker(Receiver& receiver) noexcept;
-  Result<void> open_context(const WorkerOptions& options);
+  Result<void> open_context(const std::string& devices);
   Result<void> open_worker();
   void finished(Operation& operation, ucs_status_t status);
   bool tidy();

@@ -69,7 +69,7 @@ TEST(TcpAcceptor, AStrangerIsRefusedAndCounted) {
   Waiting one;
   const Descriptor garbage = one.knock(), other_link = one.knock(), closing = one.knock();
   say(garbage, std::string(500, 'x'));
-  say(other_link, secure::preamble_of(one.offer.link + 1));
+  say(other_link, secure::preamble_of(one.offer.link - 1));
   ::shutdown(closing.get(), SHUT_RDWR);
   EXPECT_TRUE(one.is_closed(garbage));
   EXPECT_TRUE(one.is_closed(other_link));
@@ -109,8 +109,7 @@ TEST(TcpAcceptor, AnotherSecretIsRefused) {
 TEST(TcpAcceptor, ARefusedLinkIsNotTakenForRankZero) {
   Waiting one;
   const auto poller = secure::Poller::open().value();
-  const auto identity = identity_of(secure::Secret(std::string(kSecretBytes, 's')), one.offer.link, Protection::authenticated,
-                                    secure::Role::initiator);
+  const auto identity = identity_of(secure::Secret(std::string(kSecretBytes, 's')), one.offer.link, {}, secure::Role::initiator);
   secure::Dial dial(identity, *poller, 1, Rank{0}, one.offer.targets, now_ns() + kPatienceNs, std::nullopt);
   dial.set_link(secure::preamble_of(one.offer.link), 5);
   ASSERT_TRUE(one.poll_until([&] {
@@ -156,13 +155,13 @@ TEST(TcpAcceptor, AResetBeforeTheAnswerKeepsNobodyBusy) {
 TEST(TcpAcceptor, MessagesInManyPieces) {
   Waiting one;
   const auto poller = secure::Poller::open().value();
-  const auto identity = identity_of(one.offer.secret, one.offer.link, Protection::authenticated, secure::Role::initiator);
+  const auto identity = identity_of(one.offer.secret, one.offer.link, {}, secure::Role::initiator);
   secure::Dial dial(identity, *poller, 1, Rank{0}, one.offer.targets, now_ns() + kPatienceNs, std::nullopt);
   dial.set_link(secure::preamble_of(one.offer.link), 1);
   ASSERT_TRUE(one.poll_until([&] { return dial.advance(now_ns()) == secure::Dial::Progress::connected; }));
   const secure::Established established = dial.take();
   Parcel answer;
-  answer.bytes = encode_answer(one.offer.link);
+  answer.bytes = encode_answer(one.offer.link, 0);
   ASSERT_TRUE(one.near_link->complete(std::move(answer)));
   std::string bytes;
   std::vector<std::size_t> lengths;

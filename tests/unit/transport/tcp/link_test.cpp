@@ -15,27 +15,43 @@
 namespace gigabar::transport::pairs {
 namespace {
 
-template <tcp::Protection kProtection>
 struct Tcp {
-  struct Pair : tcp::test::Pair {
-    Pair() : tcp::test::Pair(kProtection) {}
-  };
   static constexpr const char* kName = "TCP";
-  static constexpr const char* kRail = kProtection == tcp::Protection::sealed ? "lo, sealed" : "lo, authenticated";
   static constexpr std::uint64_t kSmallMessages = 10'000, kOrderedWrites = 500, kTurns = 5'000, kMaxUnread = 10'000;
   static constexpr std::size_t kPiece = tcp::kPieceBytes, kMaxBytes = std::size_t{16} << 20;
 };
-using Clear = Tcp<tcp::Protection::authenticated>;
-using Sealed = Tcp<tcp::Protection::sealed>;
+struct Clear : Tcp {
+  using Pair = tcp::test::Pair;
+  static constexpr const char *kRail = "lo, authenticated", *kTestName = "authenticated";
+};
+struct Sealed : Tcp {
+  struct Pair : tcp::test::Pair {
+    Pair() : tcp::test::Pair(tcp::Protection::sealed) {}
+  };
+  static constexpr const char *kRail = "lo, sealed", *kTestName = "sealed";
+};
+struct ClearWithLanes : Tcp {
+  struct Pair : tcp::test::Pair {
+    Pair() : tcp::test::Pair(tcp::Protection::authenticated, "2") {}
+  };
+  static constexpr const char *kRail = "lo x2, authenticated", *kTestName = "authenticated_with_lanes";
+};
+struct SealedWithLanes : Tcp {
+  struct Pair : tcp::test::Pair {
+    Pair() : tcp::test::Pair(tcp::Protection::sealed, "2") {}
+  };
+  static constexpr const char *kRail = "lo x2, sealed", *kTestName = "sealed_with_lanes";
+};
 struct Names {
   template <class Kind>
   static std::string GetName(int) {  // NOLINT(readability-identifier-naming): GoogleTest's name
-    return std::string(Kind::kRail).substr(4);
+    return Kind::kTestName;
   }
 };
-using Kinds = testing::Types<Clear, Sealed>;
+using Kinds = testing::Types<Clear, Sealed, ClearWithLanes, SealedWithLanes>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, PlacedLinks, Kinds, Names);
-INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, MappedLinks, testing::Types<Clear>, Names);
+using MappedKinds = testing::Types<Clear, ClearWithLanes>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, MappedLinks, MappedKinds, Names);
 
 }  // namespace
 }  // namespace gigabar::transport::pairs

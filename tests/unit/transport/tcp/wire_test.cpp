@@ -43,13 +43,30 @@ TEST(TcpWire, ParcelsAndKeysThatAreCutOrLongerAreRefused) {
   Offer many = some_offer();
   many.targets.resize(kMaxTargets + 1, many.targets.front());
   EXPECT_FALSE(decode_offer(encode(many)));
+  Offer wide = some_offer();
+  wide.lanes = kMaxLanes + 1;
+  EXPECT_FALSE(decode_offer(encode(wide)));
+}
+
+TEST(TcpWire, AnAnswerHasNoMoreLanesThanWereOffered) {
+  EXPECT_EQ(decode_answer(encode_answer(7, 0), 7, 4), 0u);
+  EXPECT_EQ(decode_answer(encode_answer(7, 4), 7, 4), 4u);
+  EXPECT_FALSE(decode_answer(encode_answer(7, 5), 7, 4));
+  EXPECT_FALSE(decode_answer(encode_answer(8, 1), 7, 4)) << "of another link";
+  for (const std::string& other : {encode_answer(7, 1) + 'x', std::string(), encode_answer(7, 1).substr(1)}) {
+    EXPECT_FALSE(decode_answer(other, 7, 4));
+  }
 }
 
 TEST(TcpWire, AddressesOfOtherTransportsAndVersions) {
-  EXPECT_EQ(protection_of_address(address_text(Protection::sealed)), Protection::sealed);
-  EXPECT_EQ(protection_of_address(address_text(Protection::authenticated)), Protection::authenticated);
-  for (const char* address : {"", "tcp", "tcp 1 sealed", "tcp 2", "tcp 2 seal", "tcp 2 sealed ", "ucx 1 1.13.1"}) {
-    EXPECT_FALSE(protection_of_address(address)) << address;
+  for (const Protection protection : {Protection::authenticated, Protection::sealed}) {
+    for (const secure::Cipher cipher : {secure::Cipher::chacha20_poly1305, secure::Cipher::aes_256_gcm}) {
+      const Security security{protection, cipher};
+      EXPECT_EQ(security_of_address(address_text(security)), security);
+    }
+  }
+  for (const char* address : {"", "tcp", "tcp 2 sealed AES-256-GCM", "tcp 3", "tcp 3 sealed", "tcp 3 sealed AES", "ucx 1 1.13.1"}) {
+    EXPECT_FALSE(security_of_address(address)) << address;
   }
 }
 
@@ -65,8 +82,8 @@ TEST(TcpWire, FramesOfImpossibleKindsAndLengths) {
     EXPECT_FALSE(parsed(make_header(kind, 1, kPieceBytes + 1)));
     EXPECT_FALSE(parsed(make_header(kind, 1, 0)));
   }
-  for (const FrameKind kind : {FrameKind::read, FrameKind::bye}) EXPECT_FALSE(parsed(make_header(kind, 1, 1)));
-  for (const int kind : {0, 6, 255}) EXPECT_FALSE(parsed(make_header(static_cast<FrameKind>(kind), 1, 0)));
+  for (const FrameKind kind : {FrameKind::read, FrameKind::bye, FrameKind::fence}) EXPECT_FALSE(parsed(make_header(kind, 1, 1)));
+  for (const int kind : {0, 7, 255}) EXPECT_FALSE(parsed(make_header(static_cast<FrameKind>(kind), 1, 0)));
   FrameHeader other = make_header(FrameKind::message, 0, 0);
   ++other.version;
   EXPECT_FALSE(parsed(other));
@@ -198,6 +215,38 @@ TEST(TcpProtection, TheStrongerOneHolds) {
   ASSERT_NO_FATAL_FAILURE(pair.connect());
   EXPECT_EQ(pair.near_link->rail(), "lo, sealed");
   EXPECT_EQ(pair.far_link->rail(), "lo, sealed");
+}
+
+// A processor without instructions for AES has a peer with them, as each sees the other's address.
+TEST(TcpProtection, ACipherThatOneLacksIsNotTaken) {
+  Pair pair(Protection::sealed, "2");
+  pair.to_far.address = pair.to_near.address = address_text({Protection::sealed, secure::Cipher::chacha20_poly1305});
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  constexpr std::size_t kBytes = 1 << 20;
+  Buffer source(*pair.near, kBytes), target(*pair.far, kBytes);
+  const auto remote = pair.open_far(*target.region);
+  const std::vector<std::byte> data = patterned(kBytes, 3);
+  std::memcpy(source.data(), data.data(), kBytes);
+  ASSERT_EQ(pair.near_link->post_write(*source.region, 0, *remote, 0, kBytes, 1), Posted::ok);
+  ASSERT_EQ(pair.near_link->post_message(header_of(9), {}), Posted::ok);
+  ASSERT_TRUE(pair.poll_until([&] { return pair.far_sink.messages.size() == 1; }));
+  EXPECT_EQ(std::memcmp(target.data(), data.data(), kBytes), 0);
+}
+
+// The two ends would not understand each other, and neither takes the other for its peer.
+TEST(TcpProtection, ThoseThatDisagreeAboutTheCipherDoNotConnect) {
+  if (secure::best_cipher() == secure::Cipher::chacha20_poly1305) GTEST_SKIP() << "this processor has one cipher";
+  TransportOptions options = options_of(Protection::sealed);
+  options.connect_deadline_ns = 300'000'000;
+  Pair pair(open_transport(options), open_transport(options));
+  pair.to_far.address = address_text({Protection::sealed, secure::Cipher::chacha20_poly1305});
+  Parcel offer, answer;
+  auto offered = pair.near->offer(pair.to_far, 0, offer);
+  auto accepted = pair.far->accept(pair.to_near, std::move(offer), answer);
+  ASSERT_TRUE(offered && accepted);
+  ASSERT_TRUE((*offered)->complete(std::move(answer)));
+  ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.errors.size() == 1 && pair.far_sink.errors.size() == 1; }));
+  EXPECT_EQ(pair.near_sink.ready_count[offered->get()], 0);
 }
 
 }  // namespace

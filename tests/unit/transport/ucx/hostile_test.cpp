@@ -200,31 +200,12 @@ TEST(UcxHostile, MessagesThatBreakTheProtocol) {
     pair.client->send(header, std::string(60'000, 'x'));
   }
   ASSERT_NO_FATAL_FAILURE(pair.expect_broken("a hoard of messages"));
-  // Nor in their turn, behind data that never comes.
-  for (std::uint64_t i = 0; i < 200; ++i) {
-    WireHeader header = pair.header(WireKind::message);
-    header.sequence = i;
-    header.pieces = 1000;
-    pair.client->send(header, std::string(60'000, 'x'));
-  }
-  ASSERT_NO_FATAL_FAILURE(pair.expect_broken("a hoard of messages behind data"));
   // Rendezvous would let UCX write by itself.
   WireHeader header = pair.header(WireKind::message);
   header.data_bytes = 500'000;
   pair.client->send(std::string(reinterpret_cast<const char*>(&header), sizeof header), std::string(500'000, 'x'),
                     UCP_AM_SEND_FLAG_RNDV);
   ASSERT_NO_FATAL_FAILURE(pair.expect_broken("rendezvous"));
-}
-
-// Of data that goes over several connections, none was sent.
-TEST(UcxHostile, AnAcknowledgementOfDataThatWasNotSent) {
-  Attacked pair;
-  WireHeader header = pair.header(WireKind::credit);
-  set_access(header, {.bytes = 7});
-  pair.client->send(header, "");
-  ASSERT_TRUE(pair.poll_with_client([&] { return !pair.far_sink.errors.empty(); }));
-  EXPECT_NE(pair.far_sink.errors[pair.far_link.get()].find("it acknowledged data that it was never sent"), std::string::npos)
-      << pair.far_sink.errors[pair.far_link.get()];
 }
 
 // While the peer takes no answer: the first one is never over.

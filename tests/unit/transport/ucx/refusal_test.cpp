@@ -6,7 +6,6 @@
 #include <cstring>
 #include <string>
 
-#include "support/scoped_environment.hpp"
 #include "unit/transport/ucx/pair.hpp"
 #include "unit/transport/ucx/raw_client.hpp"
 
@@ -67,12 +66,9 @@ TEST(UcxRefusals, Keys) {
     EXPECT_NE(said.find(part), std::string::npos) << part;
 }
 
-// A link that moves large memory, over its one connection.
+// A link that moves large memory.
 struct LargePair : Pair {
-  LargePair() : Pair(nullptr, nullptr) {
-    const gigabar::test::ScopedEnvironment lanes("GIGABAR_UCX_CONNECTIONS", "0");
-    near = open_transport();
-    far = open_transport();
+  LargePair() {
     connect();
     here = std::make_unique<Buffer>(*near, kBytes);
     there = std::make_unique<Buffer>(*far, kBytes);

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wakes a thread where it sleeps. However often it is rung, the kernel is asked once for each sleep: to write to the descriptor
+// each time until the thread runs takes longer than what it is rung for.
+#pragma once
+
+#include <atomic>
+#include <utility>
+
+#include "base/descriptor.hpp"
+#include "base/event.hpp"
+
+namespace gigabar::inline v0 {
+
+class Bell {
+ public:
+  // False, with errno set: the process has no descriptor left.
+  bool open() noexcept {
+    descriptor_ = open_event();
+    return descriptor_.is_open();
+  }
+  int descriptor() const noexcept { return descriptor_.get(); }
+  // From now on ring() makes the descriptor readable; what came before must be looked for afterwards.
+  void arm() noexcept {
+    was_armed_ = true;
+    is_armed_.store(true, std::memory_order_seq_cst);
+  }
+  void disarm() noexcept {
+    if (!std::exchange(was_armed_, false)) return;
+    is_armed_.store(false, std::memory_order_seq_cst);
+    take_event(descriptor_);  // a ring() under way may write after this, which wakes once for nothing
+  }
+  // Threads: any.
+  void ring() noexcept {
+    if (is_armed_.load(std::memory_order_seq_cst) && is_armed_.exchange(false, std::memory_order_seq_cst))
+      signal_event(descriptor_);
+  }
+
+ private:
+  bool was_armed_ = false;  // since the last disarm()
+  std::atomic<bool> is_armed_{false};
+  Descriptor descriptor_;
+};
+
+}  // namespace gigabar::inline v0

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpenSSL's libcrypto.so.3, opened at run time: ciphers that use all of the processor's vector units.
+#pragma once
+
+#include "driver/loader.hpp"
+#include "gigabar/status.hpp"
+
+#if GIGABAR_HAS_CRYPTO
+#include <openssl/evp.h>
+#endif
+
+namespace gigabar::crypto {
+
+// ok when the library was opened and has every function that is needed. Threads: any; the first call loads it.
+const Availability& availability();
+
+#if GIGABAR_HAS_CRYPTO
+#define GIGABAR_SYMBOLS "driver/crypto/symbols.def"
+#include "driver/functions.inc"
+
+// The process's table, loaded on first use. Threads: any.
+const Functions& functions();
+#endif
+
+}  // namespace gigabar::crypto

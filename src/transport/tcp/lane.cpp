@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/lane.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <system_error>
+
+#include "base/blocked_signals.hpp"
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "base/undo.hpp"
+#include "platform/cpu_set.hpp"
+
+namespace gigabar::transport::tcp {
+
+using secure::Moved;
+
+namespace {
+
+constexpr std::int64_t kSpinNs = 50'000;                           // an idle lane looks so long before it sleeps
+constexpr int kSleepMs = 500;                                      // at most, were a wake-up ever lost
+constexpr std::size_t kLaneScratchBytes = std::size_t{256} << 10;  // through it goes what is placed in GPU memory
+constexpr unsigned kMaxCallsInARow = 4;                            // of one connection and direction
+constexpr unsigned kMaxEventsInARow = 2 * (kMaxCallsInARow + 1);
+constexpr std::size_t kHead = sizeof(FrameHeader);
+
+}  // namespace
+
+ShareCounts LaneCounts::placed() const noexcept {
+  ShareCounts counts{};
+  for (std::size_t lane = 0; lane < counts.size(); ++lane) counts[lane] = placed_shares[lane].load(std::memory_order_seq_cst);
+  return counts;
+}
+
+// --- One link's connection ------------------------------------------------------------------------------------------------------
+
+class Lane::Connection {
+ public:
+  Connection(Lane& lane, std::uint64_t link, secure::ByteStream stream, std::shared_ptr<LaneCounts> counts)
+      : lane_(lane), link_(link), call_bytes_(stream.part_bytes()), counts_(std::move(counts)), stream_(std::move(stream)) {}
+
+  secure::ByteStream& stream() noexcept { return stream_; }
+  void add(const Share& share) { shares_.push_back(share); }
+
+  // True: there may be more to do at once.
+  bool progress() {
+    const bool is_sending = !is_over_ && !cannot_send_ && send(), is_receiving = !is_over_ && receive();
+    if (is_over_) return stream_.socket().want(EPOLLONESHOT), false;  // the link's own connection says what became of the peer
+    stream_.socket().want(EPOLLIN | (cannot_send_ || (shares_.empty() && !stream_.has_unsent()) ? 0U : EPOLLOUT));
+    return is_sending || is_receiving;
+  }
+
+ private:
+  void tell(LaneEvent event) {
+    event.link = link_;
+    lane_.fresh_.push_back(event);
+  }
+  void end(LaneEvent event) {
+    is_over_ = true;
+    tell(event);
+  }
+  // Whether the call moved something.
+  bool judge(const Moved& moved) {
+    switch (moved.how) {
+      case Moved::How::ok: return true;
+      case Moved::How::blocked: return false;
+      case Moved::How::ended: end({.kind = LaneEvent::Kind::ended}); return false;
+      case Moved::How::forged: end({.kind = LaneEvent::Kind::forged}); return false;
+      case Moved::How::failed: break;
+    }
+    const bool is_closed = moved.code == EPIPE || moved.code == ECONNRESET;
+    end({.kind = is_closed ? LaneEvent::Kind::ended : LaneEvent::Kind::broken, .code = moved.code});
+    return false;
+  }
+
+  // As judge(); but what the peer sent before it went is still to be received.
+  bool judge_sent(const Moved& moved) {
+    cannot_send_ = moved.how == Moved::How::failed && (moved.code == EPIPE || moved.code == ECONNRESET);
+    return !cannot_send_ && judge(moved);
+  }
+
+  bool send() {
+    for (unsigned call = 0; call < kMaxCallsInARow; ++call) {
+      if (stream_.has_unsent() && (!judge_sent(stream_.flush()) || stream_.has_unsent())) return false;
+      if (shares_.empty()) return false;
+      if (!send_some()) return false;
+    }
+    return true;
+  }
+
+  bool send_some() {
+    const Share& share = shares_.front();
+    if (frame_sent_ == 0) begin_frame(share);
+    const std::size_t data_sent = frame_sent_ - std::min(frame_sent_, kHead);
+    const std::size_t bytes = std::min<std::size_t>(frame_.data_bytes - data_sent, call_bytes_);
+    Place from = share.from;
+    from.offset += sent_bytes_ + data_sent;
+    const Home::Held held = lane_.home_->hold(lane_.index_, link_, from, bytes);
+    if (held.memory == nullptr) return end({.kind = LaneEvent::Kind::gone}), false;
+    const Undo release([this] { lane_.home_->release(lane_.index_); });
+    const std::size_t head_sent = std::min(frame_sent_, kHead);
+    const iovec pieces[] = {{reinterpret_cast<std::byte*>(&frame_) + head_sent, kHead - head_sent}, {held.memory, bytes}};
+    const Moved moved = stream_.send(pieces);
+    if (!judge_sent(moved)) return false;
+    frame_sent_ += moved.bytes;
+    if (frame_sent_ == kHead + frame_.data_bytes) finish_frame(share);
+    return true;
+  }
+
+  void begin_frame(const Share& share) {
+    const std::uint64_t bytes = std::min(kPieceBytes, share.bytes - sent_bytes_);
+    frame_ = make_header(FrameKind::write, share.to.region, bytes, {share.to.guard->number, share.to.offset + sent_bytes_, 0});
+    frame_.request = sent_bytes_ + bytes == share.bytes ? 1 : 0;
+  }
+
+  void finish_frame(const Share& share) {
+    frame_sent_ = 0;
+    sent_bytes_ += frame_.data_bytes;
+    if (sent_bytes_ < share.bytes) return;
+    sent_bytes_ = 0;
+    if (share.missing->fetch_sub(1, std::memory_order_acq_rel) == 1) tell({.kind = LaneEvent::Kind::sent, .number = share.write});
+    shares_.pop_front();
+  }
+
+  bool receive() {
+    for (unsigned call = 0; call < kMaxCallsInARow; ++call) {
+      if (!receive_some()) return false;
+    }
+    return true;
+  }
+
+  // The rest of a piece, and behind all of it the next header.
+  bool receive_some() {
+    iovec pieces[2] = {};
+    std::size_t count = 0, data_bytes = left_bytes_;
+    Home::Held held;
+    if (left_bytes_ > 0) {
+      held = lane_.home_->hold(lane_.index_, link_, to_, data_bytes);
+      if (held.why != Placed::ok) return end({.kind = LaneEvent::Kind::refused, .reason = Farewell::bad_access}), false;
+      if (held.memory == nullptr) data_bytes = std::min(data_bytes, lane_.scratch_.size());
+      pieces[count++] = {held.memory != nullptr ? held.memory : lane_.scratch_.data(), data_bytes};
+    }
+    if (data_bytes == left_bytes_) pieces[count++] = {reinterpret_cast<std::byte*>(&head_) + head_bytes_, kHead - head_bytes_};
+    const Moved moved = receive_into(std::span(pieces).first(count));
+    if (!judge(moved)) return false;
+    const std::size_t data = std::min(moved.bytes, data_bytes);
+    if (data > 0 && held.memory == nullptr && !place(data)) return false;
+    if (data > 0) placed(data);
+    head_bytes_ += moved.bytes - data;
+    return head_bytes_ < kHead || take_header();
+  }
+
+  Moved receive_into(std::span<const iovec> pieces) {
+    const Undo release([this] { lane_.home_->release(lane_.index_); });  // where nothing is held that changes nothing
+    return stream_.receive(pieces);
+  }
+
+  bool place(std::size_t bytes) {
+    switch (lane_.home_->copy_to(lane_.index_, link_, to_, std::span<const std::byte>(lane_.scratch_).first(bytes))) {
+      case Placed::ok: return true;
+      case Placed::failed: return end({.kind = LaneEvent::Kind::failed}), false;
+      case Placed::no_link:
+      case Placed::not_allowed: break;
+    }
+    return end({.kind = LaneEvent::Kind::refused, .reason = Farewell::bad_access}), false;
+  }
+
+  void placed(std::size_t bytes) {
+    to_.offset += bytes;
+    left_bytes_ -= bytes;
+    if (left_bytes_ > 0 || !is_last_) return;
+    counts_->placed_shares[lane_.index_].fetch_add(1, std::memory_order_seq_cst);
+    if (counts_->is_waited_for.load(std::memory_order_seq_cst) &&
+        counts_->is_waited_for.exchange(false, std::memory_order_seq_cst)) {
+      tell({.kind = LaneEvent::Kind::placed});
+    }
+  }
+
+  bool take_header() {
+    head_bytes_ = 0;
+    const auto header = parse_header(std::as_bytes(std::span(&head_, 1)));
+    if (!header || static_cast<FrameKind>(header->kind) != FrameKind::write) {
+      return end({.kind = LaneEvent::Kind::refused, .reason = Farewell::bad_message}), false;
+    }
+    const Access access = access_of(*header);
+    to_ = {header->number, access.offset, Guard{0, access.guard}};  // the link's rank is looked up with it
+    left_bytes_ = header->data_bytes;
+    is_last_ = header->request == 1;
+    return true;
+  }
+
+  Lane& lane_;
+  const std::uint64_t link_;
+  const std::size_t call_bytes_;  // of data, that one system call moves
+  const std::shared_ptr<LaneCounts> counts_;
+  secure::ByteStream stream_;
+  bool cannot_send_ = false;
+  bool is_over_ = false;  // nothing more comes either
+
+  std::deque<Share> shares_;
+  std::uint64_t sent_bytes_ = 0;  // of the first one, without the current frame
+  FrameHeader frame_;
+  std::size_t frame_sent_ = 0;  // of header and data
+
+  FrameHeader head_;  // that comes
+  std::size_t head_bytes_ = 0;
+  Place to_;
+  std::uint64_t left_bytes_ = 0;
+  bool is_last_ = false;
+};
+
+// --- From the thread that has the transport -------------------------------------------------------------------------------------
+
+Lane::Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus)
+    : index_(index), home_(std::move(home)), bell_(bell), cpus_(cpus), process_(::getpid()), scratch_(kLaneScratchBytes) {}
+
+Result<std::unique_ptr<Lane>> Lane::open(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus) {
+  std::unique_ptr<Lane> lane(new Lane(index, std::move(home), bell, cpus));
+  auto poller = secure::Poller::open();
+  if (!poller) return std::move(poller).error();
+  lane->poller_ = std::move(*poller);
+  if (Result<void> started = lane->start(); !started) return std::move(started).error();
+  return lane;
+}
+
+Result<void> Lane::start() {
+  if (!wake_.open()) {
+    const int code = errno;
+    return make_error(status_of_errno(code), "open TCP", "lane", "eventfd failed", {}, errno_code(code));
+  }
+  const BlockedSignals blocked;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return cannot_start_thread("open TCP", "lane", error.code().value());
+  }
+  return {};
+}
+
+Lane::~Lane() {
+  if (process_ != ::getpid()) {
+    if (thread_.joinable()) thread_.detach();  // it runs in the parent
+    return;
+  }
+  is_stopping_.store(true, std::memory_order_seq_cst);
+  wake_.ring();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Lane::add(std::uint64_t link, secure::ByteStream stream, const std::shared_ptr<LaneCounts>& counts) {
+  const std::lock_guard lock(turn_);
+  const auto [place, is_new] = connections_.try_emplace(link, *this, link, std::move(stream), counts);
+  return place->second.stream().socket().move_to(*poller_, link, EPOLLIN);
+}
+
+void Lane::send(std::uint64_t link, const Share& share) {
+  {
+    const std::lock_guard lock(mutex_);
+    shares_.emplace_back(link, share);
+  }
+  has_shares_.store(true, std::memory_order_seq_cst);
+  wake_.ring();
+}
+
+std::optional<secure::ByteStream> Lane::remove(std::uint64_t link) noexcept {
+  const std::lock_guard lock(turn_);
+  const auto found = connections_.find(link);
+  if (found == connections_.end()) return {};
+  std::optional<secure::ByteStream> stream(std::move(found->second.stream()));
+  connections_.erase(found);
+  std::erase_if(fresh_, [&](const LaneEvent& event) { return event.link == link; });
+  const std::lock_guard queue(mutex_);
+  std::erase_if(shares_, [&](const auto& item) { return item.first == link; });
+  std::erase_if(events_, [&](const LaneEvent& event) { return event.link == link; });
+  return stream;
+}
+
+std::vector<LaneEvent> Lane::take_events() {
+  const std::lock_guard lock(mutex_);
+  has_events_.store(false, std::memory_order_seq_cst);
+  return std::exchange(events_, {});
+}
+
+// --- The lane's thread ----------------------------------------------------------------------------------------------------------
+
+void Lane::run() {
+  settle_this_thread("gigabar-lane", cpus_);
+  std::int64_t idle_since_ns = 0;
+  while (!is_stopping_.load(std::memory_order_relaxed)) {
+    bool is_something = true;
+    try {
+      is_something = go_round();
+    } catch (const std::bad_alloc&) {
+      // What there was no memory for is tried again in the next round.
+    }
+    if (is_something) {
+      idle_since_ns = 0;
+    } else if (idle_since_ns == 0) {
+      idle_since_ns = now_ns();
+    } else if (now_ns() - idle_since_ns > kSpinNs) {
+      sleep();
+    }
+  }
+}
+
+bool Lane::go_round() {
+  const std::lock_guard lock(turn_);
+  bool is_something = take_shares();
+  is_something |= look_at_sockets();
+  return tell() || is_something;
+}
+
+bool Lane::take_shares() {
+  if (!has_shares_.load(std::memory_order_seq_cst)) return false;
+  const std::lock_guard lock(mutex_);
+  while (!shares_.empty()) {
+    const auto& [link, share] = shares_.front();
+    const auto found = connections_.find(link);
+    if (found != connections_.end()) {
+      if (std::ranges::find(unfinished_, link) == unfinished_.end()) unfinished_.push_back(link);
+      found->second.add(share);
+    }
+    shares_.pop_front();
+  }
+  has_shares_.store(false, std::memory_order_seq_cst);
+  return true;
+}
+
+bool Lane::look_at_sockets() {
+  std::array<epoll_event, 64> ready;
+  const std::size_t count = poller_->take(ready);
+  for (std::size_t index = 0; index < count; ++index) {
+    const std::uint64_t link = ready[index].data.u64;
+    if (std::ranges::find(unfinished_, link) == unfinished_.end()) unfinished_.push_back(link);
+  }
+  if (unfinished_.empty()) return false;
+  // One at a time: who adds or removes a link waits for the turn.
+  fresh_.reserve(fresh_.size() + kMaxEventsInARow);
+  const std::uint64_t link = unfinished_.front();
+  const auto found = connections_.find(link);
+  const bool is_more = found != connections_.end() && found->second.progress();
+  if (is_more) unfinished_.push_back(link);
+  unfinished_.erase(unfinished_.begin());
+  return true;
+}
+
+bool Lane::tell() {
+  if (fresh_.empty()) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    events_.insert(events_.end(), fresh_.begin(), fresh_.end());
+    has_events_.store(true, std::memory_order_seq_cst);
+  }
+  fresh_.clear();
+  bell_.ring();
+  return true;
+}
+
+void Lane::sleep() {
+  wake_.arm();
+  if (!has_shares_.load(std::memory_order_seq_cst) && !is_stopping_.load(std::memory_order_seq_cst)) {
+    pollfd watched[] = {{poller_->descriptor(), POLLIN, 0}, {wake_.descriptor(), POLLIN, 0}};
+    ::poll(watched, 2, kSleepMs);
+  }
+  wake_.disarm();
+}
+
+}  // namespace gigabar::transport::tcp

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections for large writes alone, beside a link's own one. A lane has one of each link, and a thread that sends and receives on
+// all of them: as many processors as there are lanes copy, and encrypt, what goes through the kernel's sockets.
+//
+// A write is cut into shares, one for each lane, whose bytes arrive in their order. Both ends count the shares of each lane, so
+// that the link's own connection can say which of them are before a message.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/bell.hpp"
+#include "base/fair_mutex.hpp"
+#include "secure/byte_stream.hpp"
+#include "secure/poller.hpp"
+#include "transport/tcp/wire.hpp"
+
+namespace gigabar::transport::tcp {
+
+// A part of a write. `from` is named as this process does, `to` as the peer does.
+struct Share {
+  Place from, to;
+  std::uint64_t bytes = 0;
+  std::atomic<unsigned>* missing = nullptr;  // shares of its write that are not sent
+  std::uint64_t write = 0;                   // its number, for the event when there are none
+};
+
+// What a link and its connections on lanes share.
+struct LaneCounts {
+  ShareCounts placed() const noexcept;
+  std::array<std::atomic<std::uint32_t>, kMaxLanes> placed_shares{};
+  std::atomic<bool> is_waited_for{false};  // the link is to be told of the next one
+};
+
+struct LaneEvent {
+  enum class Kind : std::uint8_t {
+    sent,     // all shares of write `number`: its memory is needed no more
+    placed,   // a share of the peer's
+    refused,  // the peer sent what it may not: `reason`
+    failed,   // the peer's bytes could not be placed in a GPU's memory
+    gone,     // the local memory of a share was taken back
+    forged,   // what came is not authentic
+    broken,   // the socket: errno `code`
+    ended     // the peer's end is closed, or nothing more can be sent
+  };
+  Kind kind = Kind::ended;
+  std::uint64_t link = 0;
+  std::uint64_t number = 0;
+  int code = 0;
+  Farewell reason = Farewell::closed;
+};
+
+class Lane {
+ public:
+  // `cpus`: that its thread is kept on; empty: it is not bound. Errors: out_of_descriptors, out_of_memory (no thread).
+  static Result<std::unique_ptr<Lane>> open(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus);
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // --- For the thread that has the transport. `link`: its number for Home ---
+  // False: the socket could not be watched.
+  bool add(std::uint64_t link, secure::ByteStream stream, const std::shared_ptr<LaneCounts>& counts);
+  void send(std::uint64_t link, const Share& share);
+  // Waits for what the lane does for one link in a row; afterwards nothing of the link is touched, and no event of it is new.
+  std::optional<secure::ByteStream> remove(std::uint64_t link) noexcept;
+  bool has_events() const noexcept { return has_events_.load(std::memory_order_seq_cst); }
+  std::vector<LaneEvent> take_events();
+
+ private:
+  class Connection;
+
+  Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus);
+  Result<void> start();
+
+  // Of the lane's thread.
+  void run();
+  bool go_round();
+  bool take_shares();
+  bool look_at_sockets();
+  bool tell();
+  void sleep();
+
+  const unsigned index_;
+  const std::shared_ptr<Home> home_;
+  Bell& bell_;
+  const std::vector<int> cpus_;
+  const pid_t process_;
+  Bell wake_;  // for the thread: there are shares
+  std::unique_ptr<secure::Poller> poller_;
+
+  FairMutex turn_;  // of what follows: a round of the thread's, or a change
+  std::map<std::uint64_t, Connection> connections_;
+  std::vector<std::uint64_t> unfinished_;  // links whose connections have more to do, whatever their sockets say
+  std::vector<LaneEvent> fresh_;
+  std::vector<std::byte> scratch_;  // through it goes what is placed in GPU memory
+
+  std::mutex mutex_;  // of what follows
+  std::deque<std::pair<std::uint64_t, Share>> shares_;
+  std::vector<LaneEvent> events_;
+
+  std::atomic<bool> has_shares_{false};
+  std::atomic<bool> has_events_{false};
+  std::atomic<bool> is_stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace gigabar::transport::tcp
