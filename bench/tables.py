@@ -133,14 +133,14 @@ def ranks_in_turns(document):
 
 
 def tcp_in_turns(document):
-    """Ranks over tcp beside what others do with as many connections: a row for each, of the first result of each measure."""
+    """Ranks over tcp beside what others do with as many connections: a row for each, of each measure and size."""
     names = {"bare": "bare sockets", "tcp": "`tcp`", "ucx": "`ucx`", "sealed": "`tcp`, sealed", "gpu": "`tcp`, GPU memory to GPU memory",
              "iperf3": "iperf3, a process for each connection", "earlier": "`ucx` of an earlier version, with connections for large writes"}
     measures = {}
     for result in document["results"]:
-        measures.setdefault(result["measure"], result)
+        measures.setdefault((result["measure"], result["bytes"]), result)
     rows = []
-    for measure, result in measures.items():
+    for (measure, _), result in measures.items():
         text = us if result["unit"] == "us" else lambda figure: f"{figure / 1000:.1f}"
         unit = "µs" if result["unit"] == "us" else "GB/s"
         rows += [[f"{measure}, {bytes_text(result['bytes'])}, {unit}", names[name], text(median)] for name, median in result["medians"].items()]

@@ -116,6 +116,10 @@ class TcpLink final : public Link {
     std::optional<secure::Dial> dial;
     std::optional<secure::ByteStream> stream;
   };
+  // Of data, that one system call moves.
+  struct CallBytes {
+    std::size_t send = kPieceBytes, receive = kPieceBytes;
+  };
   // While its lane has the stream.
   struct LaneSocket {
     int socket = -1;
@@ -127,6 +131,7 @@ class TcpLink final : public Link {
   };
 
   // Sending.
+  static CallBytes call_bytes_of(int socket) noexcept;
   std::optional<Posted> why_not_post() const noexcept;
   // Everything that was posted, over all connections.
   bool has_sent_all() const noexcept;
@@ -194,7 +199,7 @@ class TcpLink final : public Link {
   std::deque<Way> ways_;         // connecting: one for each connection
   std::optional<secure::ByteStream> stream_;
   bool is_ready_told_ = false;
-  std::size_t call_bytes_ = kPieceBytes;  // of data, that one system call moves
+  CallBytes call_bytes_;
 
   std::deque<Outgoing> own_, answers_;
   std::optional<Current> current_;

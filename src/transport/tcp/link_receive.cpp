@@ -30,7 +30,7 @@ std::size_t TcpLink::place_for_more(Scratch& scratch, std::span<iovec> pieces, s
   direct_bytes = 0;
   if (incoming_.left_bytes >= kMinDirectBytes) {
     if (std::byte* const memory = hub_->home()->memory(incoming_.to, incoming_.left_bytes)) {
-      direct_bytes = std::min<std::uint64_t>(incoming_.left_bytes, call_bytes_);
+      direct_bytes = std::min<std::uint64_t>(incoming_.left_bytes, call_bytes_.receive);
       pieces[count++] = {memory, direct_bytes};
     }
   }
@@ -41,7 +41,7 @@ std::size_t TcpLink::place_for_more(Scratch& scratch, std::span<iovec> pieces, s
   }
   const std::size_t begun = missing_bytes_ > 0 ? 0 : carried_.size();
   std::copy_n(carried_.begin(), begun, scratch.begin());
-  pieces[count++] = {scratch.data() + begun, std::min(scratch.size() - begun, call_bytes_)};
+  pieces[count++] = {scratch.data() + begun, std::min(scratch.size() - begun, call_bytes_.receive)};
   return count;
 }
 
