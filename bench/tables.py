@@ -136,9 +136,7 @@ def tcp_in_turns(document):
     """Ranks over tcp beside what others do with as many connections: a row for each, of each measure and size."""
     names = {"bare": "bare sockets", "tcp": "`tcp`", "ucx": "`ucx`", "sealed": "`tcp`, sealed", "gpu": "`tcp`, GPU memory to GPU memory",
              "iperf3": "iperf3, a process for each connection", "earlier": "`ucx` of an earlier version, with connections for large writes"}
-    measures = {}
-    for result in document["results"]:
-        measures.setdefault((result["measure"], result["bytes"]), result)
+    measures = {(result["measure"], result["bytes"]): result for result in document["results"]}  # of several judgements one
     rows = []
     for (measure, _), result in measures.items():
         text = us if result["unit"] == "us" else lambda figure: f"{figure / 1000:.1f}"

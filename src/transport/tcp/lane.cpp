@@ -71,6 +71,9 @@ class Lane::Connection {
     is_over_ = true;
     tell(event);
   }
+  static bool is_closed(const Moved& moved) {
+    return moved.how == Moved::How::failed && (moved.code == EPIPE || moved.code == ECONNRESET);
+  }
   // Whether the call moved something.
   bool judge(const Moved& moved) {
     switch (moved.how) {
@@ -80,14 +83,13 @@ class Lane::Connection {
       case Moved::How::forged: end({.kind = LaneEvent::Kind::forged}); return false;
       case Moved::How::failed: break;
     }
-    const bool is_closed = moved.code == EPIPE || moved.code == ECONNRESET;
-    end({.kind = is_closed ? LaneEvent::Kind::ended : LaneEvent::Kind::broken, .code = moved.code});
+    end({.kind = is_closed(moved) ? LaneEvent::Kind::ended : LaneEvent::Kind::broken, .code = moved.code});
     return false;
   }
 
   // As judge(); but what the peer sent before it went is still to be received.
   bool judge_sent(const Moved& moved) {
-    cannot_send_ = moved.how == Moved::How::failed && (moved.code == EPIPE || moved.code == ECONNRESET);
+    cannot_send_ = is_closed(moved);
     return !cannot_send_ && judge(moved);
   }
 
@@ -330,7 +332,7 @@ bool Lane::take_shares() {
     const auto& [link, share] = shares_.front();
     const auto found = connections_.find(link);
     if (found != connections_.end()) {
-      if (std::ranges::find(unfinished_, link) == unfinished_.end()) unfinished_.push_back(link);
+      come_back_to(link);
       found->second.add(share);
     }
     shares_.pop_front();
@@ -339,13 +341,14 @@ bool Lane::take_shares() {
   return true;
 }
 
+void Lane::come_back_to(std::uint64_t link) {
+  if (std::ranges::find(unfinished_, link) == unfinished_.end()) unfinished_.push_back(link);
+}
+
 bool Lane::look_at_sockets() {
   std::array<epoll_event, 64> ready;
   const std::size_t count = poller_->take(ready);
-  for (std::size_t index = 0; index < count; ++index) {
-    const std::uint64_t link = ready[index].data.u64;
-    if (std::ranges::find(unfinished_, link) == unfinished_.end()) unfinished_.push_back(link);
-  }
+  for (std::size_t index = 0; index < count; ++index) come_back_to(ready[index].data.u64);
   if (unfinished_.empty()) return false;
   // One at a time: who adds or removes a link waits for the turn.
   fresh_.reserve(fresh_.size() + kMaxEventsInARow);

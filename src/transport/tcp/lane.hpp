@@ -89,6 +89,7 @@ class Lane {
   void run();
   bool go_round();
   bool take_shares();
+  void come_back_to(std::uint64_t link);
   bool look_at_sockets();
   bool tell();
   void sleep();

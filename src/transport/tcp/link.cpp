@@ -534,9 +534,7 @@ bool TcpLink::attend(Sink& sink) {
 }
 
 void TcpLink::handle(std::uint32_t events, Sink& sink) {
-  if (state_ == LinkState::connecting) {
-    return advance(now_ns());
-  }
+  if (state_ == LinkState::connecting) return advance(now_ns());
   if (state_ != LinkState::ready) return;
   if ((events & EPOLLOUT) != 0) pump();
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) return;

@@ -23,6 +23,15 @@ struct Lanes : Pair {
       : Pair(open_transport({}, near_count), open_transport({}, far_count)) {}
 };
 
+// With memory at both ends.
+struct WritingLanes : Lanes {
+  WritingLanes() { EXPECT_NO_FATAL_FAILURE(connect()); }
+  Posted write(std::uint64_t cookie) { return near_link->post_write(*source.region, 0, *remote, 0, kBytes, cookie); }
+
+  Buffer source{*near, kBytes}, target{*far, kBytes};
+  std::unique_ptr<RemoteRegion> remote = open_far(*target.region);
+};
+
 TEST(TcpLanes, BothUseWhatBothHave) {
   struct Try {
     const char *near, *far, *rail;
@@ -152,12 +161,9 @@ TEST(TcpLanes, AFullSocketRepeatsAndLosesNothing) {
 }
 
 TEST(TcpLanes, ASleeperIsWokenByALane) {
-  Lanes pair;
-  ASSERT_NO_FATAL_FAILURE(pair.connect());
-  Buffer source(*pair.near, kBytes), target(*pair.far, kBytes);
-  const auto remote = pair.open_far(*target.region);
+  WritingLanes pair;
   for (std::uint64_t round = 0; round < 20; ++round) {
-    ASSERT_EQ(pair.near_link->post_write(*source.region, 0, *remote, 0, kBytes, round), Posted::ok);
+    ASSERT_EQ(pair.write(round), Posted::ok);
     const Deadline deadline = Deadline::after_ns(kPatienceNs);
     while (!pair.near_sink.dones.contains(round) && !deadline.has_passed()) {
       pair.far->poll(pair.far_sink);
@@ -173,55 +179,46 @@ TEST(TcpLanes, ASleeperIsWokenByALane) {
 // What was complete at the sender when it closed is delivered, though the word of the end takes another connection.
 TEST(TcpLanes, AClosedLinkLosesNothing) {
   for (int round = 0; round < 20; ++round) {
-    Lanes pair;
-    ASSERT_NO_FATAL_FAILURE(pair.connect());
-    Buffer source(*pair.near, kBytes), target(*pair.far, kBytes);
-    const auto remote = pair.open_far(*target.region);
-    std::memset(source.data(), 0x33, kBytes);
-    ASSERT_EQ(pair.near_link->post_write(*source.region, 0, *remote, 0, kBytes, 1), Posted::ok);
+    WritingLanes pair;
+    std::memset(pair.source.data(), 0x33, kBytes);
+    ASSERT_EQ(pair.write(1), Posted::ok);
     pair.post([&] { return pair.near_link->post_message(header_of(9), {}); });
     ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.dones.size() == 1; }));
     pair.near_link.reset();
     ASSERT_TRUE(pair.poll_until([&] { return pair.far_sink.errors.size() == 1; }));
     EXPECT_EQ(pair.far_sink.messages.size(), 1u) << round << ": " << pair.far_sink.errors.begin()->second;
     EXPECT_NE(pair.far_sink.errors.begin()->second.find("the peer closed"), std::string::npos);
-    for (std::size_t i = 0; i < kBytes; ++i) ASSERT_EQ(target.data()[i], std::byte{0x33}) << round;
+    for (std::size_t i = 0; i < kBytes; ++i) ASSERT_EQ(pair.target.data()[i], std::byte{0x33}) << round;
   }
 }
 
 TEST(TcpLanes, ARegionThatGoesWhileItIsWritten) {
   for (int round = 0; round < 10; ++round) {
-    Lanes pair;
-    ASSERT_NO_FATAL_FAILURE(pair.connect());
-    Buffer source(*pair.near, kBytes), target(*pair.far, kBytes);
-    const auto remote = pair.open_far(*target.region);
-    std::memset(source.data(), 0x77, kBytes);
+    WritingLanes pair;
+    std::memset(pair.source.data(), 0x77, kBytes);
     // More than the lanes could send by themselves, so that some is always still to come.
     std::uint64_t posted = 0;
     for (int polls = 0; polls <= 50 * round; ++polls) {
       if (polls != 0) pair.poll();
       while (posted < pair.near_sink.dones.size() + 32) {
-        ASSERT_EQ(pair.near_link->post_write(*source.region, 0, *remote, 0, kBytes, posted++), Posted::ok);
+        ASSERT_EQ(pair.write(posted++), Posted::ok);
       }
     }
-    target.region.reset();
-    std::memset(target.data(), 0x22, kBytes);
+    pair.target.region.reset();
+    std::memset(pair.target.data(), 0x22, kBytes);
     ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.errors.size() == 1 && pair.far_sink.errors.size() == 1; }));
     EXPECT_EQ(pair.near_sink.dones.size(), posted);
-    for (std::size_t i = 0; i < kBytes; ++i) ASSERT_EQ(target.data()[i], std::byte{0x22}) << round;
+    for (std::size_t i = 0; i < kBytes; ++i) ASSERT_EQ(pair.target.data()[i], std::byte{0x22}) << round;
   }
 }
 
 TEST(TcpLanes, MemoryThatGoesWhileItIsSentIsTouchedNoMore) {
-  Lanes pair;
-  ASSERT_NO_FATAL_FAILURE(pair.connect());
-  Buffer source(*pair.near, kBytes), target(*pair.far, kBytes);
-  const auto remote = pair.open_far(*target.region);
+  WritingLanes pair;
   for (std::uint64_t cookie = 0; cookie < 32; ++cookie) {
-    ASSERT_EQ(pair.near_link->post_write(*source.region, 0, *remote, 0, kBytes, cookie), Posted::ok);
+    ASSERT_EQ(pair.write(cookie), Posted::ok);
   }
-  source.region.reset();
-  std::vector<std::byte>().swap(source.memory);
+  pair.source.region.reset();
+  std::vector<std::byte>().swap(pair.source.memory);
   ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.errors.size() == 1; }));
   EXPECT_EQ(pair.near_sink.dones.size(), 32u);
   EXPECT_NE(pair.near_sink.errors.begin()->second.find("write"), std::string::npos) << pair.near_sink.errors.begin()->second;
