@@ -9,7 +9,7 @@
 
 namespace gigabar::fabric {
 
-inline constexpr std::uint32_t kEngineVersion = 10;
+inline constexpr std::uint32_t kEngineVersion = 11;
 inline constexpr std::size_t kMaxReasonBytes = 500;  // of an address: why some transports are not open
 inline constexpr std::uint8_t kNoQueue = 0xff;       // of writes that answer a peer: their refusal is that peer's own matter
 

@@ -99,16 +99,17 @@ struct MemoryRange {
   std::shared_ptr<void> pages = nullptr;  // keeps the memory and the descriptor; none: both are there for as long as the region is
 };
 
-// Memory of words: a counter of 8 bytes for each of the first kCountedWords, and behind them a value of 4 bytes for each word. It
-// begins at a multiple of 8. A word is its value plus its counter, if it has one, modulo 2^32. Values are stored by anybody, and
-// added to by CPUs. Counters are added to by adapters only: their atomics are atomic with each other, not with those of CPUs.
-// Adapters write the first kCountedWords words only, so that no more is pinned.
+// Memory of words: a counter of 8 bytes for each of the first kCountedWords, and behind them 8 bytes for each word, whose first 4
+// are its value: soft-RoCE stores 8 aligned bytes at once where it stores 4 one by one. It begins at a multiple of 8. A word is its
+// value plus its counter, if it has one, modulo 2^32. Values are stored by anybody, and added to by CPUs. Counters are added to by
+// adapters only: their atomics are atomic with each other, not with those of CPUs. Adapters write the first kCountedWords words
+// only, so that no more is pinned.
 inline constexpr std::size_t kCountedWords = 1024;
 constexpr std::size_t word_counter_at(std::size_t index) noexcept { return 8 * index; }
-constexpr std::size_t word_value_at(std::size_t index) noexcept { return 8 * kCountedWords + 4 * index; }
+constexpr std::size_t word_value_at(std::size_t index) noexcept { return 8 * kCountedWords + 8 * index; }
 constexpr std::size_t bytes_of_words(std::size_t count) noexcept { return word_value_at(count); }
 constexpr std::size_t words_in(std::size_t bytes) noexcept {
-  return bytes < bytes_of_words(0) ? 0 : (bytes - bytes_of_words(0)) / 4;
+  return bytes < bytes_of_words(0) ? 0 : (bytes - bytes_of_words(0)) / 8;
 }
 enum class WordKind : std::uint8_t { set, add };
 

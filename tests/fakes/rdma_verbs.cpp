@@ -59,6 +59,7 @@ std::vector<Spec> listed() {
       spec.is_iwarp = spec.is_iwarp || word == "iwarp";
       spec.has_atomics = spec.has_atomics && word != "no_atomics";
       spec.is_unordered = spec.is_unordered || word == "unordered";
+      spec.is_soft = spec.is_soft || word == "soft";
     }
     if (!spec.name.empty()) all.push_back(std::move(spec));
   }
@@ -345,7 +346,7 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
   *attributes = {};
   attributes->phys_port_cnt = 1;
   attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 16;
-  attributes->vendor_id = 0x2c9;
+  attributes->vendor_id = static_cast<Context*>(context)->spec.is_soft ? 0xffffff : 0x2c9;
   attributes->atomic_cap = static_cast<Context*>(context)->spec.has_atomics ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE;
   return 0;
 }

@@ -35,6 +35,9 @@ class VerbsLink;
 inline constexpr std::string_view kNoWordsOfIwarp =
     "iWARP may place a later write first; only the delivery of a message says that what was before it is placed (RFC 5040, 5041)";
 
+inline constexpr std::string_view kNoWordsOfThisKernel =
+    "an adapter is soft-RoCE, and this kernel's memcpy() may store the bytes of a word one by one, or twice";
+
 inline constexpr std::size_t kPayloadBytes = 4096;
 // A receive or send slot; 36 send slots and 68 receives make 433 KB per link. A message lies at its end, so that the payload begins
 // at a cache line, which makes copies faster.

@@ -44,7 +44,8 @@ Posted VerbsLink::post_set(const VerbsRemoteRegion& words, std::size_t index, st
     if (const Posted posted = post_unwanted_read(barrier, WorkKind::barrier, writes_posted_); posted != Posted::ok) return posted;
     flags |= IBV_SEND_FENCE;
   }
-  return post_bytes_to(words, word_value_at(index), std::as_bytes(std::span(&value, 1)), flags);
+  const std::uint64_t word = value;  // with the bytes behind it, see transport.hpp
+  return post_bytes_to(words, word_value_at(index), std::as_bytes(std::span(&word, 1)), flags);
 }
 
 Posted VerbsLink::post_add(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value) {

@@ -6,6 +6,7 @@
 #include "base/quietly.hpp"
 #include "driver/rdmacm/rdmacm.hpp"
 #include "driver/verbs/verbs.hpp"
+#include "platform/kernel_memcpy.hpp"
 #include "transport/verbs/transport_state.hpp"
 #include "transport/verbs/wire.hpp"
 
@@ -173,7 +174,9 @@ Result<std::unique_ptr<RemoteRegion>> VerbsTransport::open_region(const Peer& pe
 std::string VerbsTransport::why_no_words() const {
   const bool has_only_iwarp =
       std::all_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_iwarp; });
-  return std::string(has_only_iwarp ? kNoWordsOfIwarp : "");
+  if (has_only_iwarp) return std::string(kNoWordsOfIwarp);
+  const bool has_rxe = std::any_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_rxe; });
+  return std::string(has_rxe && !kernel_stores_words_once() ? kNoWordsOfThisKernel : "");
 }
 
 Availability VerbsTransport::can_reach(const Peer& peer) const {

@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "platform/roots.hpp"
 #include "support/isolated.hpp"
+#include "support/temporary_folder.hpp"
 #include "unit/transport/verbs/fake_rdma.hpp"
 
 namespace gigabar::transport {
@@ -156,6 +158,17 @@ ISOLATED_TEST(VerbsWords, AFullLinkSaysSoAndNothingIsLost) {
   }
   EXPECT_TRUE(pair.works(*pair.here, *pair.there));
   EXPECT_EQ(test::overflows(), 0);
+}
+
+ISOLATED_TEST(VerbsWords, SoftRoceHasThemWhereItsKernelStoresAWordOnce) {
+  const FakeMachine machine("s0 10.9.0.1 soft; s1 10.9.0.2 soft; a0 10.9.0.3");
+  const gigabar::test::TemporaryFolder folder;
+  folder.write("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu rep_good erms\n");
+  gigabar::set_platform_roots({.sys = "/sys", .proc = folder.path() + "/proc", .dev = "/dev"});
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.open({}, "s0", "a0"));
+  EXPECT_NE(pair.first.transport->why_no_words().find("soft-RoCE"), std::string::npos);
+  EXPECT_EQ(pair.second.transport->why_no_words(), "");
 }
 
 ISOLATED_TEST(VerbsWords, IwarpAndAdaptersWithoutCommonAtomicsSayWhyNot) {
