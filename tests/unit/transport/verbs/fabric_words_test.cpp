@@ -142,7 +142,7 @@ ISOLATED_TEST(VerbsFabricWords, PinFewPagesWhenAPeerAsks) {
   ASSERT_TRUE(rank.fabric->register_segment(4, rank.memory.data(), kBytes));
   EXPECT_EQ(test::registered() - before, kBytes) << "no word before it is asked for";
   EXPECT_EQ(rank.way_of(rank.fabric->notify(0, 4, kCounted - 1, 1)).find("a word behind the data"), 0U);
-  EXPECT_EQ(test::registered() - before, kBytes + std::size_t{12} * 1024);
+  EXPECT_EQ(test::registered() - before, kBytes + std::size_t{16} * 1024);
   EXPECT_EQ(rank.way_of(rank.fabric->notify(0, 4, kCounted, 1)).find("in a message: adapters write the notifications below 1024"),
             0U);
   for (const NotificationId id : {kCounted - 1, kCounted}) {
