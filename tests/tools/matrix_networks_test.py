@@ -5,7 +5,7 @@ one must be named, and nothing where all are alike. Options and exit status as c
 --first-run M on (0), --ranks-of-host N (1), --rate-mbit R (24), which is far below what the processors move so that these do not decide,
 --mtu M (1500), --size S of a write (32K), and --seconds S for one run (150). 64 ranks take some minutes on two processors:
 
-    matrix_networks_test.py --program build/release/bin/gigabar --runs 50 --ranks-of-host 8 --rate-mbit 192 --mtu 9000 --size 16K --case CASE
+    matrix_networks_test.py --program build/release/bin/gigabar --runs 50 --ranks-of-host 8 --rate-mbit 288 --mtu 9000 --size 16K --case CASE
 
 Needs root, or a user name space in which it is root; and the kernel's schedulers tbf and htb.
 """
@@ -57,7 +57,7 @@ class Process:
 
     def __init__(self, name):
         self.name = name
-        # UCX finds interfaces in /sys, which shows those of the network in which it was mounted.
+        # Interfaces are found in /sys, too, which shows those of the network in which it was mounted.
         script = f"mount -t sysfs none /sys && hostname {name} && echo up && exec sleep {LIFE_S}"
         self.child = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sh", "-c", script], stdout=subprocess.PIPE, text=True)
         if self.child.stdout.readline() != "up\n":
@@ -120,7 +120,7 @@ class Cluster:
 
     def limit_switch(self, leaf):
         for end in (f"up{leaf}", f"down{leaf}"):
-            limit(self.switches.pid, end, self.rate_mbit // SLOWER)
+            limit(self.switches.pid, end, self.rate_mbit * (HOSTS // SWITCHES) // SLOWER)  # its hosts share it
 
     def limit_direction(self, sender, receiver):
         network = self.hosts[sender].pid
@@ -150,8 +150,7 @@ def run_matrix(cluster, options, folder):
     for rank in range(count):
         host, local = divmod(rank, options.ranks_of_host)
         environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(local), "MASTER_ADDR": cluster.address(0),
-                       "MASTER_PORT": "29500", "GIGABAR_JOB_KEY": key, "GIGABAR_INTERFACES": INTERFACE, "GIGABAR_UCX_TRUST_NETWORK": "1",
-                       "GIGABAR_TUNING": "none", "UCX_TLS": "tcp", "UCX_NET_DEVICES": INTERFACE}
+                       "MASTER_PORT": "29500", "GIGABAR_JOB_KEY": key, "GIGABAR_INTERFACES": INTERFACE, "GIGABAR_TUNING": "none"}
         words = [*cluster.hosts[host].enter(), options.program, "matrix", "--measure", "bandwidth", "--at-once", "host", "-s", options.size, "-W", "4",
                  "-i", "3", "-x", "1", "--timeout", "60", "--switches", os.path.join(folder, "switches")]
         output = open(os.path.join(folder, f"rank{rank}"), "w", encoding="utf-8")

@@ -208,7 +208,7 @@ class MatrixSession : public RankSession {
     for (std::uint32_t pass = 0; !wanted || !wanted->empty(); ++pass) {
       measure_pass(wanted, pass);
       gather_figures();
-      wanted = numbers_from_rank_0(pass < options().again_count ? what_is_slow() : std::vector<int>(), most_numbers);
+      wanted = numbers_from_rank_0(pass < options().again_count ? what_is_slow(pass) : std::vector<int>(), most_numbers);
     }
   }
 
@@ -345,13 +345,24 @@ class MatrixSession : public RankSession {
     if (has(Measures::latency)) judged_.push_back(matrix::judge(job_->latency_us, true, places_.ranks));
   }
 
-  // Numbers of what has a path that looks slow: whatever disturbed it may have passed, so that it is measured again.
-  std::vector<int> what_is_slow() const {
+  // Whether a part that many paths name explains why this one is slow.
+  bool is_of_slow_part(const Judgement& judgement, std::size_t from, std::size_t to) const {
+    constexpr std::size_t kManyPaths = 8;
+    return std::any_of(judgement.slow.begin(), judgement.slow.end(), [&](const matrix::Slow& slow) {
+      return slow.path_count >= kManyPaths && matrix::crosses(slow, places_.ranks, from, to);
+    });
+  }
+
+  // Numbers of what has a path that looks slow behind pass `pass`: whatever disturbed it may have passed, so that it is measured
+  // again. Many paths that look slow twice, and name the same part, are no disturbance: they take longest.
+  std::vector<int> what_is_slow(std::uint32_t pass) const {
     const auto is_slow = [&](const std::pair<int, int>& pair) {
       const auto one = static_cast<std::size_t>(pair.first), other = static_cast<std::size_t>(pair.second);
       return std::any_of(judged_.begin(), judged_.end(), [&](const Judgement& judgement) {
-        const auto& slow = judgement.comparison.is_slow;
-        return slow[one * count_ + other] != 0 || slow[other * count_ + one] != 0;
+        const auto looks_slow = [&](std::size_t from, std::size_t to) {
+          return judgement.comparison.is_slow[from * count_ + to] != 0 && (pass == 0 || !is_of_slow_part(judgement, from, to));
+        };
+        return looks_slow(one, other) || looks_slow(other, one);
       });
     };
     std::vector<int> numbers;
