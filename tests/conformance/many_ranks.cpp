@@ -341,7 +341,7 @@ class ManyRanks {
     if (fabric_.rank() != 0) return;
     const double ranks = fabric_.rank_count(), kib = 1024;
     const double peers = std::max<double>(static_cast<double>(sum[6]), 1);
-    std::printf("%u ranks: opened after %.2f s, barrier %.2f s, %u neighbours connected %.2f s, data checked %.2f s\n",
+    std::printf("%u ranks: opened after %.3f s, barrier %.3f s, %u neighbours connected %.3f s, data checked %.3f s\n",
                 fabric_.rank_count(), static_cast<double>(most[0]) / 1e3, static_cast<double>(most[1]) / 1e3, arguments_.neighbours,
                 static_cast<double>(most[2]) / 1e3, static_cast<double>(most[3]) / 1e3);
     std::printf("each rank: %.1f peers, PSS %.0f KiB, RSS %.0f KiB, %.1f descriptors; at most %lld threads, %lld descriptors\n",
