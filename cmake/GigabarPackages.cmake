@@ -22,7 +22,7 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")  # else packages of programs would need exactly the version they were built with
-set(opened_at_run_time "libhwloc15, libibverbs1, librdmacm1, libucx0, libpmix2, libssl3 | libssl3t64")
+set(opened_at_run_time "libhwloc15, libibverbs1, librdmacm1, libucx0, libpmix2, libssl3 | libssl3t64, libarchive13 | libarchive13t64")
 
 # Debian asks for the licence and a changelog in each package. They are in no other installation. Files of other projects are inside the
 # binaries, and their licences ask for their notices beside each copy. Licences that every Debian has are named by their files there.

@@ -100,6 +100,7 @@ struct ExamineOptions {
 
 struct Examination {
   Topology topology;
+  bool has_topology = true;  // false: it could not be discovered, and the last of its notes says why
   std::vector<Finding> findings;
 
   GIGABAR_API std::size_t count(Verdict verdict) const noexcept;

@@ -153,7 +153,7 @@ class Fabric {
   GIGABAR_API Rank rank_count() const noexcept;
   GIGABAR_API Rank local_rank() const noexcept;       // among the ranks of this host
   GIGABAR_API int device() const noexcept;            // of this rank: a CUDA ordinal or a stand-in number
-  GIGABAR_API std::vector<Setting> settings() const;  // every value in effect and its source; never the key
+  GIGABAR_API std::vector<Setting> settings() const;  // of the options: each value and its source; never the key
   // The CPUs of the fabric's own threads, ascending; empty: they are not bound. A program can place its threads by it: the fabric
   // binds no thread of the program.
   GIGABAR_API std::vector<int> cpus() const;

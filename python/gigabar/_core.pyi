@@ -172,8 +172,10 @@ class Fabric:
 
     Offsets and sizes are bytes, timeouts seconds; None waits until the operation ends or its peer is lost. A wait lets other
     threads run, and Ctrl-C ends it. Errors of every call: invalid_argument and out_of_range name the argument; unavailable
-    (closed, no path); peer_lost; foreign_process. TimedOut: nothing is lost, the same call can be made again.
-    Threads: any; operations of one queue, and collectives of one group, are for one thread at a time (busy).
+    (closed, no path); peer_lost; foreign_process. TimedOut: nothing is lost and, but for send, the same call
+    can be made again.
+    Threads: any; calls of one queue are served one after the other; collectives of one group are for one thread at a
+    time (busy).
     """
 
     def __init__(self, *, rank: int | None = None, rank_count: int | None = None, master_address: str | None = None, master_port: int | None = None, job_key: str | None = None, transports: Sequence[str] = (), device: int | None = None, connect_timeout: float = 30.0, ucx_trust_network: bool | None = None, rails: Sequence[str] = (), rail_count: int | None = None, rail_policy: str | None = None, cpus: str | None = None, policy: PathPolicy | None = None, limits: FabricLimits | None = None, gid_index: int | None = None, traffic_class: int | None = None, service_level: int | None = None, progress_thread: bool | None = None) -> None:

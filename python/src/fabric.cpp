@@ -189,8 +189,10 @@ void add_fabric(nb::module_& module) {
       "This process as a rank of a job. A context manager: it leaves the job in order, and at once after an exception.\n\n"
       "Offsets and sizes are bytes, timeouts seconds; None waits until the operation ends or its peer is lost. A wait lets other\n"
       "threads run, and Ctrl-C ends it. Errors of every call: invalid_argument and out_of_range name the argument; unavailable\n"
-      "(closed, no path); peer_lost; foreign_process. TimedOut: nothing is lost, the same call can be made again.\n"
-      "Threads: any; operations of one queue, and collectives of one group, are for one thread at a time (busy).");
+      "(closed, no path); peer_lost; foreign_process. TimedOut: nothing is lost and, but for send, the same call\n"
+      "can be made again.\n"
+      "Threads: any; calls of one queue are served one after the other; collectives of one group are for one thread at a\n"
+      "time (busy).");
   add_job(type);
   add_segments(type);
   add_mapped_segments(module, type);

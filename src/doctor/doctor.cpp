@@ -121,6 +121,7 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
     return std::move(topology).error();
   } else {
     // Checks that need no topology can still say something.
+    examination.has_topology = false;
     examination.topology.notes.push_back(topology.error().message());
   }
   const doctor::Patient patient{machine.files(), machine.answers(), examination.topology, machine.is_live(), end_ns};

@@ -20,9 +20,9 @@ constexpr std::uint64_t kEagerBytes = 8192;
 constexpr std::uint64_t kKernelBytes = 4 << 20;  // above it the copy engines of an H200 are as fast
 constexpr std::uint64_t kChunkBytes = 262144;
 constexpr unsigned kChunkCount = 4;
-// Over ucx, whose links take such chunks in twelve pieces of 60 KiB. Larger chunks are fewer copies out of the GPU, more of them
-// serve more small writes at once: 16 MiB between two H200 over loopback, medians of seven rounds in turns, 15.9 GB/s with 32 x 480
-// KiB, 16.8 with 24 x 720 KiB, 17.0 with 48 x 720 KiB, 16.4 with 24 x 960 KiB.
+// Over ucx, whose links take such chunks in twelve pieces of 60 KiB, and tcp. Larger chunks are fewer copies out of the GPU, more
+// of them serve more small writes at once: 16 MiB between two H200 over loopback, medians of seven rounds in turns, 15.9 GB/s with
+// 32 x 480 KiB, 16.8 with 24 x 720 KiB, 17.0 with 48 x 720 KiB, 16.4 with 24 x 960 KiB.
 constexpr std::uint64_t kSocketChunkBytes = 737280;
 constexpr unsigned kSocketChunkCount = 24;
 constexpr std::uint64_t kStripeBytes = 16384;

@@ -81,7 +81,8 @@ gaspi_return_t open_fabric(Process& all, const Timeout& timeout) {
   if (const gaspi_return_t read = read_environment(all.config, options); read != GASPI_SUCCESS) return read;
   if (all.config.user_net != 0) {
     const bool is_rdma = all.config.network == GASPI_IB || all.config.network == GASPI_ROCE;
-    options.transports = {TransportKind::local, is_rdma ? TransportKind::verbs : TransportKind::ucx};
+    options.transports = is_rdma ? std::vector{TransportKind::local, TransportKind::verbs}
+                                 : std::vector{TransportKind::local, TransportKind::ucx, TransportKind::tcp};
   }
   const Remaining time(timeout);
   for (;;) {

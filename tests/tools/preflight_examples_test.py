@@ -54,11 +54,17 @@ def test_preflight_slurm_prolog():
     expect(outcome.status == 0 and not os.path.exists(os.path.join(shared.FOLDER, "log")), "a fit node", outcome)
     with open(textfile, encoding="utf-8") as file:
         expect('gigabar_preflight_verdict{verdict="fit"} 1' in file.read(), "the metrics")
-    outcome = run(str(PROLOG), GIGABAR_TEXTFILE=textfile, GIGABAR_REQUIRE="gpus>=8", SLURM_JOB_ID="4711")
+    outcome = run(str(PROLOG), GIGABAR_TEXTFILE=textfile, GIGABAR_REQUIRE="gpus>=8", SLURM_JOB_ID="4711", CUDA_VISIBLE_DEVICES="3")
     expect(outcome.status == 1, "an unfit node", outcome)
     with open(os.path.join(shared.FOLDER, "log"), encoding="utf-8") as file:
         logged = file.read()
     expect("job 4711: unfit: gpus>=8: 2 GPUs where 8 are required" in logged, f"logged: {logged}")
+    for wrong in ({"GIGABAR_REQUIRE": "gpus>>8"}, {"GIGABAR_TEXTFILE": "/nonexistent/gigabar.prom"}):
+        outcome = run(str(PROLOG), SLURM_JOB_ID="4712", **wrong)
+        with open(os.path.join(shared.FOLDER, "log"), encoding="utf-8") as file:
+            logged = file.read()
+        expect(outcome.status == 0 and "job 4712: gigabar" in logged, f"{wrong} drains every node: {logged}", outcome)
+        os.remove(os.path.join(shared.FOLDER, "log"))
 
 
 def test_preflight_node_health_check():
@@ -68,6 +74,8 @@ def test_preflight_node_health_check():
     expect(outcome.out == "returned 0\n" and outcome.err == "", "a fit node", outcome)
     outcome = run("bash", "-c", script, "nhc", "gpus>=8, nvlink>=18")
     expect("died 1: check_gigabar_preflight:  unfit: gpus>=8: " in outcome.out and outcome.out.endswith("returned 1\n"), "an unfit node", outcome)
+    outcome = run("bash", "-c", script, "nhc", "gpus>>8")
+    expect(outcome.out == "returned 0\n" and "--require" in outcome.err, "a term that nobody understands takes no node away", outcome)
 
 
 def test_preflight_node_problem_detector():

@@ -44,6 +44,11 @@ def test_preflight_gpu_whose_link_other_work_uses():
     expect(f"90.0 GB/s cross the PCIe link of GPU {GPU} (process {other.pid} 'sleep')" in outcome.out, "the reason", outcome)
 
 
+def test_preflight_gpu_idle_link_of_unknown_rate():
+    outcome = preflight("traffic=0", "--require", "host->gpu>=1000GB/s")
+    expect(outcome.status == 1 and "other work" not in outcome.out, "no traffic is no load", outcome)
+
+
 def test_preflight_gpu_link_that_a_job_can_live_with():
     outcome = preflight("pcie=6x16", "--require", "host->gpu>=0.001, gpu->host>=0.1GB/s")
     expect(outcome.status == 0, "less is required", outcome)

@@ -258,6 +258,11 @@ TEST(PreflightFault, SlowerThanTheBaseline) {
   node.slow_down(1, kHost, 0.75);  // some 40 GB/s, of which the link alone would not complain before 44.1
   node.are_links_known = false;
   expect_line(node.judge(), State::unfit, {gpu(1), "gpu1->host", "the baseline has 53.0 GB/s, with a noise of"});
+  Path flapping;
+  flapping.name = "gpu1->host";
+  flapping.kind = "gpu->host";
+  flapping.rate = {"GB/s", 30, 10, 50, 2};
+  EXPECT_GT(bound_of(flapping, node.criteria).gb_per_s, 47) << "its own scatter excuses nothing";
   node.criteria.baseline->figures["gpu1->host alone"].pass_count = 1;
   expect_line(node.judge(), State::fit, {});  // it does not know its noise
 }

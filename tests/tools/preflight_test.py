@@ -71,6 +71,12 @@ def test_preflight_without_a_gpu_is_unknown():
     expect(document["verdict"] == "unfit" and "gpus>=1: 0 GPUs where 1 are required" in document["line"], "gpus>=1", outcome)
 
 
+def test_preflight_that_sees_no_device_is_unknown():
+    document, outcome = document_of("--budget", "60", GIGABAR_HWLOC_LIBRARY="/nonexistent/libhwloc.so.15", **TWO)
+    expect(document["verdict"] == "unknown" and "could not be listed" in document["line"] and "hwloc" in document["line"], "no hwloc", outcome)
+    expect("libhwloc15" in document["line"], "the package is not named", outcome)
+
+
 def test_preflight_budget_leaves_paths_unknown():
     document, outcome = document_of("--budget", "0.01", **TWO)
     expect(document["verdict"] == "unknown" and "--budget" in document["line"], "no time at all", outcome)

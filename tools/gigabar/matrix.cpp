@@ -120,7 +120,7 @@ class MatrixSession : public RankSession {
     meet_others();
     measure_all();
     if (report() != nullptr) tell_results();
-    leave({kSegment}, timeout());
+    leave({kSegment}, patience_with_rank_0());
     if (report() == nullptr) return;
     write_files();
     if (has_slow()) invocation_.exit_status = kExitSlow;
@@ -152,16 +152,24 @@ class MatrixSession : public RankSession {
 
   // --- Who is where --------------------------------------------------------------------------------------------------------------
 
-  // A text of rank 0 at every rank.
+  // How long rank 0 may think: about the paths between all ranks, which takes seconds where there are thousands.
+  Timeout patience_with_rank_0() const { return times(timeout(), 1 + count_ / 100); }
+
+  // A text of rank 0 at every rank: its length, and then itself.
   std::string from_rank_0(std::string text, std::size_t most_bytes) {
+    const Timeout patience = patience_with_rank_0();
+    std::uint64_t bytes = text.size();
     if (rank() == 0) {
       for (Rank to = 1; to < count_; ++to) {
-        require_of_fabric(fabric().send(to, kFromRank0Tag, text.data(), text.size(), timeout()));
+        require_of_fabric(fabric().send(to, kFromRank0Tag, &bytes, sizeof bytes, patience));
+        require_of_fabric(fabric().send(to, kFromRank0Tag, text.data(), text.size(), patience));
       }
       return text;
     }
-    text.assign(most_bytes, '\0');
-    text.resize(take_from_fabric(fabric().recv(0, kFromRank0Tag, text.data(), text.size(), timeout())).bytes);
+    take_from_fabric(fabric().recv(0, kFromRank0Tag, &bytes, sizeof bytes, patience));
+    if (bytes > most_bytes) fail("rank 0 has announced a text that is too long");
+    text.assign(bytes, '\0');
+    text.resize(take_from_fabric(fabric().recv(0, kFromRank0Tag, text.data(), text.size(), patience)).bytes);
     return text;
   }
 
@@ -413,7 +421,7 @@ class MatrixSession : public RankSession {
         report()->print("# {} ({}): rows send, columns receive; !: slow\n{}", each.measure(), each.unit(), matrix::table_of(each));
       }
       report()->print("{}", matrix::summary_of(each));
-      tell_document(each);
+      if (report()->has_document()) tell_document(each);
     }
     tell_places();
     complain(first_complaint_, counted(wrong_count_, "round"));

@@ -69,7 +69,6 @@ void require_line(Format format, const std::string& line) {
 // Where the answer goes, but for the table and the document.
 void write_answer(const Options& options, const Judgement& judgement, const preflight::Metrics& metrics) {
   const std::string text = preflight::metrics_text(judgement, metrics);
-  if (!options.textfile_path.empty()) write_file("--textfile", options.textfile_path, text);
   switch (options.format) {
     case Format::prometheus:
       fmt::print("{}", text);
@@ -80,6 +79,7 @@ void write_answer(const Options& options, const Judgement& judgement, const pref
     case Format::table:
     case Format::json: break;
   }
+  if (!options.textfile_path.empty()) write_file("--textfile", options.textfile_path, text);
 }
 
 // The answer of a run that hangs; this thread has nothing else left.
@@ -104,6 +104,10 @@ void write_answer(const Options& options, const Judgement& judgement, const pref
 
 using Tell = std::function<void(const std::string&)>;
 
+Finding nothing_seen(const std::string& statement) {
+  return {std::string(preflight::kNothing), {}, Verdict::unknown, statement, {}, {}};
+}
+
 // What the doctor finds. Where it cannot examine at all, the node is unknown, not broken.
 Examination examine_node(const Machine& machine, const Options& options, const Tell& tell) {
   ExamineOptions wanted;
@@ -111,15 +115,16 @@ Examination examine_node(const Machine& machine, const Options& options, const T
   wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
   wanted.on_begin = [&tell](const CheckInfo& check) { tell(fmt::format("the check {}", check.id)); };
   Result<Examination> examination = examine(machine, wanted);
-  if (examination) return std::move(examination).value();
-  Examination none;
-  none.findings.push_back({std::string(preflight::kNothing),
-                           {},
-                           Verdict::unknown,
-                           "nothing could be examined: " + examination.error().message(),
-                           {},
-                           {}});
-  return none;
+  if (!examination) {
+    Examination none;
+    none.findings.push_back(nothing_seen("nothing could be examined: " + examination.error().message()));
+    return none;
+  }
+  if (!examination->has_topology) {
+    examination->findings.push_back(
+        nothing_seen("the machine's devices could not be listed: " + examination->topology.notes.back()));
+  }
+  return std::move(examination).value();
 }
 
 // The devices whose paths are measured; none, with the reason, where there are none.

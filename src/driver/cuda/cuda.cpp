@@ -173,6 +173,7 @@ Status status_of(CUresult result) {
     case CUDA_ERROR_OUT_OF_MEMORY: return Status::out_of_memory;
     case CUDA_ERROR_NOT_SUPPORTED: return Status::not_supported;
     case CUDA_ERROR_NOT_PERMITTED: return Status::no_permission;
+    case CUDA_ERROR_DEVICE_UNAVAILABLE: return Status::busy;          // another process has it, in exclusive mode
     case CUDA_ERROR_NOT_INITIALIZED: return Status::foreign_process;  // cuInit succeeded, so it was in the parent of this process
     default: return Status::device_error;
   }

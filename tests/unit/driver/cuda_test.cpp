@@ -126,6 +126,7 @@ ISOLATED_TEST(CudaDriver, ResultsHaveNamesSentencesAndStatuses) {
   EXPECT_EQ(cuda::status_of(CUDA_ERROR_OUT_OF_MEMORY), Status::out_of_memory);
   EXPECT_EQ(cuda::status_of(CUDA_ERROR_NOT_SUPPORTED), Status::not_supported);
   EXPECT_EQ(cuda::status_of(CUDA_ERROR_NOT_PERMITTED), Status::no_permission);
+  EXPECT_EQ(cuda::status_of(CUDA_ERROR_DEVICE_UNAVAILABLE), Status::busy);
   EXPECT_EQ(cuda::status_of(CUDA_ERROR_ILLEGAL_ADDRESS), Status::device_error);
 }
 

@@ -30,6 +30,11 @@ std::optional<RankRow> row_from(const Json& values, const Json& paths, std::size
 }
 
 std::size_t worst_of(const Slow& slow, const Comparison& comparison, std::span<const Placement> ranks, std::size_t count) {
+  if (slow.part == Part::pair) {  // of which there may be thousands
+    const std::size_t there = static_cast<std::size_t>(slow.first) * count + static_cast<std::size_t>(slow.second);
+    const std::size_t back = static_cast<std::size_t>(slow.second) * count + static_cast<std::size_t>(slow.first);
+    return slow.way == Way::both && comparison.shares[back] < comparison.shares[there] ? back : there;
+  }
   std::size_t worst = 0;
   float least = -1;
   for (std::size_t index = 0; index < comparison.shares.size(); ++index) {

@@ -89,7 +89,7 @@ const Finding* cause_of(const Evidence& evidence, const Item& item) {
 }
 
 void judge_error(const ErrorRecord& error, bool is_asked_for, Item& item) {
-  item.statement = error.cause;
+  item.statement = (error.object.empty() ? "" : error.object + ": ") + error.cause;
   item.remedy = error.remedy;
   switch (error.status) {
     case Status::verification_failed:

@@ -18,6 +18,7 @@ namespace {
 
 constexpr auto kSampleTime = std::chrono::milliseconds(50);
 constexpr double kLoadShare = 0.05;  // of the path's rate: less can be what the driver itself does
+constexpr double kLeastLoad = 0.5;   // in GB/s, where that rate is not known
 constexpr double kBusyShare = 0.5;   // of the CPUs
 
 std::string first_line(const std::string& path) {
@@ -38,9 +39,13 @@ std::string processes_text(const std::string& address) {
   return text.empty() ? text : text + ")";
 }
 
+bool is_load(const Path& path, double gb_per_s) {
+  return gb_per_s >= (path.link.gb_per_s > 0 ? kLoadShare * path.link.gb_per_s : kLeastLoad);
+}
+
 std::string pcie_load(const Path& path, const std::string& address) {
   const auto traffic = nvml::pcie_traffic_gb_per_s(address);
-  if (!traffic || *traffic < kLoadShare * path.link.gb_per_s) return {};
+  if (!traffic || !is_load(path, *traffic)) return {};
   return fmt::format("{:.1f} GB/s cross the PCIe link of GPU {}{}", *traffic, address, processes_text(address));
 }
 
@@ -53,7 +58,7 @@ std::string nvlink_load(const Path& path, const std::string& address) {
   const std::chrono::duration<double, std::nano> passed = std::chrono::steady_clock::now() - begin;
   if (!after || *after <= *before) return {};
   const double gb_per_s = static_cast<double>(*after - *before) / passed.count();
-  if (gb_per_s < kLoadShare * path.link.gb_per_s) return {};
+  if (!is_load(path, gb_per_s)) return {};
   return fmt::format("{:.1f} GB/s cross the NVLinks of GPU {}{}", gb_per_s, address, processes_text(address));
 }
 

@@ -136,7 +136,8 @@ std::optional<Bound> baseline_bound(const Path& path, const Criteria& criteria) 
   const auto found = criteria.baseline->figures.find(path.name + " alone");
   if (found == criteria.baseline->figures.end() || found->second.unit != "GB/s" || !found->second.has_noise()) return {};
   const survey::Measured& before = found->second;
-  const double noise = survey::difference_of(before, path.rate).noise;
+  // The survey's alone: of the rates that were measured now the scatter is what is looked for.
+  const double noise = std::max(before.range() / before.value, survey::kNoiseFloor);
   return Bound{before.value * std::max(1 - noise, 0.0),
                fmt::format("the baseline has {:.1f} GB/s, with a noise of {:.0f} %", before.value, noise * 100), false};
 }

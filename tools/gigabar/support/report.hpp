@@ -126,6 +126,7 @@ class Report {
   void end_table() { table_.reset(); }
   void add_row(const Row& row);
   Json& document() noexcept { return document_; }
+  bool has_document() const noexcept { return !json_path_.empty(); }  // else nobody sees it: large results may be left out
 
   // Writes the JSON where it was asked for. Ends the command when that fails.
   void write();
