@@ -27,8 +27,10 @@ class Bell {
   void disarm() noexcept {
     if (!std::exchange(was_armed_, false)) return;
     is_armed_.store(false, std::memory_order_seq_cst);
-    take_event(descriptor_);  // a ring() under way may write after this, which wakes once for nothing
+    take_event(descriptor_);  // a ring() under way may write after this: see clear()
   }
+  // Where the descriptor is readable although the bell is not armed.
+  void clear() noexcept { take_event(descriptor_); }
   // Threads: any.
   void ring() noexcept {
     if (is_armed_.load(std::memory_order_seq_cst) && is_armed_.exchange(false, std::memory_order_seq_cst))

@@ -143,7 +143,8 @@ void Hub::welcome(secure::ProvenConnection proven) {
 }
 
 void Hub::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {
-  if (token == secure::Poller::kTimerToken || token == kBellToken) return;
+  if (token == secure::Poller::kTimerToken) return;
+  if (token == kBellToken) return bell_.clear();  // a lane rang while it was disarmed; poll() has looked at all of them
   if (token >= kLinkTokens) {
     const auto link = links_.find(token - kLinkTokens);
     if (link == links_.end()) return;

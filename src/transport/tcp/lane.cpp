@@ -353,10 +353,15 @@ bool Lane::look_at_sockets() {
   // One at a time: who adds or removes a link waits for the turn.
   fresh_.reserve(fresh_.size() + kMaxEventsInARow);
   const std::uint64_t link = unfinished_.front();
-  const auto found = connections_.find(link);
-  const bool is_more = found != connections_.end() && found->second.progress();
-  if (is_more) unfinished_.push_back(link);
   unfinished_.erase(unfinished_.begin());
+  const auto found = connections_.find(link);
+  bool is_more = found != connections_.end();
+  try {
+    is_more = is_more && found->second.progress();
+  } catch (const std::bad_alloc&) {
+    // It is tried again behind the others, which may need none.
+  }
+  if (is_more) unfinished_.push_back(link);  // there is room
   return true;
 }
 

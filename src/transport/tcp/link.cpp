@@ -34,6 +34,11 @@ constexpr std::uint64_t kMaxQueuedUnits = 2U << 20;  // of messages that wait fo
 // What a message in the queue counts: its bytes and the record that keeps them.
 constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
 
+bool has_unread(int socket) noexcept {
+  int bytes = 0;
+  return ::ioctl(socket, SIOCINQ, &bytes) == 0 && bytes > 0;
+}
+
 iovec piece_of(const void* data, std::size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
 }  // namespace
@@ -77,22 +82,31 @@ TcpLink::~TcpLink() {
 // What was posted before goes out. This thread sends what is queued here, as the memory may go after the link; the hub and the
 // kernel do the rest.
 void TcpLink::leave() {
-  pump();
-  const std::int64_t until_ns = has_sent_all() ? 0 : hub_->linger_until_ns();
-  while (!has_sent_all() && !send_code_ && now_ns() < until_ns) {
-    pollfd writable{stream_->socket().get(), static_cast<short>(is_idle() ? 0 : POLLOUT), 0};
-    ::poll(&writable, 1, is_idle() ? 1 : 10);
-    pump();
-  }
-  if (!has_sent_all() || send_code_) return;
   put_fence();
-  say_farewell(Farewell::closed);
+  if (!send_in_time()) return;
+  Outgoing farewell;
+  farewell.header = make_header(FrameKind::bye, static_cast<std::uint32_t>(Farewell::closed), 0);
+  post_small(std::move(farewell), {});
+  if (!send_in_time()) return;
   lane_sockets_.clear();
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
     if (auto stream = hub_->lane(lane).remove(serial_)) hub_->let_go_out(std::move(*stream));
   }
   hub_->let_go_out(std::move(*stream_));
   stream_.reset();
+}
+
+// False: not everything is in the kernel within the time that there is.
+bool TcpLink::send_in_time() {
+  pump();
+  const std::int64_t until_ns = has_sent_all() ? 0 : hub_->linger_until_ns();
+  while (!has_sent_all() && !send_code_ && state_ == LinkState::ready && now_ns() < until_ns) {
+    pollfd socket{stream_->socket().get(), static_cast<short>(is_idle() ? POLLRDHUP : POLLOUT | POLLRDHUP), 0};
+    ::poll(&socket, 1, is_idle() ? 1 : 10);
+    if ((socket.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) return false;  // nobody is there to receive it
+    pump();
+  }
+  return has_sent_all() && !send_code_ && state_ == LinkState::ready;
 }
 
 std::string TcpLink::object() const { return text("rank ", rank_, " over ", rail_); }
@@ -464,9 +478,14 @@ std::optional<Path> TcpLink::silent_path(std::int64_t now_ns, std::int64_t limit
 void TcpLink::look_for_silence(std::int64_t now_ns) {
   const std::int64_t limit_ns = hub_->connect_deadline_ns();
   look_at_ns_ = Silence::next_look_ns(now_ns, limit_ns);
-  if (lane_ended_at_ns_ != 0 && now_ns - lane_ended_at_ns_ >= kMaxEndNs) {
-    return fail(make_error(Status::peer_lost, "connection", object(), "the peer's end of a connection for large writes closed"),
-                {});
+  if (lane_ended_at_ns_ != 0) {
+    // What has come is told first; at a fence nothing is received any more.
+    if (!fence_ && (is_hungry_ || has_unread(stream_->socket().get()))) lane_ended_at_ns_ = now_ns;
+    if (now_ns - lane_ended_at_ns_ >= kMaxEndNs) {
+      return fail(make_error(Status::peer_lost, "connection", object(), "the peer's end of a connection for large writes closed"),
+                  {});
+    }
+    look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
   }
   const auto path = silent_path(now_ns, limit_ns);
   if (!path) return;

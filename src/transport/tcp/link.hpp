@@ -175,6 +175,7 @@ class TcpLink final : public Link {
   std::optional<Path> silent_path(std::int64_t now_ns, std::int64_t limit_ns);
   void look_for_silence(std::int64_t now_ns);
   void leave();
+  bool send_in_time();
   bool tell_dones(Sink& sink);
   bool tell_end(Sink& sink);
   // Breaks the link because of what the peer sent.
