@@ -134,13 +134,14 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
   Peer& peer = **found;
   if (peer.state == Peer::State::idle) return {};  // nothing was ever posted
   if (peer.state == Peer::State::lost) return *peer.why;
-  const auto is_lost = [&] { return peer.state == Peer::State::lost; };
+  const AwaitedPeer awaited(peer);
+  const auto is_lost = [&] { return awaited.is_lost(); };
   const auto late = [&] {
     return make_error(Status::timed_out, "flush", text("rank ", rank), "not everything is in place yet", "call again");
   };
   if (!progress_until(lock, timeout, [&] { return is_lost() || (peer.op_count == 0 && peer.state == Peer::State::ready); }))
     return late();
-  if (is_lost()) return *peer.why;
+  if (is_lost()) return awaited.why("flush");
   // Who calls again waits for the ping of the call before: however short the calls, one of them sees its answer.
   if (!peer.is_ping_last || peer.pong_seen == peer.ping_sent) {
     Op& ping = make_op(OpKind::ping, 0, &peer, true);
@@ -149,7 +150,7 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
   }
   const std::uint64_t number = peer.ping_sent;
   if (!progress_until(lock, time.left(), [&] { return is_lost() || peer.pong_seen >= number; })) return late();
-  if (is_lost()) return *peer.why;
+  if (is_lost()) return awaited.why("flush");
   return {};
 }
 

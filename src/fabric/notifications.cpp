@@ -31,11 +31,15 @@ struct GiveBack {
 
 }  // namespace
 
-Result<WordPages::Taken> WordPages::take(std::size_t bytes) {
+Result<WordPages::Taken> WordPages::take(std::size_t wanted_bytes) {
+  static const auto kPageBytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // up to 64 KiB, on arm64
+  const std::size_t bytes = (wanted_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   Taken taken;
   if (file_ == nullptr) {
     Descriptor made(::memfd_create("gigabar-notifications", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!made.is_open()) taken.why_no_file = std::strerror(errno);
+    // A peer that has the descriptor seals nothing, or the next pages could not be mapped.
+    if (made.is_open()) ::fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
     if (made.is_open()) file_ = std::make_shared<const Descriptor>(std::move(made));
   }
   auto file = file_;

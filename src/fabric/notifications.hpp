@@ -31,7 +31,7 @@ class WordPages {
     std::string why_no_file;
   };
   // Pages that nobody touches take no memory. Where there is no memory file they are this process's alone. Errors: out_of_memory.
-  Result<Taken> take(std::size_t bytes);
+  Result<Taken> take(std::size_t wanted_bytes);  // whole pages of them
 
  private:
   std::shared_ptr<const Descriptor> file_;

@@ -129,6 +129,7 @@ Result<void> Engine::forget(Rank rank) {
   // Operations that point to it are over; those not waited for keep only its rank.
   Peer fresh;
   fresh.rank = rank;
+  fresh.generation = peer.generation + 1;
   fresh.is_self = is_self;
   fresh.identity.rank = rank;
   fresh.is_listed = peer.is_listed;
@@ -147,6 +148,10 @@ void Engine::farewell() {
   connecting_.clear();
   directory_.reset();
   is_open_ = false;
+  // Threads that wait wait for nobody any more.
+  ++changes_;
+  changed_.notify_all();
+  wake_sleeper();
   for (auto& [rank, peer] : peers_) close_targets(*peer);
 }
 

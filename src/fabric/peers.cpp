@@ -52,14 +52,14 @@ Result<Peer*> Engine::ready_peer(Lock& lock, Rank rank, const Timeout& timeout) 
   if (peer.state == Peer::State::ready) return found;
   if (peer.state == Peer::State::lost) return *peer.why;
   const Uncancelled uncancelled;
+  const AwaitedPeer awaited(peer);
   begin_to_connect(peer);
-  const bool is_over =
-      progress_until(lock, timeout, [&] { return peer.state == Peer::State::ready || peer.state == Peer::State::lost; });
+  const bool is_over = progress_until(lock, timeout, [&] { return peer.state == Peer::State::ready || awaited.is_lost(); });
   if (!is_over) {
     return make_error(Status::timed_out, "connect", rank_text(rank), "the connection does not stand yet",
                       "call again, or look whether that rank was started");
   }
-  if (peer.state == Peer::State::lost) return *peer.why;
+  if (awaited.is_lost()) return awaited.why("connect");
   return &peer;
 }
 

@@ -253,12 +253,16 @@ Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
   LocalSegment& segment = **found;
   segment.is_enabled = false;
   revoke(segment);
-  const auto is_quiet = [&] { return segment.known_by.empty() && segment.users == 0; };
+  // Another thread may deregister it meanwhile: then it is quiet, and not there any more.
+  const auto is_quiet = [&] { return find_segment(id) != &segment || (segment.known_by.empty() && segment.users == 0); };
   if (progress_until(lock, timeout, is_quiet)) return {};
   // Who keeps a write or a read of its own under way is cut off, and so is who does not answer: without its links nothing of it can
-  // land. Copies of another process of this host go on without them.
+  // land. Copies of another process of this host, which has not given its key back, go on without them.
+  const auto is_local = [](const Peer& peer) {
+    return peer.transport != nullptr && peer.transport->kind() == TransportKind::local;
+  };
   for (auto& [rank, peer] : peers_) {
-    if (peer->is_self || !has_under_way_on(*peer, segment)) continue;
+    if (peer->is_self || !has_under_way_on(*peer, segment) || (is_local(*peer) && segment.known_by.contains(rank))) continue;
     retire(*peer,
            make_error(Status::peer_lost, "quiesce", text("rank ", rank),
                       text("a write or a read of it on ", segment_text(id), " did not end in time; its connection was cut"), {}));
@@ -267,7 +271,7 @@ Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
   std::string local_ranks;
   for (const Rank rank : silent) {
     Peer& peer = *peers_[rank];
-    if (peer.transport != nullptr && peer.transport->kind() == TransportKind::local) {
+    if (is_local(peer)) {
       local_ranks += text(local_ranks.empty() ? "" : ", ", rank);
       continue;
     }
@@ -301,8 +305,9 @@ Result<void> Engine::enable(SegmentId id) {
 }
 
 Result<void> Engine::deregister(Lock& lock, SegmentId id, const Timeout& timeout) {
+  const LocalSegment* const segment = find_segment(id);
   if (Result<void> quiet = quiesce(lock, id, timeout); !quiet) return quiet;
-  erase_segment(id);
+  if (find_segment(id) == segment) erase_segment(id);
   return {};
 }
 
@@ -407,9 +412,10 @@ RemoteState& Engine::ask_segment(Peer& peer, SegmentId id) {
 Result<RemoteState*> Engine::remote_segment(Lock& lock, Peer& peer, SegmentId id, const Timeout& timeout) {
   if (peer.recent_segment != nullptr && peer.recent_segment->id == id) return peer.recent_segment;
   const Uncancelled uncancelled;
+  const AwaitedPeer awaited(peer);
   RemoteState& asked = ask_segment(peer, id);
   const auto is_over = [&] {
-    if (peer.state != Peer::State::ready) return true;
+    if (peer.state != Peer::State::ready || awaited.is_lost()) return true;
     const auto now = peer.segments.find(id);
     // A key that was revoked while the question was under way is asked for anew.
     if (now == peer.segments.end()) {
@@ -422,7 +428,7 @@ Result<RemoteState*> Engine::remote_segment(Lock& lock, Peer& peer, SegmentId id
     return make_error(Status::timed_out, "segment", text(segment_text(id), " of rank ", peer.rank), "the rank has not answered",
                       "call again");
   }
-  if (peer.state == Peer::State::lost) return *peer.why;
+  if (awaited.is_lost()) return awaited.why("segment");
   RemoteState& remote = *peer.segments[id];
   if (remote.know == RemoteState::Know::absent) {
     return make_error(remote.absence, "segment", text(segment_text(id), " of rank ", peer.rank), remote.why_not,

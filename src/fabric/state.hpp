@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/cycles.hpp"
+#include "base/errors.hpp"
 #include "fabric/local_memory.hpp"
 #include "fabric/notifications.hpp"
 #include "fabric/queue.hpp"
@@ -257,6 +258,7 @@ struct Peer {
   enum class State : std::uint8_t { idle, finding, connecting, greeting, linking, ready, lost };
 
   Rank rank = 0;
+  std::uint32_t generation = 0;  // how often forget() has made it anew
   State state = State::idle;
   bool is_self = false;
   std::optional<Error> why;  // lost
@@ -331,6 +333,23 @@ struct Peer {
   bool is_listed = false;     // among the engine's busy peers
   bool is_starved = false;    // it is to be lost for want of memory
   bool is_half_lost = false;  // and was not to the end
+};
+
+// Whom a call waits for: another thread may forget that peer meanwhile, and connect anew.
+class AwaitedPeer {
+ public:
+  explicit AwaitedPeer(const Peer& peer) noexcept : peer_(peer), generation_(peer.generation) {}
+  bool is_lost() const noexcept { return peer_.state == Peer::State::lost || peer_.generation != generation_; }
+  // Only where it is. `operation`: of the caller, for the error.
+  Error why(const char* operation) const {
+    if (peer_.generation == generation_) return *peer_.why;
+    return make_error(Status::peer_lost, operation, text("rank ", peer_.rank),
+                      "it was lost, and another thread has forgotten it meanwhile", "connect to it anew");
+  }
+
+ private:
+  const Peer& peer_;
+  const std::uint32_t generation_;
 };
 
 struct MappedPlace {

@@ -12,6 +12,7 @@
 #include "base/event.hpp"
 #include "base/log.hpp"
 #include "base/remaining.hpp"
+#include "base/undo.hpp"
 #include "fabric/engine.hpp"
 #include "platform/cpu_set.hpp"
 
@@ -287,7 +288,7 @@ bool Engine::Waiter::progress(Lock& lock) {
   turns_ = 0;
   const std::int64_t now = now_ns();
   if (deadline_ns_ == 0) begin(now);
-  if (now >= deadline_ns_) return false;
+  if (now >= deadline_ns_ || !engine_.is_open()) return false;
   if (std::exchange(has_changed_, false)) {
     last_change_ns_ = now;
     switches_ = -1;
@@ -320,6 +321,7 @@ bool Engine::Watch::is_due() noexcept {
 // Until something may have happened. Who polls, or sleeps on the descriptors, tells the others of changes.
 void Engine::sleep(Lock& lock, std::int64_t deadline_ns, std::uint32_t& seen_waits) {
   add(pollers_, ~std::uint32_t{0});
+  const Undo polls_again([&] { add(pollers_, 1); });
   if (is_polled_by_others(seen_waits)) {
     const std::uint64_t seen_changes = changes_;
     const std::int64_t until_ns = std::min(deadline_ns, now_ns() + kAskAgainNs);
@@ -336,7 +338,6 @@ void Engine::sleep(Lock& lock, std::int64_t deadline_ns, std::uint32_t& seen_wai
     sched_yield();
     lock.lock();
   }
-  add(pollers_, 1);
 }
 
 }  // namespace gigabar::fabric
