@@ -6,7 +6,7 @@
 # slurmd runs it as root, without a search path. A status other than 0 drains the node and requeues the job; so has a node that is not
 # fit. Where preflight cannot run the job starts: a wrong line below would drain every node. The reason is in the system's log, since a
 # prolog must not call Slurm's commands.
-PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin${PATH:+:$PATH}
+PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 
 # What the jobs of this cluster need of a node, and the file in which node_exporter looks for metrics: its folder has to exist. Empty:

@@ -123,6 +123,28 @@ TEST(FindSlow, GroupBehindOneSwitch) {
       [](int run) { return "group " + std::to_string(run % (kHosts / kHostsOfGroup)); });
 }
 
+// Eight devices of one host, in pairs with a bridge or on two sockets: nothing is broken, and what is broken is seen all the same.
+TEST(FindSlow, KindsOfTwoSpeeds) {
+  const std::vector<Placement> one_host(8, Placement{0, -1, -1});
+  const auto bridges = [](int from, int to) { return from / 2 == to / 2 ? 6.0 : 1.0; };
+  const auto sockets = [](int from, int to) { return from / 4 == to / 4 ? 1.0 : 0.6; };
+  int seen = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    const auto seed = static_cast<std::uint64_t>(run);
+    const auto named = [&](const Plant& plant) { return texts(find_slow(rates_of(one_host, seed, plant), one_host)); };
+    EXPECT_EQ(named([&](auto&, auto&, int from, int to) { return bridges(from, to); }), "") << "run " << run;
+    EXPECT_EQ(named([&](auto&, auto&, int from, int to) { return sockets(from, to); }), "") << "run " << run;
+    const auto slow_rank = [&](auto&, auto&, int from, int to) { return bridges(from, to) * (from == 3 || to == 3 ? 0.3 : 1); };
+    seen += named(slow_rank) == "rank 3" ? 1 : 0;
+  }
+  EXPECT_GE(seen, kRuns * 9 / 10);  // of 56 paths with noise the spread is not well known
+  // Two switches that nobody has named.
+  std::vector<Placement> no_groups = placements(16, 4);
+  for (Placement& each : no_groups) each.group = -1;
+  const auto leaves = [](const Placement& from, const Placement& to, int, int) { return from.host / 8 == to.host / 8 ? 1 : 0.6; };
+  EXPECT_EQ(texts(find_slow(rates_of(no_groups, 1, leaves), no_groups)), "");
+}
+
 TEST(FindSlow, OneDirectionOfOnePair) {
   expect_found(
       [](int run) -> Plant {

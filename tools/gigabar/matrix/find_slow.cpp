@@ -19,7 +19,11 @@ namespace {
 // than this are no exception, but what is usual.
 constexpr double kUsualQuantile = 0.8, kMaxSlow = 0.6;
 constexpr double kSigmaOfMad = 1.4826;  // of a normal distribution
-constexpr int kMaxHosts = 1 << 15;      // whose pairs are numbered
+constexpr double kBelowUsual = 1.39;    // of one, too: from its 0.8 quantile to the 0.9 it is so many times as far as to the 0.7
+// More of a kind that so many pairs of ranks or of hosts alone would explain are paths of another kind.
+constexpr double kMaxInPairs = 0.3;
+constexpr std::size_t kMinPairs = 4;
+constexpr int kMaxHosts = 1 << 15;  // whose pairs are numbered
 
 struct Path {
   int from = 0, to = 0;
@@ -32,17 +36,17 @@ struct Path {
 Usual usual_of(std::vector<double> rates, const FindOptions& options) {
   if (rates.empty()) return {};
   std::sort(rates.begin(), rates.end());
-  const auto spread_around = [&](double usual) {
-    // Of the faster ones only: the slow ones are what is looked for.
+  // Of the faster ones, since the slow ones are what is looked for; or of as many just below, since a few may be much faster.
+  const auto spread_around = [&](std::size_t index) {
+    const double usual = rates[index];
     std::vector<double> losses;
-    for (const double rate : rates) {
-      if (rate >= usual) losses.push_back(rate / usual - 1);
-    }
-    return kSigmaOfMad * median(losses);
+    for (std::size_t faster = index; faster < rates.size(); ++faster) losses.push_back(rates[faster] / usual - 1);
+    const double below = 1 - rates[index - std::min(index, losses.size() / 2)] / usual;
+    return kSigmaOfMad * std::min(median(losses), kBelowUsual * below);
   };
   const auto usual_at = [&](double quantile) {
-    const double usual = rates[percentile_index(rates.size(), quantile)];
-    return Usual{usual, 1 - std::max(options.floor, options.sigmas * spread_around(usual))};
+    const std::size_t index = percentile_index(rates.size(), quantile);
+    return Usual{rates[index], 1 - std::max(options.floor, options.sigmas * spread_around(index))};
   };
   const Usual usual = usual_at(kUsualQuantile);
   const auto slow = std::lower_bound(rates.begin(), rates.end(), usual.gb_per_s * usual.limit) - rates.begin();
@@ -183,6 +187,33 @@ void add_pairs(const std::vector<Path>& paths, std::vector<Slow>& found) {
   }
 }
 
+// Where many paths of a kind are slow and nothing larger than a pair explains them, the kind has two speeds, such as those of two
+// sockets, or of switches that nobody has named: no pair of it is broken. Such paths are left out; false: there are none.
+bool leave_out_second_speeds(std::vector<Path>& paths, std::span<const Placement> ranks) {
+  const auto kind_number = [&](const Path& path) {
+    return static_cast<std::size_t>(kind_of(ranks[static_cast<std::size_t>(path.from)], ranks[static_cast<std::size_t>(path.to)]));
+  };
+  std::array<std::size_t, kKinds> all{}, left{};
+  std::array<std::set<std::pair<int, int>>, kKinds> pairs;  // the first few: of hosts, or of ranks of one host
+  for (const Path& path : paths) {
+    const std::size_t kind = kind_number(path);
+    ++all[kind];
+    if (!is_unexplained(path)) continue;
+    ++left[kind];
+    const int from = ranks[static_cast<std::size_t>(path.from)].host, to = ranks[static_cast<std::size_t>(path.to)].host;
+    if (pairs[kind].size() < kMinPairs) pairs[kind].insert(from != to ? std::minmax(from, to) : std::minmax(path.from, path.to));
+  }
+  bool is_any = false;
+  for (Path& path : paths) {
+    const std::size_t kind = kind_number(path);
+    const bool has_two =
+        pairs[kind].size() >= kMinPairs && static_cast<double>(left[kind]) > kMaxInPairs * static_cast<double>(all[kind]);
+    if (!has_two || !is_unexplained(path)) continue;
+    path.is_explained = is_any = true;
+  }
+  return is_any;
+}
+
 }  // namespace
 
 std::string_view name_of(Part part) noexcept {
@@ -264,6 +295,7 @@ std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Pla
   while (std::any_of(paths.begin(), paths.end(), is_unexplained)) {
     const std::map<Key, Count> counts = count_parts(paths, ranks);
     const auto* const best = best_of(counts, options.agreement);
+    if ((best == nullptr || is_pair(std::get<Part>(best->first))) && leave_out_second_speeds(paths, ranks)) continue;
     if (best == nullptr) break;
     found.push_back(explain(best->first, paths, ranks));
   }

@@ -76,7 +76,8 @@ struct Comparison {
 Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options = {});
 
 // What explains the slow paths, the part that explains most first. Cost: a few times count * count where a path is slow. Empty:
-// nothing is slow, or most of all paths are, which is then what is usual. `options`: those of the comparison.
+// nothing is slow, or most of all paths are, which is then what is usual; or a third of them and no part explains it: such paths
+// are of two kinds. `options`: those of the comparison.
 std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Placement> ranks, const FindOptions& options = {});
 std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options = {});
 

@@ -16,6 +16,10 @@ namespace {
 
 constexpr std::array<Kind, kKinds> kAllKinds = {Kind::within_host, Kind::within_group, Kind::between_groups};
 
+constexpr const char* kTwoSpeeds =
+    "# paths of one kind have two speeds, and no part of the job explains it: sockets, bridges, or switches that --switches can "
+    "tell\n";
+
 std::string figure_text(double value) {
   return value >= 100 ? fmt::format("{:.0f}", value) : value >= 10 ? fmt::format("{:.1f}", value) : fmt::format("{:.3g}", value);
 }
@@ -140,15 +144,17 @@ std::string summary_of(const Shown& shown) {
                    {"worst" + unit},
                    {"slow"},
                    {"the worst path", true}});
+  bool has_two_speeds = false;
   for (const Kind kind : kAllKinds) {
     const PathsOfKind paths = paths_of(shown, kind);
     if (paths.count == 0) continue;
+    has_two_speeds |= 10 * paths.slow_count > 3 * paths.count;
     table.add_row({fmt::format("# {}", name_of(kind, shown.places)), std::to_string(paths.count),
                    figure_text(shown.judgement.usual(kind)), figure_text(shown.figures.values[paths.worst]),
                    std::to_string(paths.slow_count),
                    fmt::format("{}, {}", path_between(shown, paths.worst), path_text_of(shown, paths.worst))});
   }
-  return table.take_text();
+  return table.take_text() + (has_two_speeds && shown.judgement.slow.empty() ? kTwoSpeeds : "");
 }
 
 Json document_of(const Shown& shown) {
