@@ -132,6 +132,60 @@ std::vector<RankSetup> group_setups() {
 std::string group_name(const testing::TestParamInfo<RankSetup>& info) { return setup_name(info) + "_" + info.param.word; }
 INSTANTIATE_TEST_SUITE_P(Groups, FabricLostMember, testing::ValuesIn(group_setups()), group_name);
 
+// --- Waits of one thread, calls of another --------------------------------------------------------------------------------------
+
+// Rank 1 stands still, and is killed. Two threads wait for what it does not say any more; a third one finds that it is lost, and
+// forgets it before they wake.
+BARE_RANK_BODY(forget_under_waits) {
+  auto fabric = Fabric::open(me.options());
+  ASSERT_TRUE(is_ok(fabric));
+  std::vector<char> memory(4096);
+  ASSERT_TRUE(is_ok(fabric->register_segment(kTarget, memory.data(), memory.size())));
+  ASSERT_TRUE(is_ok(fabric->barrier({}, kPatience)));
+  me.tell("up");
+  ASSERT_TRUE(me.hear());  // rank 1 never does
+  Result<void> flushed;
+  Result<Operation> posted = Operation{};
+  std::thread flushing([&] { flushed = fabric->flush(1, Timeout::forever()); });
+  std::thread asking([&] { posted = fabric->notify(1, kTarget, 1, 1, {.queue = 1, .policy = std::nullopt}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  me.tell("waiting");
+  const Timeout moment = Timeout::of(std::chrono::milliseconds(1));
+  while (!fabric->forget(1).is_ok()) (void)fabric->notification_wait(kTarget, 0, 1, moment);
+  flushing.join();
+  asking.join();
+  EXPECT_TRUE(fails(flushed, Status::peer_lost, "rank 1"));
+  EXPECT_TRUE(fails(posted, Status::peer_lost, "rank 1"));
+}
+class FabricLostBeside : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricLostBeside, AnotherThreadForgetsWhomOneWaitsFor) {
+  RankJob job("forget_under_waits", GetParam());
+  job.start_all();
+  for (Rank rank = 0; rank < 2; ++rank) ASSERT_TRUE(job.hear(rank, "up"));
+  job.send_signal(1, SIGSTOP);
+  job.tell(0, "go");
+  ASSERT_TRUE(job.hear(0, "waiting"));
+  job.send_signal(1, SIGKILL);
+  job.finish();
+}
+
+BARE_RANK_BODY(close_under_a_wait) {
+  auto fabric = Fabric::open(me.options());
+  ASSERT_TRUE(is_ok(fabric));
+  std::vector<char> memory(4096);
+  ASSERT_TRUE(is_ok(fabric->register_segment(kTarget, memory.data(), memory.size())));
+  ASSERT_TRUE(is_ok(fabric->barrier({}, kPatience)));
+  Result<NotificationId> raised = NotificationId{0};
+  std::thread waiting([&] { raised = fabric->notification_wait(kTarget, 0, 1, Timeout::forever()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(is_ok(fabric->close(kPatience)));
+  waiting.join();
+  EXPECT_FALSE(raised);
+}
+TEST_P(FabricLostBeside, AnotherThreadClosesTheFabric) { run_ranks("close_under_a_wait", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Transports, FabricLostBeside, testing::ValuesIn(each_transport(2)), setup_name);
+
 // --- Anybody --------------------------------------------------------------------------------------------------------------------
 
 // Rank 0 waits for anybody; the others die one after the other.

@@ -257,7 +257,7 @@ Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_re
         is_read ? work_id(WorkKind::read, operation) : work_id(WorkKind::ordered, add_write({operation, false}));
     const int result = post_piece(piece, id, is_read);
     if (result != 0) {
-      if (!is_read) ledger_.take_back();
+      if (!is_read) take_back_write();
       if (i == 0) {
         operations_.drop(operation);
         return refused_post(result, "ibv_post_send");
@@ -320,7 +320,7 @@ Posted VerbsLink::post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t r
   request.wr.rdma.remote_addr = theirs.address() + remote_offset;
   request.wr.rdma.rkey = theirs.remote_key(peer_rail_);
   if (const int result = post(request); result != 0) {
-    ledger_.take_back();
+    take_back_write();
     return refused_post(result, "ibv_post_send");
   }
   if (!is_inline) take_slot();

@@ -2,8 +2,10 @@
 // The words of segments: their memory, what of it is registered, and taking what others raise meanwhile.
 #include "fabric/notifications.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <vector>
@@ -41,6 +43,22 @@ TEST(Notifications, OfAllSegmentsHaveOneDescriptor) {
     for (const auto& one : all) EXPECT_EQ(one->look(kNotifications - 1).value(), 7U);
   }
   EXPECT_EQ(test::open_descriptors(), before);
+}
+
+// Of whatever length: pages of arm64 may have 64 KiB, of which the words of a segment are no multiple.
+TEST(Notifications, HaveWholePagesThatNobodyElseSeals) {
+  WordPages pages;
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<WordPages::Taken> all;
+  for (std::uint64_t count = 0; count < 3; ++count) {
+    auto taken = pages.take(page / 2 + 1);
+    ASSERT_TRUE(taken) << taken.error().message();
+    EXPECT_EQ(taken->offset_bytes, count * page);
+    std::memset(taken->memory.get(), 1, page);
+    all.push_back(std::move(*taken));
+  }
+  EXPECT_NE(::fcntl(all[0].descriptor, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+  EXPECT_TRUE(pages.take(page));
 }
 
 #if GIGABAR_TEST_CAN_EXHAUST_DESCRIPTORS

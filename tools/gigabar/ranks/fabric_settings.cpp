@@ -67,7 +67,7 @@ void add_paths(const Command& command, const char* name, std::vector<std::string
 void add_path_options(const Command& command, FabricSettings& settings) {
   command
       .add_option("--transport", settings.options.transports, transport_name(),
-                  "Transports that may be used, best first (default: local, verbs, ucx, tcp)")
+                  "Transports that may be used, best first: local, verbs, ucx, tcp")
       ->delimiter(',')
       ->allow_extra_args(false);
   command.add_flag_callback(
