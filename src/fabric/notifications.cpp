@@ -32,8 +32,8 @@ struct GiveBack {
 }  // namespace
 
 Result<WordPages::Taken> WordPages::take(std::size_t wanted_bytes) {
-  static const auto kPageBytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // up to 64 KiB, on arm64
-  const std::size_t bytes = (wanted_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  static const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // up to 64 KiB, on arm64
+  const std::size_t bytes = (wanted_bytes + page_bytes - 1) / page_bytes * page_bytes;
   Taken taken;
   if (file_ == nullptr) {
     Descriptor made(::memfd_create("gigabar-notifications", MFD_CLOEXEC | MFD_ALLOW_SEALING));
