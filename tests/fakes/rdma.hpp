@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libibverbs.so.1 and a librdmacm.so.1 in one library whose devices are connected with each other inside this process: for what a
 // real device seldom does. GIGABAR_FAKE_RDMA_DEVICES lists the devices as "NAME ADDRESS [down] [infiniband|iwarp] [no_atomics]
-// [unordered] [soft]; ...", each with one port, RoCE unless told otherwise; soft: soft-RoCE. A write from an unordered device is placed as late as it may
-// be, and one that is posted meanwhile before it, as adaptive routing may do. For one thread.
+// [unordered] [soft]; ...", each with one port, RoCE unless told otherwise; soft: soft-RoCE. A write from an unordered device is
+// placed as late as it may be, and one that is posted meanwhile before it, as adaptive routing may do. For one thread.
 #pragma once
 
 #include <infiniband/verbs.h>
