@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "memory/host_pages.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -32,15 +33,18 @@ struct GiveBack {
 }  // namespace
 
 Result<WordPages::Taken> WordPages::take(std::size_t wanted_bytes) {
-  static const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // up to 64 KiB, on arm64
+  const std::size_t page_bytes = host_page_bytes();
   const std::size_t bytes = (wanted_bytes + page_bytes - 1) / page_bytes * page_bytes;
   Taken taken;
   if (file_ == nullptr) {
     Descriptor made(::memfd_create("gigabar-notifications", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (!made.is_open()) taken.why_no_file = std::strerror(errno);
-    // A peer that has the descriptor seals nothing, or the next pages could not be mapped.
-    if (made.is_open()) ::fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
-    if (made.is_open()) file_ = std::make_shared<const Descriptor>(std::move(made));
+    if (made.is_open()) {
+      // A peer that has the descriptor seals nothing, or the next pages could not be mapped.
+      ::fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
+      file_ = std::make_shared<const Descriptor>(std::move(made));
+    } else {
+      taken.why_no_file = std::strerror(errno);
+    }
   }
   auto file = file_;
   if (file != nullptr && ::ftruncate(file->get(), static_cast<off_t>(used_bytes_ + bytes)) != 0) {

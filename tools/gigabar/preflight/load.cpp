@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto kSampleTime = std::chrono::milliseconds(50);
 constexpr double kLoadShare = 0.05;  // of the path's rate: less can be what the driver itself does
-constexpr double kLeastLoad = 0.5;   // in GB/s, where that rate is not known
+constexpr double kMinLoad = 0.5;     // in GB/s, where that rate is not known
 constexpr double kBusyShare = 0.5;   // of the CPUs
 
 std::string first_line(const std::string& path) {
@@ -40,7 +40,7 @@ std::string processes_text(const std::string& address) {
 }
 
 bool is_load(const Path& path, double gb_per_s) {
-  return gb_per_s >= (path.link.gb_per_s > 0 ? kLoadShare * path.link.gb_per_s : kLeastLoad);
+  return gb_per_s >= (path.link.gb_per_s > 0 ? kLoadShare * path.link.gb_per_s : kMinLoad);
 }
 
 std::string pcie_load(const Path& path, const std::string& address) {
