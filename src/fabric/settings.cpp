@@ -20,11 +20,14 @@ constexpr std::uint64_t kEagerBytes = 8192;
 constexpr std::uint64_t kKernelBytes = 4 << 20;  // above it the copy engines of an H200 are as fast
 constexpr std::uint64_t kChunkBytes = 262144;
 constexpr unsigned kChunkCount = 4;
-// Over ucx, whose links take such chunks in twelve pieces of 60 KiB, and tcp. Larger chunks are fewer copies out of the GPU, more
-// of them serve more small writes at once: 16 MiB between two H200 over loopback, medians of seven rounds in turns, 15.9 GB/s with
+// Over ucx, whose links take such chunks in twelve pieces of 60 KiB. Larger chunks are fewer copies out of the GPU, more of them
+// serve more small writes at once: 16 MiB between two H200 over loopback, medians of seven rounds in turns, 15.9 GB/s with
 // 32 x 480 KiB, 16.8 with 24 x 720 KiB, 17.0 with 48 x 720 KiB, 16.4 with 24 x 960 KiB.
-constexpr std::uint64_t kSocketChunkBytes = 737280;
-constexpr unsigned kSocketChunkCount = 24;
+constexpr std::uint64_t kUcxChunkBytes = 737280;
+constexpr unsigned kUcxChunkCount = 24;
+// Over tcp, whose lanes share a chunk: the same with four of them 16.1 GB/s with 24 x 720 KiB, 17.7 as here, 17.6 with 8 x 3 MiB.
+constexpr std::uint64_t kTcpChunkBytes = std::uint64_t{2} << 20;
+constexpr unsigned kTcpChunkCount = 12;
 constexpr std::uint64_t kStripeBytes = 16384;
 
 Error bad_value(const std::string& name, std::string_view value, std::string_view allowed) {
@@ -166,13 +169,13 @@ void take_policies(Collector& collector, Settings& settings, const FabricOptions
 }
 
 // What nobody has set is larger over sockets.
-void take_socket_chunks(Settings& settings, TransportKind kind, Limits limits) {
+void take_socket_chunks(Settings& settings, TransportKind kind, std::uint64_t chunk_bytes, unsigned chunk_count, Limits limits) {
   if (settings.is_default("chunk")) {
-    limits.chunk_bytes = kSocketChunkBytes;
+    limits.chunk_bytes = chunk_bytes;
     settings.table.push_back({text("chunk (", name_of(kind), ')'), limit_text(limits.chunk_bytes), "default"});
   }
   if (settings.is_default("chunks")) {
-    limits.chunk_count = kSocketChunkCount;
+    limits.chunk_count = chunk_count;
     settings.table.push_back({text("chunks (", name_of(kind), ')'), std::to_string(limits.chunk_count), "default"});
   }
   settings.limits_by_peer[static_cast<std::size_t>(kind)].fill(limits);
@@ -191,8 +194,8 @@ void take_limits(Collector& collector, Settings& settings, const FabricLimits& o
   take_number<unsigned>(collector, limits.chunk_count, options.chunk_count, "chunks", "GIGABAR_CHUNKS", kChunkCount, 1, 64);
   take_bytes(collector, limits.stripe_bytes, options.stripe_bytes, "stripe", "GIGABAR_STRIPE", kStripeBytes);
   for (auto& by_host : settings.limits_by_peer) by_host.fill(limits);
-  take_socket_chunks(settings, TransportKind::ucx, limits);
-  take_socket_chunks(settings, TransportKind::tcp, limits);
+  take_socket_chunks(settings, TransportKind::ucx, kUcxChunkBytes, kUcxChunkCount, limits);
+  take_socket_chunks(settings, TransportKind::tcp, kTcpChunkBytes, kTcpChunkCount, limits);
 }
 
 void take_rails(Collector& collector, Settings& settings, const FabricOptions& options) {

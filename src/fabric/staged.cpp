@@ -32,6 +32,9 @@ using transport::Posted;
 
 constexpr std::int64_t kSettleNs = 10'000'000'000;
 constexpr std::uint32_t kMaxSlotBytes = ~std::uint32_t{0};  // where the peer's slots set no limit
+constexpr std::uint64_t kMinChunks = 4;                     // of a write: its copies and its way over the wire overlap
+constexpr std::uint64_t kPartAlignment = 4096;
+constexpr std::uint64_t kWholeBytes = 737280;  // and less is not cut for that
 
 struct StagingMemory {
   explicit StagingMemory(PageMapping mapping) noexcept : pages(std::move(mapping)) {}
@@ -57,6 +60,12 @@ struct StagingMemory {
   PageMapping pages;
   Runtime* pinned_by = nullptr;
 };
+
+// At most so many bytes of a write at once.
+std::uint64_t chunk_bytes_of(const Op& op, const Limits& limits) noexcept {
+  const std::uint64_t part = (op.bytes / kMinChunks + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+  return std::min({op.chunk_bytes, limits.chunk_bytes, std::max(part, kWholeBytes)});
+}
 
 int copy_device(const LocalMemory& memory) noexcept { return memory.is_plain() ? -1 : memory.device(); }
 
@@ -125,7 +134,7 @@ bool Engine::post_staged(Op& op) {
   if (!op.is_straight && (own == nullptr || !link.reach(Direction::write, *own, *staging.region).can)) {
     return post_message_op(op);
   }
-  return say_opened(op, std::min(op.chunk_bytes, limits(peer).chunk_bytes));
+  return say_opened(op, chunk_bytes_of(op, limits(peer)));
 }
 
 // Into host memory, or through the mapping of a GPU; whoever requires staging has both ends of it.
@@ -185,8 +194,8 @@ bool Engine::fill_slots(Op& op) {
     OutSlot& slot = *free;
     const auto [target_offset, slot_bytes] =
         op.is_placed_by_link ? std::pair(op.remote_offset + op.next, kMaxSlotBytes) : op.grants.front();
-    const auto bytes = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>({op.bytes - op.next, limits(peer).chunk_bytes, op.chunk_bytes, slot_bytes}));
+    const auto bytes =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>({op.bytes - op.next, chunk_bytes_of(op, limits(peer)), slot_bytes}));
     slot.ticket = 0;
     if (op.is_straight) {
       slot.source = op.local->regions[kind].get();

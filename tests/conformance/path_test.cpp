@@ -167,6 +167,25 @@ RANK_BODY(cut_into_own_chunks) {
   ASSERT_TRUE(me.meet());
 }
 
+// So that copies out of the GPU, the way over the wire and copies into it overlap.
+RANK_BODY(cut_by_itself) {
+  constexpr std::size_t kBytes = std::size_t{4} << 20;
+  RankSegment origin(fabric, kOrigin, me.setup().origin, kBytes), target(fabric, kTarget, me.setup().target, kBytes);
+  const Rank other = (me.rank() + 1) % me.rank_count();
+  origin.put_pattern(0, kBytes, me.rank(), 0);
+  ASSERT_TRUE(me.meet());
+  const auto posted = fabric.write({kOrigin, 0}, {other, kTarget, 0}, kBytes, with(TransferPath::staged, Preference::require));
+  ASSERT_TRUE(is_ok(posted));
+  EXPECT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  EXPECT_TRUE(is_ok(fabric.flush(other, kPatience)));
+  const auto report = fabric.report(*posted);
+  ASSERT_TRUE(is_ok(report));
+  EXPECT_TRUE(report->path != TransferPath::staged || report->chunks >= 4) << report->chunks;
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(target.holds_pattern(0, kBytes, (me.rank() + me.rank_count() - 1) % me.rank_count(), 0));
+  ASSERT_TRUE(me.meet());
+}
+
 // A program that looks at its own memory instead of waiting: the bytes come while it does nothing but ask for progress. Where the
 // NIC places them it need not even do that.
 BARE_RANK_BODY(look_at_memory) {
@@ -387,6 +406,7 @@ INSTANTIATE_TEST_SUITE_P(Memory, FabricLimitsOfTwo, testing::ValuesIn(stand_in_s
 class FabricChunks : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricChunks, AreAsLargeAsAsked) { run_ranks("cut_into_chunks", GetParam()); }
 TEST_P(FabricChunks, OfOneOperationAreToo) { run_ranks("cut_into_own_chunks", GetParam()); }
+TEST_P(FabricChunks, OverlapByThemselves) { run_ranks("cut_by_itself", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Memory, FabricChunks, testing::ValuesIn(stand_in_setups()), setup_name);
 
 }  // namespace

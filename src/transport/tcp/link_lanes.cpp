@@ -22,6 +22,8 @@ constexpr std::uint64_t kShareAlignment = 4U << 10;  // copies go page by page
 Posted TcpLink::post_by_lanes(const Place& from, const Place& to, std::uint64_t bytes, std::uint64_t cookie) {
   const std::uint64_t even = (bytes / lane_count_ + kShareAlignment) / kShareAlignment * kShareAlignment;
   const std::uint64_t share_bytes = std::max(even, kMinShareBytes);
+  // One after the other they take the same lanes, whose threads are awake.
+  if (lane_writes_.empty()) next_lane_ = 0;
   const std::uint64_t number = next_lane_write_++;
   LaneWrite& write = lane_writes_[number];
   write.cookie = cookie;
