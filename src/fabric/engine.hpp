@@ -222,6 +222,7 @@ class Engine final : transport::Sink, WireupEvents {
 
    private:
     void begin(std::int64_t now) noexcept;
+    bool is_in_crowd() const noexcept;
     bool is_to_yield(std::int64_t waited_ns) noexcept;
     const Uncancelled uncancelled_;
     Engine& engine_;
@@ -580,10 +581,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::atomic<bool> has_sleeper_{false};              // on epoll_: all is armed
   alignas(128) bool is_woken_ = false;                // the sleeper was told
   std::atomic<bool> is_napping_{false};               // thread_
-  // How long a wait polls before it lets others run, and after how many polls it looks at the time.
-  std::int64_t spin_ns_ = kSpinNs;
-  std::int64_t free_yield_ns_ = kFreeYieldNs;
-  unsigned polls_per_look_ = kPollsPerLook;
+  Patience patience_;
   std::condition_variable_any changed_;  // for waiters that leave the descriptors to others
   unsigned sleeper_count_ = 0;
   unsigned word_waits_ = 0;

@@ -387,11 +387,7 @@ void Engine::become_ready(Peer& peer) {
     if (rail.link->state() != transport::LinkState::ready) return;
   }
   peer.state = Peer::State::ready;
-  if (peer.transport->needs_processor()) {
-    spin_ns_ = kSpinBesideKernelNs;
-    free_yield_ns_ = kYieldNs;
-    polls_per_look_ = kPollsPerYield;
-  }
+  if (peer.transport->needs_processor()) patience_ = kPatienceBesideKernel;
   std::erase(connecting_, &peer);
   ++changes_;
   list_busy(peer);

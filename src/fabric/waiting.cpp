@@ -270,10 +270,14 @@ void Engine::Waiter::begin(std::int64_t now) noexcept {
   last_change_ns_ = now;
 }
 
+bool Engine::Waiter::is_in_crowd() const noexcept {
+  return engine_.patience_.is_beside_kernel && engine_.pollers_.load(std::memory_order_relaxed) > 1;
+}
+
 // Whether to let others run and poll again, rather than sleep.
 bool Engine::Waiter::is_to_yield(std::int64_t waited_ns) noexcept {
-  if (waited_ns <= kYieldNs) return true;
-  if (waited_ns > engine_.free_yield_ns_) return false;
+  if (waited_ns <= (is_in_crowd() ? kCrowdYieldNs : kYieldNs)) return true;
+  if (waited_ns > engine_.patience_.free_yield_ns) return false;
   const std::int64_t switches = context_switches();
   if (switches_ < 0) switches_ = switches;
   return switches == switches_;
@@ -284,7 +288,7 @@ bool Engine::Waiter::progress(Lock& lock) {
     seen_changes_ = engine_.changes_;
     has_changed_ = true;
   }
-  if (++turns_ < engine_.polls_per_look_) return true;
+  if (++turns_ < engine_.patience_.polls_per_look) return true;
   turns_ = 0;
   const std::int64_t now = now_ns();
   if (deadline_ns_ == 0) begin(now);
@@ -294,14 +298,15 @@ bool Engine::Waiter::progress(Lock& lock) {
     switches_ = -1;
   }
   const std::int64_t waited_ns = now - last_change_ns_;
-  if (waited_ns >= engine_.spin_ns_ && !is_to_yield(waited_ns)) {
+  const bool yields = waited_ns >= engine_.patience_.spin_ns || is_in_crowd();
+  if (yields && !is_to_yield(waited_ns)) {
     engine_.sleep(lock, deadline_ns_, seen_waits_);
     has_slept_ = true;
     return true;
   }
   // Others get their turn: another thread of the program may wait for the lock.
   lock.unlock();
-  if (waited_ns >= engine_.spin_ns_) sched_yield();
+  if (yields) sched_yield();
   lock.lock();
   return true;
 }
