@@ -12,7 +12,8 @@
  *   EACCES  in a forked child: the gdr_t or handle was made by the parent. Open and pin again in the child
  *   ENOMEM  no host memory for the library's own records
  *   EIO     the driver reported an error, or a new mapping showed other memory than it should
- * Nothing is printed unless GDRCOPY_ENABLE_LOGGING is in the environment.
+ * Nothing is printed unless GDRCOPY_ENABLE_LOGGING is in the environment, but for warnings (a variable with a wrong value, say):
+ * GIGABAR_LOG=off turns them off.
  *
  * Threads. Any number of threads may call every function at once, also on one gdr_t and one handle. Copies through different
  * handles or by different threads do not wait for each other. gdr_unmap, gdr_unpin_buffer and gdr_close do not wait for
@@ -120,7 +121,7 @@ typedef gdr_info_v2_t gdr_info_t;
  * Returns the session, or NULL with errno and the reason in the log:
  *   ENODEV      no driver, no GPU, or no backend for its memory (of those that the environment allows).
  *               GIGABAR_STAND_IN=N replaces GPUs by host memory; without it stand-ins are never used
- *   EACCES      no permission for the device files, or a forked child of a process that has used the GPU
+ *   EACCES      no permission for the device files. In a forked child of a process that has used the GPU it is the pin that fails
  *   EINVAL      a variable of the environment has a wrong value
  *   ENOMEM, EIO
  * Threads: any. Cost: the first call initialises CUDA (up to some hundred ms); fork before it when the child is to use a GPU. */

@@ -268,7 +268,9 @@ GIGABAR_API Result<CopyMethod> copy_chosen(void* destination, MappedPlace source
 
 // Copies `bytes` by the method that the current calibration found fastest for this direction, size and kind of host memory (pinned
 // or pageable), or by `required`. The copy is complete when it returns; it is not ordered with the caller's CUDA streams.
-// Returns the method that was used. Errors: as copy_to; device_error (the copy engine failed). With `required` readback:
+// Returns the method that was used: the CPU's where the mapped memory was freed, or in a forked child that inherited the mapping.
+// Errors: as copy_to; device_error (the copy engine failed); timed_out (it has not ended, and may still write: both buffers have to
+// stay); invalid_argument (`required` needs the GPU's address, and the memory was freed). With `required` readback:
 // not_supported (to the device, more than kMaxReadbackBytes, memory that was not allocated in the device's primary context, a
 // forked child), timed_out (the kernel does not start within 1 s, because other kernels fill the GPU), and those of
 // use_readback_kernel; nothing was copied.

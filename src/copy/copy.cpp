@@ -9,6 +9,7 @@
 #include "base/uncancelled.hpp"
 #include "copy/chooser.hpp"
 #include "copy/readback/readback.hpp"
+#include "mapping/access.hpp"
 #include "memory/copy_engine.hpp"
 
 namespace gigabar::inline v0 {
@@ -116,6 +117,27 @@ Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std:
   return error_of_exception("publish");
 }
 
+namespace {
+
+// The copy engine and the readback kernel go by the GPU's address, the CPU by the mapping, which keeps memory that was freed.
+Result<CopyMethod> usable_method(CopyMethod method, bool is_required, const Mapping& mapping, std::size_t offset_bytes,
+                                 std::size_t bytes) {
+  if (method == CopyMethod::cpu || method == CopyMethod::cpu_parallel || bytes == 0) return method;
+  const AtAddress found = memory_at_address(mapping);
+  if (found == AtAddress::mapped) return method;
+  if (!is_required) return CopyMethod::cpu;
+  if (found == AtAddress::nothing && method == CopyMethod::copy_engine) return method;  // the driver says why it cannot
+  return make_error(Status::invalid_argument, "copy", range_of(mapping, offset_bytes, bytes),
+                    "the mapped memory was freed, or is another process's", "map what is there now, or leave the method open");
+}
+
+// Of a copy by several threads that nobody asked for.
+bool could_not_start(const Result<void>& done) {
+  return done.status() == Status::out_of_memory || done.status() == Status::no_permission;
+}
+
+}  // namespace
+
 Result<CopyMethod> detail::copy_chosen(MappedPlace destination, const void* source, std::size_t bytes,
                                        std::optional<CopyMethod> required) try {
   const Uncancelled uncancelled;
@@ -123,9 +145,16 @@ Result<CopyMethod> detail::copy_chosen(MappedPlace destination, const void* sour
   if (!detail::may_copy(mapping, offset_bytes, source, bytes)) [[unlikely]] {
     return detail::refuse_copy("copy", mapping, offset_bytes, source, bytes).error();
   }
-  const CopyMethod method = required ? *required : choose_method(CopyDirection::to_device, mapping, source, bytes);
+  const CopyMethod wanted = required ? *required : choose_method(CopyDirection::to_device, mapping, source, bytes);
+  auto usable = usable_method(wanted, required.has_value(), mapping, offset_bytes, bytes);
+  if (!usable) return std::move(usable).error();
+  const CopyMethod method = *usable;
+  if (method == CopyMethod::cpu_parallel && bytes != 0) {
+    Result<void> done = copy_to_parallel(mapping, offset_bytes, source, bytes);
+    if (required || !could_not_start(done)) return finished(method, std::move(done));
+    return finished(CopyMethod::cpu, copy_to(mapping, offset_bytes, source, bytes));
+  }
   if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_to(mapping, offset_bytes, source, bytes));
-  if (method == CopyMethod::cpu_parallel) return finished(method, copy_to_parallel(mapping, offset_bytes, source, bytes));
   if (method == CopyMethod::readback) {
     return make_error(Status::not_supported, "copy", range_of(mapping, offset_bytes, bytes),
                       "the readback kernel copies from the device only", "use another method");
@@ -143,14 +172,22 @@ Result<CopyMethod> detail::copy_chosen(void* destination, MappedPlace source, st
     return detail::refuse_copy("copy", mapping, offset_bytes, destination, bytes).error();
   }
   if (required == CopyMethod::readback && bytes != 0) {
+    if (auto usable = usable_method(*required, true, mapping, offset_bytes, bytes); !usable) return usable;
     const auto readback = readback_of(mapping.device());
     if (!readback) return readback.error();
     return finished(CopyMethod::readback, (*readback)->copy(mapping.device_address() + offset_bytes, destination, bytes));
   }
   if (!required && has_copied_by_readback(destination, mapping, offset_bytes, bytes)) return CopyMethod::readback;
-  const CopyMethod method = required ? *required : choose_method(CopyDirection::from_device, mapping, destination, bytes);
+  const CopyMethod wanted = required ? *required : choose_method(CopyDirection::from_device, mapping, destination, bytes);
+  auto usable = usable_method(wanted, required.has_value(), mapping, offset_bytes, bytes);
+  if (!usable) return std::move(usable).error();
+  const CopyMethod method = *usable;
+  if (method == CopyMethod::cpu_parallel && bytes != 0) {
+    Result<void> done = copy_from_parallel(mapping, offset_bytes, destination, bytes);
+    if (required || !could_not_start(done)) return finished(method, std::move(done));
+    return finished(CopyMethod::cpu, copy_from(mapping, offset_bytes, destination, bytes));
+  }
   if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_from(mapping, offset_bytes, destination, bytes));
-  if (method == CopyMethod::cpu_parallel) return finished(method, copy_from_parallel(mapping, offset_bytes, destination, bytes));
   return finished(method, engine_copy_from(mapping.device(), destination, mapping.device_address() + offset_bytes, bytes));
 } catch (...) {
   return error_of_exception("copy");

@@ -8,6 +8,8 @@
 #include <new>
 #include <utility>
 
+#include "mapping/access.hpp"
+
 namespace gigabar::gdrapi {
 namespace {
 
@@ -88,7 +90,7 @@ int Table::close(gdr_t g) {
     if (slot.pin != nullptr && slot.session == g && !slot.is_retired) pin = retire(slot);
   }
   // What the session mapped faults from now on, as with GDRCopy: windows are not kept for a next pin.
-  trim_mapping_cache(0);
+  trim_idle_windows(0);
   return 0;
 }
 

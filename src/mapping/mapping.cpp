@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -57,6 +58,7 @@ struct ProcessState {
   WindowCache cache{idle_limit_bytes()};
   std::mutex making;                                // one window is made at a time
   std::set<std::pair<MappingBackend, int>> proved;  // devices that passed prove_device
+  std::map<int, ProofMemory> proof_memory;          // by device
   const std::uint32_t generation = detail::process_generation();
 };
 
@@ -138,7 +140,7 @@ bool ends_search(Status status) { return status == Status::verification_failed; 
 Result<void> prove_once(ProcessState& state, Backend& backend, int device) {
   const auto key = std::make_pair(backend.name, device);
   if (!backend.needs_proof() || state.proved.contains(key)) return {};
-  Result<void> proved = prove_device(backend, device);
+  Result<void> proved = prove_device(backend, device, state.proof_memory[device]);
   if (proved) state.proved.insert(key);
   return proved;
 }
@@ -242,9 +244,10 @@ Result<FoundWindow> find_or_make(const Request& request) {
   const Window& window = *made->window;
   const std::uintptr_t begin = std::max(window.device_begin, request.memory.base);
   const std::uintptr_t past = std::min(window.device_begin + window.bytes, request.memory.base + request.memory.length_bytes);
+  // Whatever part of an allocation a window shows, it keeps all of it.
+  const std::size_t held_bytes = std::max(window.bytes, request.memory.length_bytes);
   return FoundWindow{
-      state.cache.insert(request.memory, begin, past - begin, window.bytes, std::make_unique<MappedWindow>(std::move(*made))),
-      false};
+      state.cache.insert(request.memory, begin, past - begin, held_bytes, std::make_unique<MappedWindow>(std::move(*made))), false};
 }
 
 }  // namespace
@@ -275,10 +278,17 @@ struct Mapping::State {
   WindowCache::Lease lease;
   std::shared_ptr<const MappingReport> report;
   bool is_stand_in;
+  std::uintptr_t memory_address;  // within the allocation
+  std::uint64_t buffer_id;        // of it; 0: not known
   std::uint32_t generation;
 
-  State(WindowCache::Lease held, std::shared_ptr<const MappingReport> told, bool stand_in)
-      : lease(std::move(held)), report(std::move(told)), is_stand_in(stand_in), generation(detail::process_generation()) {}
+  State(WindowCache::Lease held, std::shared_ptr<const MappingReport> told, const PointerInfo& memory)
+      : lease(std::move(held)),
+        report(std::move(told)),
+        is_stand_in(memory.kind == MemoryKind::stand_in),
+        memory_address(memory.address),
+        buffer_id(memory.buffer_id),
+        generation(detail::process_generation()) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
@@ -298,9 +308,16 @@ struct MappingAccess {
     mapping.generation_ = request.options.inherit_on_fork ? detail::kEveryGeneration : detail::process_generation();
     mapping.device_ = request.memory.device;
     auto report = found.came_from_cache ? mapped.shared : mapped.made;
-    mapping.state_ =
-        std::make_unique<Mapping::State>(std::move(found.lease), std::move(report), request.memory.kind == MemoryKind::stand_in);
+    mapping.state_ = std::make_unique<Mapping::State>(std::move(found.lease), std::move(report), request.memory);
     return mapping;
+  }
+  static AtAddress memory_at_address(const Mapping& mapping) noexcept {
+    if (!mapping.state_ || mapping.state_->buffer_id == 0) return AtAddress::mapped;
+    Runtime* const runtime = mapping.is_stand_in() ? &stand_in_runtime() : cuda_runtime();
+    if (runtime == nullptr) return AtAddress::mapped;
+    const std::uint64_t found = runtime->buffer_id(mapping.state_->memory_address);
+    if (found == mapping.state_->buffer_id) return AtAddress::mapped;
+    return found == 0 ? AtAddress::nothing : AtAddress::other;
   }
 };
 
@@ -323,6 +340,8 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   state_ = std::move(other.state_);
   return *this;
 }
+
+AtAddress memory_at_address(const Mapping& mapping) noexcept { return MappingAccess::memory_at_address(mapping); }
 
 bool Mapping::is_stand_in() const noexcept { return state_ && state_->is_stand_in; }
 MappingBackend Mapping::backend() const noexcept { return report().backend; }
@@ -388,9 +407,17 @@ MappingCacheStatistics mapping_cache_statistics() try {
   return {};
 }
 
+std::size_t trim_idle_windows(std::size_t keep_bytes) { return process_state().cache.trim(keep_bytes); }
+
 std::size_t trim_mapping_cache(std::size_t keep_bytes) try {
   const Uncancelled uncancelled;
-  return process_state().cache.trim(keep_bytes);
+  const std::size_t released_bytes = trim_idle_windows(keep_bytes);
+  if (keep_bytes == 0) {
+    ProcessState& state = process_state();
+    const std::lock_guard lock(state.making);
+    state.proof_memory.clear();
+  }
+  return released_bytes;
 } catch (...) {
   return {};
 }

@@ -7,6 +7,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/check_ids.hpp"
@@ -162,30 +164,46 @@ Result<void> verify_window(const Window& window, const PointerInfo& memory, Veri
   return {};  // the memory did not stand still: the device's proof has to do
 }
 
-Result<void> prove_device(Backend& backend, int device) {
+namespace {
+
+Result<void> prove_block(Backend& backend, int device, const DeviceMemory& block) {
+  const auto memory = describe(block.address());
+  if (!memory) return memory.error();
+  const std::size_t bytes = block.bytes();
+  const auto window = backend.open(*memory, {{memory->base, bytes}, false});
+  if (!window) return window.error();
+  Runtime& runtime = runtime_of(*memory);
+  for (const std::size_t offset : {std::size_t{0}, bytes / 2, bytes - 8}) {
+    const std::uintptr_t at = memory->base + offset;
+    std::uint64_t nonce = random_nonce();
+    const EngineCopy write{&nonce, at, sizeof nonce};
+    if (Result<void> done = runtime.engine_copy(device, CopyWay::to_device, {&write, 1}); !done) return done;
+    std::uint64_t seen = 0;
+    read_window(reinterpret_cast<std::byte*>(&seen), (*window)->at(at), sizeof seen);
+    if (seen != nonce) return mismatch(**window, *memory, "a nonce written by the copy engine is not there");
+    nonce = random_nonce();
+    write_window((*window)->at(at), nonce);
+    const EngineCopy read{&seen, at, sizeof seen};
+    if (Result<void> done = runtime.engine_copy(device, CopyWay::from_device, {&read, 1}); !done) return done;
+    if (seen != nonce) return mismatch(**window, *memory, "a nonce written through it is not in the memory");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> prove_device(Backend& backend, int device, ProofMemory& proof_memory) {
   // The small allocation lies somewhere in a block that it shares; the large one has a block of its own.
-  for (const std::size_t bytes : {std::size_t{4096}, std::size_t{4} << 20}) {
-    const auto own = DeviceMemory::allocate(device, bytes);
-    if (!own) return own.error();
-    const auto memory = describe(own->address());
-    if (!memory) return memory.error();
-    const auto window = backend.open(*memory, {{memory->base, bytes}, false});
-    if (!window) return window.error();
-    Runtime& runtime = runtime_of(*memory);
-    for (const std::size_t offset : {std::size_t{0}, bytes / 2, bytes - 8}) {
-      const std::uintptr_t at = memory->base + offset;
-      std::uint64_t nonce = random_nonce();
-      const EngineCopy write{&nonce, at, sizeof nonce};
-      if (Result<void> done = runtime.engine_copy(device, CopyWay::to_device, {&write, 1}); !done) return done;
-      std::uint64_t seen = 0;
-      read_window(reinterpret_cast<std::byte*>(&seen), (*window)->at(at), sizeof seen);
-      if (seen != nonce) return mismatch(**window, *memory, "a nonce written by the copy engine is not there");
-      nonce = random_nonce();
-      write_window((*window)->at(at), nonce);
-      const EngineCopy read{&seen, at, sizeof seen};
-      if (Result<void> done = runtime.engine_copy(device, CopyWay::from_device, {&read, 1}); !done) return done;
-      if (seen != nonce) return mismatch(**window, *memory, "a nonce written through it is not in the memory");
+  constexpr std::array<std::size_t, std::tuple_size_v<ProofMemory>> kBytes{4096, std::size_t{4} << 20};
+  for (std::size_t index = 0; index < kBytes.size(); ++index) {
+    std::optional<DeviceMemory>& block = proof_memory[index];
+    if (!block) {
+      auto own = DeviceMemory::allocate(device, kBytes[index]);
+      if (own.status() == Status::out_of_memory && index != 0) break;
+      if (!own) return std::move(own).error();
+      block.emplace(std::move(*own));
     }
+    if (Result<void> proved = prove_block(backend, device, *block); !proved) return proved;
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -91,7 +92,7 @@ class CudaRuntime final : public Runtime {
   Result<void> release(const DeviceBlock& block) override;
 
   Result<void> pin_host(void* address, std::size_t bytes) override {
-    auto guard = enter(0);
+    auto guard = enter_any();
     if (!guard) return std::move(guard).error();
     const CUresult result = functions_.cuMemHostRegister(address, bytes, CU_MEMHOSTREGISTER_PORTABLE);
     if (result == CUDA_SUCCESS) return {};
@@ -100,7 +101,7 @@ class CudaRuntime final : public Runtime {
   }
 
   Result<void> unpin_host(void* address, std::size_t bytes) override {
-    auto guard = enter(0);
+    auto guard = enter_any();
     if (!guard) return std::move(guard).error();
     const CUresult result = functions_.cuMemHostUnregister(address);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return {};
@@ -108,7 +109,7 @@ class CudaRuntime final : public Runtime {
   }
 
   Result<void*> allocate_write_combined(std::size_t bytes) override {
-    auto guard = enter(0);
+    auto guard = enter_any();
     if (!guard) return std::move(guard).error();
     void* address = nullptr;
     const CUresult result = functions_.cuMemHostAlloc(&address, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED);
@@ -118,7 +119,7 @@ class CudaRuntime final : public Runtime {
   }
 
   Result<void> release_write_combined(void* address, std::size_t bytes) override {
-    auto guard = enter(0);
+    auto guard = enter_any();
     if (!guard) return std::move(guard).error();
     const CUresult result = functions_.cuMemFreeHost(address);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return {};
@@ -208,8 +209,31 @@ class CudaRuntime final : public Runtime {
     return guard;
   }
 
+  // To pin pages for all devices takes a context, always the same one: of a device that the program uses already, since a further
+  // one takes hundreds of megabytes of its GPU, and may be refused.
+  Result<ContextGuard> enter_any() {
+    int chosen = pinning_device_.load(std::memory_order_acquire);
+    if (chosen < 0) {
+      const int active = first_active_device();
+      if (pinning_device_.compare_exchange_strong(chosen, active, std::memory_order_acq_rel)) chosen = active;
+    }
+    return enter(chosen);
+  }
+
+  // Or 0.
+  int first_active_device() const {
+    for (std::size_t index = 0; index < devices_.size(); ++index) {
+      unsigned flags = 0;
+      int is_active = 0;
+      if (functions_.cuDevicePrimaryCtxGetState(devices_[index]->handle, &flags, &is_active) == CUDA_SUCCESS && is_active != 0)
+        return static_cast<int>(index);
+    }
+    return 0;
+  }
+
   const cuda::Functions& functions_;
   const int driver_version_;
+  std::atomic<int> pinning_device_{-1};
   std::vector<std::unique_ptr<CudaDevice>> devices_;
 };
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
@@ -12,12 +14,13 @@ namespace gigabar::inline v0 {
 struct DeviceMemory::State {
   DeviceBlock block;
   Runtime* runtime = nullptr;  // null while there is no block
+  const pid_t process = ::getpid();
 
   State() = default;
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    if (runtime == nullptr) return;
+    if (runtime == nullptr || process != ::getpid()) return;  // a forked child's memory is its parent's
     const Uncancelled uncancelled;
     quietly([&] {
       if (Result<void> done = runtime->release(block); !done) log(LogLevel::error, done.message());

@@ -30,6 +30,7 @@ struct HostMemory::State {
   HostPages pages = HostPages::pageable;
   Runtime* pinned_by = nullptr;
   std::shared_ptr<const Descriptor> file;  // of shared pages
+  const pid_t process = ::getpid();
 
   State() = default;
   State(const State&) = delete;
@@ -103,7 +104,9 @@ std::optional<PointerInfo> find_pinned_host_memory(std::uintptr_t address) {
   return info;
 }
 
+// A forked child lets go only: the lock may be held by a thread that it has not, and the pages are its parent's.
 HostMemory::State::~State() {
+  if (process != ::getpid()) return;
   const Uncancelled uncancelled;
   if (pinned_by != nullptr || file != nullptr) forget(reinterpret_cast<std::uintptr_t>(address));
   if (pinned_by == nullptr) return;

@@ -151,7 +151,7 @@ Result<std::shared_ptr<const Descriptor>> make_memory_file(const char* name, std
 }
 
 PageMapping::~PageMapping() {
-  if (taken_ != nullptr) ::munmap(taken_, taken_bytes_);
+  if (taken_ != nullptr && process_ == ::getpid()) ::munmap(taken_, taken_bytes_);
 }
 
 Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node, NodePolicy policy, int file) {

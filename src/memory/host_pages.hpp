@@ -3,6 +3,8 @@
 // have to be.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -79,12 +81,14 @@ class PageMapping {
     std::swap(bytes_, other.bytes_);
     std::swap(taken_, other.taken_);
     std::swap(taken_bytes_, other.taken_bytes_);
+    std::swap(process_, other.process_);
   }
 
   std::byte* address_ = nullptr;
   std::size_t bytes_ = 0;
   void* taken_ = nullptr;  // address space around it, which belongs to nobody else
   std::size_t taken_bytes_ = 0;
+  pid_t process_ = ::getpid();  // a forked child may have other memory there, and the parent's is not its to unmap
 };
 
 // How many bytes of [begin, begin + bytes) are on transparent huge pages, in the words of /proc/self/smaps. Mappings that reach

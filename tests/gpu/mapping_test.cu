@@ -15,10 +15,12 @@
 #include "driver/rm/abi.hpp"
 #include "driver/system_calls.hpp"
 #include "gigabar/copy.hpp"
+#include "gigabar/device/memory.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
 #include "gpu/gpu_fixture.hpp"
 #include "support/expect_log.hpp"
+#include "support/isolated.hpp"
 
 namespace gigabar::test {
 namespace {
@@ -40,6 +42,35 @@ void expect_shows(const Mapping& mapping, const void* device_address, std::size_
     ASSERT_TRUE(copy_from(mapping, offset, &loaded, sizeof loaded));
     EXPECT_EQ(loaded, ~stored) << "offset " << offset;
   }
+}
+
+// Tells in `seen` that the word was set, or (2) that the time was over first.
+__global__ void await_word(const volatile std::uint64_t* word, std::uint64_t* seen, std::uint64_t most_ns) {
+  const std::uint64_t begin_ns = device::now_ns();
+  while (*word == 0 && device::now_ns() - begin_ns < most_ns) {
+  }
+  *seen = *word != 0 ? 1 : 2;
+}
+
+// The kernel waits for a store through the mapping.
+ISOLATED_TEST(FirstMapping, WaitsForNoKernel) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) GTEST_SKIP() << "no GPU";
+  const CudaBuffer words(2 * sizeof(std::uint64_t));
+  poke(words.at(0), 0);
+  poke(words.at(8), 0);
+  cudaStream_t stream = nullptr;
+  ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  await_word<<<1, 1, 0, stream>>>(reinterpret_cast<std::uint64_t*>(words.at(0)), reinterpret_cast<std::uint64_t*>(words.at(8)),
+                                  5'000'000'000);
+  ASSERT_CUDA(cudaGetLastError());
+  const auto mapping = map(words.address(), words.bytes());
+  ASSERT_TRUE(mapping) << mapping.error().message();
+  const std::uint64_t set = 1;
+  ASSERT_TRUE(copy_to(*mapping, 0, &set, sizeof set));
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_EQ(peek(words.at(8)), 1u);
+  ASSERT_CUDA(cudaStreamDestroy(stream));
 }
 
 TEST_F(MappingTest, MapsCudaMalloc) {

@@ -296,7 +296,7 @@ class Deadline {
     if (polls_ >= kPollsBeforeYield) std::this_thread::yield();
 #endif
     if (polls_ % kPollsPerLook != 0) return false;
-    if (polls_ == kPollsPerLook) {
+    if (begin_ns_ == 0) {
       begin_ns_ = now_ns();
       return false;
     }

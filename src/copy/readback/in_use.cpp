@@ -12,6 +12,7 @@
 #include "copy/chooser.hpp"
 #include "copy/readback/readback.hpp"
 #include "gigabar/copy.hpp"
+#include "mapping/access.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -81,6 +82,7 @@ bool has_copied_by_readback(void* destination, const Mapping& mapping, std::size
   quietly([&] {
     const Uncancelled uncancelled;
     has_copied = choose_method(CopyDirection::from_device, mapping, destination, bytes, true) == CopyMethod::readback &&
+                 memory_at_address(mapping) == AtAddress::mapped &&
                  readback->try_copy(mapping.device_address() + offset_bytes, destination, bytes);
   });
   return has_copied;

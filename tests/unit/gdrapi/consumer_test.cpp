@@ -85,6 +85,7 @@ void expect_flow(FakeSession& session) {
     EXPECT_EQ(FakeSession::read(memory + offset, source.size()), source);
   }
   FakeSession::free(memory);
+  session.expect_kept_memory();  // what verified the device: gdr_close() waits for no kernel
 }
 
 TEST(Consumer, LayoutInC) { EXPECT_EQ(consumer_info_bytes(), 48U); }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "gigabar/copy.hpp"
 #include "support/expect_log.hpp"
 #include "support/isolated.hpp"
 #include "support/mapping_session.hpp"
@@ -178,6 +179,7 @@ ISOLATED_TEST(WindowCache, FreedMemoryComesBackWhenTheLastMappingGoes) {
   const CUdeviceptr address = FakeSession::allocate(4 * kBlock);
   {
     const Mapping mapping = must_map(address, kBlock);
+    trim_mapping_cache(0);  // what verified the device
     FakeSession::free(address);
     mapping.address()[0] = std::byte{3};
     EXPECT_EQ(mapping.address()[0], std::byte{3}) << "access stays safe";
@@ -186,6 +188,41 @@ ISOLATED_TEST(WindowCache, FreedMemoryComesBackWhenTheLastMappingGoes) {
   }
   trim_mapping_cache(0);
   EXPECT_EQ(FakeSession::counts().memory_used_bytes[0], 0u);
+}
+
+// Other memory may have the GPU's address by then.
+ISOLATED_TEST(WindowCache, CopiesOfFreedMemoryAreTheCpus) {
+  MappingSession session;
+  session.start();
+  const CUdeviceptr address = FakeSession::allocate(4 * kBlock);
+  const Mapping mapping = must_map(address, 4 * kBlock);
+  FakeSession::free(address);
+  const CUdeviceptr other = FakeSession::allocate(4 * kBlock);
+  const auto before = FakeSession::read(other, 4 * kBlock);
+  const std::vector<std::byte> sent(4 * kBlock, std::byte{7});
+  std::vector<std::byte> received(4 * kBlock);
+  const auto to = copy({mapping, 0}, sent.data(), sent.size());
+  ASSERT_TRUE(to) << to.error().message();
+  EXPECT_NE(*to, CopyMethod::copy_engine);
+  const auto from = copy(received.data(), {mapping, 0}, received.size());
+  ASSERT_TRUE(from) << from.error().message();
+  EXPECT_NE(*from, CopyMethod::copy_engine);
+  EXPECT_EQ(received, sent);
+  EXPECT_FALSE(copy({mapping, 0}, sent.data(), sent.size(), CopyMethod::copy_engine));
+  EXPECT_EQ(FakeSession::read(other, 4 * kBlock), before);
+  FakeSession::free(other);
+}
+
+ISOLATED_TEST(WindowCache, AnIdleWindowIntoMuchMemoryIsNotKept) {
+  MappingSession session;
+  session.start();
+  const CUdeviceptr address = FakeSession::allocate(32 * kBlock);  // 64 MiB; idle windows may keep 32
+  const std::uint64_t used = FakeSession::counts().memory_used_bytes[0];
+  must_map(address, 4096);
+  EXPECT_EQ(mapping_cache_statistics().idle_count, 0u);
+  const std::uint64_t verified = FakeSession::counts().memory_used_bytes[0] - used;
+  FakeSession::free(address);
+  EXPECT_EQ(FakeSession::counts().memory_used_bytes[0], verified) << "freed memory is free";
 }
 
 ISOLATED_TEST(WindowCache, IdleWindowsStayUnderTheLimit) {

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "gigabar/copy.hpp"
 #include "support/in_child.hpp"
 #include "support/isolated.hpp"
 #include "support/mapping_session.hpp"
@@ -50,6 +52,8 @@ ISOLATED_TEST(Fork, AnInheritedMappingWorksInTheChild) {
   mapping.address()[0] = std::byte{4};
   EXPECT_TRUE(run_in_child([&] {
                 if (!mapping.is_usable() || mapping.address()[0] != std::byte{4}) return 1;
+                const std::vector<std::byte> much(kBlock, std::byte{5});
+                if (!copy({mapping, 0}, much.data(), much.size())) return 2;  // the copy engine is the parent's
                 mapping.address()[kBlock - 1] = std::byte{9};
                 return 0;
               }).is_exit(0));

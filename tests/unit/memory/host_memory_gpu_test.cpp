@@ -26,6 +26,20 @@ ISOLATED_TEST(HostMemoryGpu, PinnedIsRegistered) {
   EXPECT_EQ(FakeSession::counts().host_registrations, 0u);
 }
 
+ISOLATED_TEST(HostMemoryGpu, IsPinnedByADeviceThatIsInUse) {
+  FakeSession session;
+  session.machine().gpu_count = 3;
+  session.start(2);
+  const auto memory = HostMemory::allocate(10000);
+  ASSERT_TRUE(memory) << memory.error().message();
+  for (const int device : {0, 1}) {
+    unsigned flags = 0;
+    int is_active = 1;
+    ASSERT_EQ(CUDA(cuDevicePrimaryCtxGetState)(device, &flags, &is_active), CUDA_SUCCESS);
+    EXPECT_EQ(is_active, 0) << "device " << device;
+  }
+}
+
 ISOLATED_TEST(HostMemoryGpu, WriteCombinedIsCudasOwn) {
   FakeSession session;
   session.start();

@@ -24,6 +24,7 @@
 #include "memory/runtime.hpp"
 #include "platform/numa.hpp"
 #include "platform/roots.hpp"
+#include "support/in_child.hpp"
 #include "support/isolated.hpp"
 #include "support/no_more_descriptors.hpp"
 #include "support/scoped_environment.hpp"
@@ -54,6 +55,24 @@ TEST_F(HostMemoryTest, IsPresentZeroedAlignedAndPinned) {
   EXPECT_TRUE(std::all_of(present.begin(), present.end(), [](unsigned char page) { return (page & 1) != 0; }));
   const auto* bytes = static_cast<const unsigned char*>(memory->address());
   EXPECT_TRUE(std::all_of(bytes, bytes + memory->bytes(), [](unsigned char byte) { return byte == 0; }));
+}
+
+// The child has none of the pages, and may have other memory where they are in its parent.
+TEST_F(HostMemoryTest, AForkedChildKeepsWhatItHasThere) {
+  const std::size_t bytes = 16 * page_;
+  std::optional<HostMemory> shared;
+  auto made = HostMemory::allocate(bytes, {.pages = HostPages::pageable, .is_shared = true});
+  ASSERT_TRUE(made) << made.error().message();
+  shared.emplace(std::move(*made));
+  const auto end = test::run_in_child([&] {
+    void* const own =
+        ::mmap(shared->address(), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (own != shared->address()) return 2;
+    shared.reset();
+    std::memset(own, 1, bytes);
+    return 0;
+  });
+  EXPECT_TRUE(end.is_exit(0)) << end.to_string();
 }
 
 TEST_F(HostMemoryTest, IsDescribedAsPinnedUntilItIsGone) {
