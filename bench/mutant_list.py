@@ -136,7 +136,7 @@ MUTANTS = [
         ("wireup_reads_while_held_back", "while (!is_over() && !is_backpressured()) {", "while (!is_over()) {", "WireupQueue.*"),
     ),
     *of("wire-up", "src/secure/pending_limit.cpp", "unit_test")(
-        ("strangers_of_any_source", "return entry.second.source == source && !entry.second.has_hello;", "return !entry.second.has_hello;", "PendingLimit.*"),
+        ("strangers_of_any_source", "return !one.has_hello && silent_counts_.at(one.source) == most;", "return !one.has_hello;", "PendingLimit.*"),
     ),
     *of("wire-up", "src/secure/endpoint.cpp", "unit_test")(
         ("strangers_without_a_limit", "  if (!limit.is_full()) return;\n", "  if (true) return;\n", "WireupStrangers.*"),
@@ -211,7 +211,7 @@ MUTANTS = [
 
     # --- Mappings ------------------------------------------------------------------------------------------------------------------
     *of("mapping", "src/mapping/verify.cpp", "unit_test")(
-        ("mapping_drops_stores", '      if (seen != nonce) return mismatch(**window, *memory, "a nonce written through it is not in the memory");\n', "", "PlantedLies.*"),
+        ("mapping_drops_stores", '    if (seen != nonce) return mismatch(**window, *memory, "a nonce written through it is not in the memory");\n', "", "PlantedLies.*"),
         ("mapping_one_look", "constexpr int kMaxTries = 8;", "constexpr int kMaxTries = 1;", "Verification.*"),
         ("mapping_seven_looks", "constexpr int kMaxTries = 8;", "constexpr int kMaxTries = 7;", "Verification.*"),
         ("mapping_nonce_unchecked", '    if (seen != nonce) return mismatch(window, memory, "a value written by the copy engine is not there");\n', "", "PlantedLies.*"),

@@ -202,7 +202,9 @@ Dial::Progress Dial::judge_proven() {
   }
   if (handshake_->verdict() == Verdict::proceed) return Progress::connected;
   if (!is_of_directory()) return come_back_later();  // it connects to this rank itself
-  return fail(Status::invalid_argument, text("rank ", identity_.rank, " is there already"), "give every process a rank of its own");
+  // It may be the one before, whose host is gone: rank 0 learns that after about 20 s.
+  return refused(Status::invalid_argument, text("rank ", identity_.rank, " is there already"),
+                 "give every process a rank of its own");
 }
 
 Dial::Progress Dial::read_hello() {

@@ -56,9 +56,12 @@ Error names_nothing(const std::string& entry, const std::vector<Interface>& all,
                     text("name some of these: ", here));
 }
 
-}  // namespace
+bool is_of_one_link(const SocketAddress& address) {
+  return address.storage.ss_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr);
+}
 
-std::vector<Interface> interfaces() {
+std::vector<Interface> all_interfaces() {
   std::vector<Interface> all;
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return all;
@@ -67,10 +70,22 @@ std::vector<Interface> interfaces() {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const sa_family_t family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)) continue;
     all.push_back({entry->ifa_name, ip_address(entry->ifa_addr, 0)});
   }
   return all;
+}
+
+}  // namespace
+
+std::vector<Interface> interfaces() {
+  std::vector<Interface> all = all_interfaces();
+  std::erase_if(all, [](const Interface& one) { return is_of_one_link(one.address); });
+  return all;
+}
+
+bool is_of_an_interface(const SocketAddress& address) {
+  const std::vector<Interface> all = all_interfaces();
+  return all.empty() || std::ranges::find(all, address, &Interface::address) != all.end();
 }
 
 Result<std::vector<Interface>> named_interfaces(std::string_view list, const std::string& variable) {

@@ -31,7 +31,7 @@ std::string source_of(const sockaddr_storage& address) {
 void PendingLimit::add(Id id, std::string source, std::int64_t now_ns) {
   all_.emplace(id, Pending{source, now_ns, false});
   try {
-    ++counts_[std::move(source)];
+    ++silent_counts_[std::move(source)];
   } catch (...) {
     all_.erase(id);
     throw;
@@ -39,24 +39,31 @@ void PendingLimit::add(Id id, std::string source, std::int64_t now_ns) {
 }
 
 void PendingLimit::note_hello(Id id) {
-  if (const auto found = all_.find(id); found != all_.end()) found->second.has_hello = true;
+  const auto found = all_.find(id);
+  if (found == all_.end() || found->second.has_hello) return;
+  found->second.has_hello = true;
+  uncount_silent(found->second.source);
 }
 
 void PendingLimit::remove(Id id) {
   const auto found = all_.find(id);
   if (found == all_.end()) return;
-  const auto counted = counts_.find(found->second.source);
-  if (--counted->second == 0) counts_.erase(counted);
+  if (!found->second.has_hello) uncount_silent(found->second.source);
   all_.erase(found);
+}
+
+void PendingLimit::uncount_silent(const std::string& source) {
+  const auto counted = silent_counts_.find(source);
+  if (--counted->second == 0) silent_counts_.erase(counted);
 }
 
 std::optional<PendingLimit::Id> PendingLimit::weakest(std::int64_t now_ns) const {
   if (all_.empty()) return {};
-  const std::string& source = std::ranges::max_element(counts_, {}, [](const auto& counted) { return counted.second; })->first;
-  const auto is_silent = [&](const auto& entry) { return entry.second.source == source && !entry.second.has_hello; };
-  const auto is_there = [&](const auto& entry) { return entry.second.source == source; };
-  auto found = std::ranges::find_if(all_, is_silent);
-  if (found == all_.end()) found = std::ranges::find_if(all_, is_there);
+  std::size_t most = 0;
+  for (const auto& [source, count] : silent_counts_) most = std::max(most, count);
+  const auto is_of_most = [&](const Pending& one) { return !one.has_hello && silent_counts_.at(one.source) == most; };
+  auto found = std::ranges::find_if(all_, [&](const auto& entry) { return is_of_most(entry.second); });
+  if (found == all_.end()) found = all_.begin();
   const std::int64_t grace_ns = found->second.has_hello ? grace_after_hello_ns_ : grace_before_hello_ns_;
   if (now_ns - found->second.came_ns < grace_ns) return {};
   return found->first;

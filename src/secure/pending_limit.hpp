@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections that have not proved the job's key yet, and which of them makes room for the next one.
 //
-// Nobody has a place of his own as long as there is room. When there is none, the source that holds most gives one up: who fills
-// the room from one address cannot keep those of other addresses out. Within a source the oldest that has said nothing goes first,
-// then the oldest; each has a moment to speak before it may be put out, so that ranks that all come at once are not taken for a
-// flood.
+// Nobody has a place of his own as long as there is room. When there is none, one that has not shown the key goes, of the source
+// that has most of those: who fills the room from one address cannot keep those of other addresses out. Of several such sources the
+// oldest one goes, so that a flood from many addresses puts out its own. Who has shown the key is no stranger: the oldest goes when
+// all have. Each has a moment to speak before it may be put out, so that ranks that all come at once are not taken for a flood.
 #pragma once
 
 #include <sys/socket.h>
@@ -41,6 +41,8 @@ class PendingLimit {
   std::optional<Id> weakest(std::int64_t now_ns) const;
 
  private:
+  void uncount_silent(const std::string& source);
+
   struct Pending {
     std::string source;
     std::int64_t came_ns = 0;
@@ -50,7 +52,7 @@ class PendingLimit {
   std::size_t max_count_;
   std::int64_t grace_before_hello_ns_, grace_after_hello_ns_;
   std::map<Id, Pending> all_;
-  std::map<std::string, std::size_t> counts_;  // by source
+  std::map<std::string, std::size_t> silent_counts_;  // by source: those that have not shown the key
 };
 
 }  // namespace gigabar::secure

@@ -19,7 +19,6 @@
 namespace gigabar::fabric {
 namespace {
 
-constexpr std::int64_t kGraceNs = 20'000'000;  // for one to say what is next before it may have to make room
 constexpr std::size_t kMaxPending = 1024;
 constexpr std::size_t kMaxUnanswered = 1 << 20;  // bytes, before a member's further questions have to wait
 
@@ -130,7 +129,10 @@ Result<std::unique_ptr<Directory>> open_bootstrap_server(const Job& job, std::in
   if (const auto known = master_addresses(job); !known) return known.error();
   auto poller = secure::Poller::open();
   if (!poller) return poller.error();
-  const secure::Limits limits{handshake_ns, max_pending(), kGraceNs, kGraceNs, {~std::size_t{0}, kMaxUnanswered}};
+  secure::Limits limits;
+  limits.handshake_ns = handshake_ns;
+  limits.max_pending_handshakes = max_pending();
+  limits.queue = {~std::size_t{0}, kMaxUnanswered};
   auto server = std::make_unique<BootstrapServer>(job, limits, std::move(*poller));
   if (Result<void> listening = server->listen(); !listening) return std::move(listening).error();
   return std::unique_ptr<Directory>(std::move(server));

@@ -17,6 +17,9 @@ namespace gigabar::fabric {
 namespace {
 
 constexpr const char* kVariable = "GIGABAR_INTERFACES";
+// Kept for documents: addresses of no host.
+constexpr const char* kFarAwayIpv4 = "192.0.2.1";
+constexpr const char* kFarAwayIpv6 = "2001:db8::1";
 
 // The address that this host's packets to `destination` would carry. Nothing is sent.
 void add_source_towards(const SocketAddress& destination, std::vector<SocketAddress>& addresses) {
@@ -31,6 +34,11 @@ void add_source_towards(const SocketAddress& destination, std::vector<SocketAddr
   if (!is_loopback(source) && !is_of_link) add(addresses, std::move(source));
 }
 
+bool can_be_bound(const SocketAddress& address) {
+  const Descriptor probe(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return probe.is_open() && ::bind(probe.get(), address.get(), address.bytes) == 0;
+}
+
 }  // namespace
 
 void add(std::vector<SocketAddress>& addresses, SocketAddress address) {
@@ -43,9 +51,12 @@ bool is_written_as_loopback(const std::string& address) {
 }
 
 bool is_of_this_host(SocketAddress address) {
-  address = with_port(std::move(address), 0);
-  const Descriptor probe(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return probe.is_open() && ::bind(probe.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) == 0;
+  const bool is_ipv4 = secure::ip_bytes(address).size() == sizeof(in_addr);  // inside an IPv6 one too
+  address = is_ipv4 ? secure::ip_address(secure::ip_bytes(address), 0) : with_port(std::move(address), 0);
+  if (!can_be_bound(address)) return false;
+  if (is_loopback(address) || !can_be_bound(*secure::parse_address(is_ipv4 ? kFarAwayIpv4 : kFarAwayIpv6))) return true;
+  // Any address can be bound here (net.ipv4.ip_nonlocal_bind): the interfaces tell.
+  return secure::is_of_an_interface(address);
 }
 
 bool has_named_interfaces() { return environment(kVariable).has_value(); }
@@ -70,9 +81,9 @@ Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
       }
     }
   }
-  // Addresses that are kept for documents: whoever is asked for the way there answers with the default route.
+  // Whoever is asked for the way there answers with the default route.
   if (addresses.empty())
-    for (const char* far_away : {"192.0.2.1", "2001:db8::1"})
+    for (const char* far_away : {kFarAwayIpv4, kFarAwayIpv6})
       add_source_towards(with_port(*secure::parse_address(far_away), 9), addresses);
   if (addresses.empty())
     for (secure::Interface& interface : secure::interfaces())

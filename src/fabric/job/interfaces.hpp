@@ -17,7 +17,6 @@ using secure::SocketAddress;
 bool is_written_as_loopback(const std::string& address);
 // One that is there already is not added.
 void add(std::vector<SocketAddress>& addresses, SocketAddress address);
-// Only an address of this host can be bound.
 bool is_of_this_host(SocketAddress address);
 
 // Whether GIGABAR_INTERFACES names any.

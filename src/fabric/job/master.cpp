@@ -103,7 +103,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
   std::vector<SocketAddress> addresses;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    if (entry->ai_family == AF_INET || entry->ai_family == AF_INET6) addresses.push_back(secure::ip_address(entry->ai_addr, port));
+    if (entry->ai_family == AF_INET || entry->ai_family == AF_INET6) add(addresses, secure::ip_address(entry->ai_addr, port));
   }
   return addresses;
 }

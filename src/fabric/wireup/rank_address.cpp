@@ -4,6 +4,7 @@
 #include <sodium.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/bytes.hpp"
@@ -30,6 +31,8 @@ std::optional<std::array<unsigned char, 16>> boot_identity() {
   return bytes;
 }
 
+bool is_printable(char c) { return c > ' ' && c <= '~'; }
+
 SocketAddress read_address(ByteReader& reader) {
   const auto byte_count = reader.number<std::uint8_t>();
   const auto port = reader.number<std::uint16_t>();
@@ -46,6 +49,7 @@ RankAddress read_rank_address(ByteReader& reader) {
   const auto name_bytes = reader.number<std::uint8_t>();
   reader.expect(name_bytes <= kMaxUnixNameBytes);
   rank_address.unix_name = reader.bytes(name_bytes);
+  reader.expect(std::ranges::all_of(rank_address.unix_name, is_printable));  // errors and the log have the name
   const auto count = reader.number<std::uint8_t>();
   reader.expect(count <= kMaxSocketAddresses);
   for (unsigned index = 0; index < count && reader.is_ok(); ++index) rank_address.addresses.push_back(read_address(reader));

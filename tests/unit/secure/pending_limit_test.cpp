@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
+#include <string>
+
 namespace gigabar {
 namespace {
 
@@ -51,10 +53,30 @@ TEST(PendingLimit, OfTheSourceThatHasMost) {
   for (PendingLimit::Id id = 3; id <= 5; ++id) strangers.add(id, "flood", 0);
   EXPECT_EQ(strangers.weakest(1000), 3u) << "the rank came first, and stays";
   for (PendingLimit::Id id = 3; id <= 5; ++id) strangers.note_hello(id);
-  EXPECT_EQ(strangers.weakest(1000), 3u) << "though the rank is silent still";
+  EXPECT_EQ(strangers.weakest(1000), 1u) << "they hold the key, so they are no flood";
   strangers.remove(3);
-  strangers.remove(4);
-  EXPECT_EQ(strangers.weakest(1000), 1u);
+  strangers.remove(1);
+  EXPECT_EQ(strangers.weakest(1000), 2u);
+  strangers.add(6, "late", 0);
+  strangers.add(7, "late", 0);
+  EXPECT_EQ(strangers.weakest(1000), 6u);
+}
+
+// One connection from each of many addresses, which come before and after the rank's.
+TEST(PendingLimit, AFloodFromManySourcesPutsOutItsOwn) {
+  PendingLimit strangers(4, kSilentNs, kSpokenNs);
+  for (PendingLimit::Id id = 1; id <= 3; ++id) strangers.add(id, source_of(address(("127.0.0." + std::to_string(id)).c_str())), 0);
+  strangers.add(4, source_of(address("10.0.0.1")), 100);
+  EXPECT_EQ(strangers.weakest(400), 1u) << "the oldest";
+  strangers.note_hello(4);
+  strangers.note_hello(4);
+  for (PendingLimit::Id id = 1; id <= 3; ++id) {
+    EXPECT_EQ(strangers.weakest(400), id);
+    strangers.remove(id);
+    strangers.add(id + 4, source_of(address(("127.0.1." + std::to_string(id)).c_str())), 400);
+  }
+  EXPECT_FALSE(strangers.weakest(400)) << "a new one has its moment, and the rank stays";
+  EXPECT_EQ(strangers.weakest(400 + kSilentNs), 5u);
 }
 
 TEST(PendingLimit, ComeFromAnAddressOrFromANetworkOfIpv6) {

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.hpp"
+#include "fabric/job/master.hpp"
 #include "support/interface_address.hpp"
 #include "support/isolated.hpp"
 #include "support/launched.hpp"
@@ -109,6 +111,24 @@ ISOLATED_TEST(OuterAddresses, AreThoseOfTheWayToRankZero) {
     auto all = names(outer_addresses(at(master)));
     std::ranges::sort(all);
     EXPECT_EQ(all, both) << master;
+  }
+}
+
+// A host with net.ipv4.ip_nonlocal_bind: a process can bind every address there.
+ISOLATED_TEST(OuterAddresses, OfThisHostAreItsOwnThoughOthersCanBeBound) {
+  ASSERT_EQ(::unshare(::geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET), 0) << std::strerror(errno);
+  test::set_address("lo", "127.0.0.1");
+  test::set_address("lo:1", "10.77.0.1");
+  for (const bool is_nonlocal : {false, true}) {
+    for (const char* family : {"ipv4", "ipv6"}) {
+      std::ofstream file(text("/proc/sys/net/", family, "/ip_nonlocal_bind"));
+      ASSERT_TRUE(file << is_nonlocal << std::flush) << family;
+    }
+    const auto is_own = [](const char* written) { return fabric::is_of_this_host(fabric::resolve(written, 4711)->front()); };
+    for (const char* own : {"10.77.0.1", "::ffff:10.77.0.1", "127.0.0.1", "127.9.9.9", "::ffff:127.0.0.1", "::1"})
+      EXPECT_TRUE(is_own(own)) << own << ", " << is_nonlocal;
+    for (const char* other : {"198.51.100.7", "::ffff:198.51.100.7", "192.0.2.1", "2001:db8::1", "2001:db8::2", "fe80::1%lo"})
+      EXPECT_FALSE(is_own(other)) << other << ", " << is_nonlocal;
   }
 }
 

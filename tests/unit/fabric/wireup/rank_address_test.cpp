@@ -46,6 +46,15 @@ TEST(WireupAddress, TooMuchOfAnythingIsBad) {
   EXPECT_EQ(decode_rank_address(encode(no_port)).status(), Status::bad_file);
 }
 
+// It stands in errors and in the log.
+TEST(WireupAddress, ANameThatIsNotPrintableIsBad) {
+  for (const char* name : {"gigabar\n", "\x1b[2J", "a name", "\x7f", "\xc3\xa4"}) {
+    RankAddress rank_address = full_rank_address();
+    rank_address.unix_name = name;
+    EXPECT_EQ(decode_rank_address(encode(rank_address)).status(), Status::bad_file) << testing::PrintToString(name);
+  }
+}
+
 TEST(WireupAddress, AnIpv4AddressInsideAnIpv6OneIsLoopbackToo) {
   RankAddress rank_address = full_rank_address();
   std::string inside(16, '\0');
