@@ -135,6 +135,88 @@ def test_run_labels_do_not_wait_for_what_outlives_its_rank():
     expect(time.monotonic() - start_s < 15, "it waited for the sleep", outcome)
 
 
+# ---- readers that are slow or gone, and full disks ----
+
+
+def status_of(process, seconds=15):
+    """The exit status of one whose output is not read; None: it did not end in this time."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_run_labels_end_at_the_timeout_when_nobody_reads():
+    status = status_of(start(1, "exec yes", "--label", "--timeout", "2"))
+    expect(status == 124, f"{status}")
+
+
+def test_run_labels_hear_signals_when_nobody_reads():
+    process = start(1, "exec yes", "--label")
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    status = status_of(process)
+    expect(status == 128 + signal.SIGTERM, f"{status}")
+
+
+def test_run_labels_hear_the_timeout_on_a_terminal_that_nobody_reads():
+    leader, follower = os.openpty()
+    process = subprocess.Popen([shared.OPTIONS.program, "run", "-n", "1", "--label", "--timeout", "2", "--", "yes"], env=shared.environment(),
+                               stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.DEVNULL)
+    status = status_of(process)
+    os.close(follower)
+    os.close(leader)
+    expect(status == 124, f"{status}")
+
+
+def test_run_labels_wait_for_a_slow_reader():
+    process = start(1, "head -c 300000 /dev/zero | tr '\\0' x", "--label")
+    time.sleep(2.5)
+    out, err = process.communicate(timeout=60)
+    expect(process.returncode == 0 and out.count("x") == 300000, f"{process.returncode}, {out.count('x')} of 300000 came\n{err}")
+
+
+def test_run_labelled_lines_of_both_streams_do_not_mix():
+    script = f'i=0; while [ $i -lt 2000 ]; do echo {"a" * 46}; echo {"b" * 46} >&2; i=$((i+1)); done'
+    process = subprocess.Popen([shared.OPTIONS.program, "run", "-n", "2", "--label", "--", "/bin/sh", "-c", script], env=shared.environment(),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    time.sleep(1)  # much is pending
+    lines = process.communicate(timeout=60)[0].splitlines()
+    expect(len(lines) == 8000, f"{len(lines)} lines")
+    for line in lines:
+        expect(re.fullmatch(r"\[[01]\] (a{46}|b{46})", line), f"mixed: {line!r}")
+
+
+def test_run_labels_tell_the_ranks_that_the_reader_is_gone():
+    process = start(1, "exec yes", "--label")
+    expect(read_lines(process, 1) == ["[0] y"], "the first line")
+    process.stdout.close()
+    status = status_of(process)
+    expect(status == 128 + signal.SIGPIPE, f"{status}")
+
+
+def test_run_labels_on_a_full_disk():
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        for script in ("echo x", "exec yes"):
+            outcome = ranks(1, script, "--label", how={"stdout": full, "timeout": 15})
+            expect(outcome.status == 1 and outcome.err.count("standard output: cannot be written: No space") == 1, script, outcome)
+
+
+def test_run_messages_that_cannot_be_written_change_nothing():
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        for name, how in (("full", {"stderr": full}), ("closed", {"stderr": None, "preexec_fn": lambda: os.close(2)})):
+            outcome = ranks(2, f'[ "$RANK" = 1 ] && exit 3; sleep 2; touch {name}', "--keep-going", how={**how, "timeout": 15})
+            expect(outcome.status == 3 and os.path.exists(os.path.join(shared.FOLDER, name)), f"{name}: rank 0 did not go on", outcome)
+
+
+def test_run_labels_where_standard_output_is_closed():
+    outcome = ranks(1, "echo x; exec sleep 60", "--label", how={"stdout": None, "preexec_fn": lambda: os.close(1), "timeout": 15})
+    expect(outcome.status == 1 and "standard output: cannot be written: Bad file descriptor" in outcome.err, "it is not said", outcome)
+
+
 # ---- how it ends ----
 
 

@@ -5,13 +5,16 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstring>
 #include <limits>
@@ -32,9 +35,9 @@ namespace {
 
 // The rank that fails first may only be the one that heard of another's failure: that one gets time to say what it was.
 constexpr double kLastWordsSeconds = 0.25;
+constexpr double kLastLinesSeconds = 1;
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-constexpr std::uint64_t kSignals = std::numeric_limits<std::uint64_t>::max();
 
 std::int64_t after_seconds(double seconds) { return now_ns() + static_cast<std::int64_t>(seconds * 1e9); }
 
@@ -81,49 +84,41 @@ rlimit raise_descriptor_limit(bool is_needed) {
 }
 
 constexpr std::size_t kMaxLineBytes = 65536;
-
-// A target that is gone ends nothing here: the signal of a broken pipe has, unless it is ignored.
-void write_all(int target, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t bytes = ::write(target, text.data(), text.size());
-    if (bytes >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(bytes));
-    } else if (errno == EAGAIN) {
-      pollfd entry{target, POLLOUT, 0};
-      ::poll(&entry, 1, 1000);
-    } else if (errno != EINTR) {
-      return;
-    }
-  }
-}
+constexpr std::size_t kReadBytes = 16384;
 
 // One stream of one rank, each line with the rank before it. Lines go out whole, so that those of different ranks do not mix; one
 // of more than 64 KiB is cut.
 class LabelledStream {
  public:
-  // `source` is made non-blocking. `target` is this process's standard output or standard error.
-  LabelledStream(Descriptor source, int target, unsigned rank)
-      : source_(std::move(source)), target_(target), label_(fmt::format("[{}] ", rank)) {
+  // `source`, a pipe, is made non-blocking.
+  LabelledStream(Descriptor source, unsigned rank) : source_(std::move(source)), label_(fmt::format("[{}] ", rank)) {
     ::fcntl(source_.get(), F_SETFL, ::fcntl(source_.get(), F_GETFL) | O_NONBLOCK);
   }
 
   int descriptor() const noexcept { return source_.get(); }
-  // Passes on what has come. False: the source has ended.
-  bool pass_on() {
-    std::array<char, 16384> piece{};
+  // Adds the lines that have come. Closes the source at its end.
+  void read_lines(std::string& lines) {
+    std::array<char, kReadBytes> piece{};
     const ssize_t bytes = ::read(source_.get(), piece.data(), piece.size());
-    if (bytes == 0) return false;
-    if (bytes < 0) return errno == EAGAIN || errno == EINTR;
-    waiting_.append(piece.data(), static_cast<std::size_t>(bytes));
-    write_lines(false);
-    return true;
+    if (bytes > 0) {
+      waiting_.append(piece.data(), static_cast<std::size_t>(bytes));
+      move_lines(lines, false);
+    } else if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) {
+      close();
+    }
   }
-  // The last line, which no newline ended.
-  void finish() { write_lines(true); }
+  // Adds what the pipe holds now, and the last line, which no newline ended. What outlived the rank may write to it for ever.
+  void read_rest(std::string& lines) {
+    int left_bytes = 0;
+    ::ioctl(source_.get(), FIONREAD, &left_bytes);
+    for (; left_bytes > 0; left_bytes -= static_cast<int>(kReadBytes)) read_lines(lines);
+    move_lines(lines, true);
+    close();
+  }
+  void close() { source_ = Descriptor(); }
 
  private:
-  void write_lines(bool is_end) {
-    std::string lines;
+  void move_lines(std::string& lines, bool is_end) {
     std::size_t start = 0;
     while (start < waiting_.size()) {
       const std::size_t newline = waiting_.find('\n', start);
@@ -135,26 +130,150 @@ class LabelledStream {
       start = newline == std::string::npos ? waiting_.size() : newline + 1;
     }
     waiting_.erase(0, start);
-    write_all(target_, lines);
   }
 
   Descriptor source_;
-  int target_;
   std::string label_;
   std::string waiting_;
+};
+
+// Another description of a pipe or a terminal, which does not block: O_NONBLOCK on the given one would be set for every process
+// that shares it. None of what is neither, and where the system refuses it.
+Descriptor open_non_blocking(int shared) {
+  struct stat status{};
+  if (::fstat(shared, &status) != 0 || (!S_ISFIFO(status.st_mode) && ::isatty(shared) == 0)) return {};
+  return Descriptor(::open(fmt::format("/proc/self/fd/{}", shared).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+}
+
+bool is_regular_file(int descriptor) {
+  struct stat status{};
+  return ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+// Where lines of two descriptors would mix: not on devices other than terminals.
+bool is_same_file(int one, int other) {
+  struct stat first{}, second{};
+  if (::fstat(one, &first) != 0 || ::fstat(other, &second) != 0) return false;
+  const bool is_same = first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+  return is_same && (!S_ISCHR(first.st_mode) || ::isatty(one) == 1);
+}
+
+// In the place of a standard descriptor that is closed, which the next file that is opened here would get: one that cannot be
+// written. Ranks find it closed.
+void hold_closed_descriptors() {
+  int descriptor = -1;
+  do {
+    descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+  if (descriptor >= 0) ::close(descriptor);
+}
+
+// Where so much waits for the reader the ranks' streams are not read, which holds the ranks up.
+constexpr std::size_t kMaxPendingBytes = 262144;
+constexpr int kRefusedMs = 20;
+
+// This process's standard output or standard error, with the ranks' streams that go there. Nothing here waits, whatever its reader
+// does: what is not taken yet is pending.
+class Target {
+ public:
+  Target(int shared, std::string name)
+      : own_(open_non_blocking(shared)),
+        descriptor_(own_.is_open() ? own_.get() : shared),
+        most_bytes_(own_.is_open() || is_regular_file(shared) ? kMaxPendingBytes : PIPE_BUF),
+        name_(std::move(name)),
+        epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_.is_open()) fail(fmt::format("cannot wait for ranks: {}", std::strerror(errno)));
+  }
+
+  const std::string& name() const noexcept { return name_; }
+  std::size_t pending_bytes() const noexcept { return pending_.size(); }
+  void add(std::string_view lines) {
+    if (fault_ == 0) pending_ += lines;
+  }
+  void add_stream(Descriptor source, unsigned rank) {
+    LabelledStream& stream = *streams_.emplace_back(std::make_unique<LabelledStream>(std::move(source), rank));
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.ptr = &stream;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream.descriptor(), &event) != 0)
+      fail(fmt::format("cannot wait for ranks: {}", std::strerror(errno)));
+  }
+
+  // What poll() is to wait for before the next pass_on(), and for how long at most.
+  pollfd input() const noexcept { return {is_full() ? -1 : epoll_.get(), POLLIN, 0}; }
+  pollfd room() const noexcept { return {pending_.empty() || has_refused_ ? -1 : descriptor_, POLLOUT, 0}; }
+  int most_ms(int ms) const noexcept { return has_refused_ ? std::min(ms, kRefusedMs) : ms; }
+
+  void pass_on() {
+    write_pending();
+    read_streams();
+    write_pending();
+  }
+  void read_rest() {
+    for (const auto& stream : streams_) stream->read_rest(pending_);
+    if (fault_ != 0) pending_.clear();
+    write_pending();
+  }
+  // As much as is taken now. What is ready takes PIPE_BUF without blocking.
+  void write_pending() {
+    std::size_t done = 0;
+    has_refused_ = false;
+    while (done < pending_.size() && !has_refused_) {
+      pollfd entry{descriptor_, POLLOUT, 0};
+      if (::poll(&entry, 1, 0) != 1) break;
+      const ssize_t bytes = ::write(descriptor_, pending_.data() + done, std::min(pending_.size() - done, most_bytes_));
+      if (bytes < 0 && errno != EAGAIN && errno != EINTR) return end(errno);
+      // A terminal may be ready and have no room for the two characters of a newline.
+      has_refused_ = bytes <= 0;
+      if (bytes > 0) done += static_cast<std::size_t>(bytes);
+    }
+    pending_.erase(0, done);
+  }
+  // Why nothing can be written any more, told once; 0: there is nothing to tell.
+  int take_fault() noexcept { return std::exchange(untold_fault_, 0); }
+
+ private:
+  bool is_full() const noexcept { return pending_.size() >= kMaxPendingBytes; }
+
+  // All that are ready, before anybody asks again whether this is full: none of them starves.
+  void read_streams() {
+    if (is_full()) return;
+    std::array<epoll_event, 16> events{};
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int index = 0; index < count; ++index)
+      static_cast<LabelledStream*>(events[static_cast<std::size_t>(index)].data.ptr)->read_lines(pending_);
+    if (fault_ != 0) pending_.clear();
+  }
+
+  // A reader that is gone is one of the ranks: they get the signal of a broken pipe, of which main() has made an error here. What
+  // they write to a target with another fault is read and dropped, so that they can end as they like.
+  void end(int code) {
+    fault_ = untold_fault_ = code;
+    pending_.clear();
+    if (code != EPIPE) return;
+    for (const auto& stream : streams_) stream->close();
+  }
+
+  Descriptor own_;
+  int descriptor_;
+  std::size_t most_bytes_;  // of one write
+  std::string name_;
+  Descriptor epoll_;
+  std::vector<std::unique_ptr<LabelledStream>> streams_;
+  std::string pending_;  // whole lines, but for the beginning that is written
+  bool has_refused_ = false;
+  int fault_ = 0;
+  int untold_fault_ = 0;
 };
 
 struct RankProcess {
   pid_t process = -1;
   bool is_running = true;
-  std::unique_ptr<LabelledStream> output, errors;
 };
 
 class Launcher {
  public:
-  explicit Launcher(const JobSettings& settings) : settings_(settings), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-    if (!epoll_.is_open()) fail(fmt::format("cannot wait for ranks: {}", std::strerror(errno)));
-  }
+  explicit Launcher(const JobSettings& settings) : settings_(settings) {}
   // Also when the start of a later rank failed.
   ~Launcher() {
     kill_all(SIGKILL);
@@ -165,19 +284,18 @@ class Launcher {
   Launcher& operator=(const Launcher&) = delete;
 
   int run() {
-    watch(signals_.get(), kSignals);
     start_all();
     timeout_ns_ = settings_.timeout_s > 0 ? after_seconds(settings_.timeout_s) : kNever;
     while (running_count_ > 0) {
-      wait();
+      wait(std::min({timeout_ns_, ask_ns_, kill_ns_}));
       take_signals();
       reap();
       check_time();
+      note_faults();
     }
-    // What is in the pipes; what outlived its rank may hold them open for ever.
-    for (RankProcess& rank : ranks_)
-      for (LabelledStream* stream : {rank.output.get(), rank.errors.get()}) drain(stream);
-    return exit_status_;
+    for (Target* const target : targets()) target->read_rest();
+    flush();
+    return exit_status_ == 0 && has_lost_output_ ? kExitFailed : exit_status_;
   }
 
  private:
@@ -191,34 +309,26 @@ class Launcher {
       process.process = started.process;
       ++running_count_;
       if (!settings_.has_labels) continue;
-      process.output = std::make_unique<LabelledStream>(std::move(started.output), STDOUT_FILENO, rank);
-      process.errors = std::make_unique<LabelledStream>(std::move(started.errors), STDERR_FILENO, rank);
-      watch(process.output->descriptor(), 2 * std::uint64_t{rank});
-      watch(process.errors->descriptor(), 2 * std::uint64_t{rank} + 1);
+      output_.add_stream(std::move(started.output), rank);
+      errors_.add_stream(std::move(started.errors), rank);
     }
   }
 
-  void watch(int descriptor, std::uint64_t number) const {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = number;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
-      fail(fmt::format("cannot wait for ranks: {}", std::strerror(errno)));
-  }
+  std::array<Target*, 2> targets() { return {&output_, &own_errors_}; }
 
-  void wait() {
-    const std::int64_t next_ns = std::min({timeout_ns_, ask_ns_, kill_ns_});
+  void wait(std::int64_t next_ns) {
     const std::int64_t left_ms = next_ns == kNever ? 60'000 : std::max<std::int64_t>(next_ns - now_ns(), 0) / 1'000'000 + 1;
-    std::array<epoll_event, 64> events{};
-    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                   static_cast<int>(std::min<std::int64_t>(left_ms, 60'000)));
-    for (int index = 0; index < count; ++index) {
-      const std::uint64_t number = events[static_cast<std::size_t>(index)].data.u64;
-      if (number == kSignals) continue;
-      RankProcess& rank = ranks_[number / 2];
-      LabelledStream* const stream = number % 2 == 0 ? rank.output.get() : rank.errors.get();
-      if (!stream->pass_on()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream->descriptor(), nullptr);
-    }
+    const int ms = output_.most_ms(own_errors_.most_ms(static_cast<int>(std::min<std::int64_t>(left_ms, 60'000))));
+    std::array<pollfd, 5> entries = {
+        {{signals_.get(), POLLIN, 0}, output_.input(), output_.room(), own_errors_.input(), own_errors_.room()}};
+    ::poll(entries.data(), entries.size(), ms);
+    for (Target* const target : targets()) target->pass_on();
+  }
+
+  // A message that cannot be written changes nothing else.
+  void say(const std::string& text) {
+    errors_.add(fmt::format("{}: {}\n", settings_.speaker, text));
+    errors_.write_pending();
   }
 
   void take_signals() {
@@ -256,9 +366,24 @@ class Launcher {
     if (!is_interrupted_ && (settings_.tells_exits || !is_exit)) {
       const std::string how = is_exit ? fmt::format("exit status {}", info.si_status)
                                       : fmt::format("signal {} ({})", info.si_status, ::strsignal(info.si_status));
-      fmt::print(stderr, "{}: rank {} ended with {}{}\n", settings_.speaker, rank, how, others_text(goes_on));
+      say(fmt::format("rank {} ended with {}{}", rank, how, others_text(goes_on)));
     }
-    if (goes_on) return;
+    if (!goes_on) end_others_soon();
+  }
+
+  // Output of ranks is lost, which fails the job as a failed rank does.
+  void note_faults() {
+    for (Target* const target : targets()) {
+      const int code = target->take_fault();
+      if (code == 0 || code == EPIPE) continue;
+      has_lost_output_ = true;
+      const bool ends = running_count_ > 0 && !settings_.keeps_going && !is_ending_ && !is_interrupted_;
+      say(fmt::format("{}: cannot be written: {}{}", target->name(), std::strerror(code), ends ? "; what runs is ended" : ""));
+      if (ends) end_others_soon();
+    }
+  }
+
+  void end_others_soon() {
     is_ending_ = true;
     ask_ns_ = after_seconds(kLastWordsSeconds);
   }
@@ -280,9 +405,10 @@ class Launcher {
     const std::int64_t now = now_ns();
     if (now >= timeout_ns_ && running_count_ > 0) {
       timeout_ns_ = kNever;
+      has_timed_out_ = true;
       if (!is_ending_) {
-        fmt::print(stderr, "{}: {} of {} had not ended after {} s; what runs is ended now\n", settings_.speaker, running_count_,
-                   counted(settings_.rank_count, "rank"), settings_.timeout_s);
+        say(fmt::format("{} of {} had not ended after {} s; what runs is ended now", running_count_,
+                        counted(settings_.rank_count, "rank"), settings_.timeout_s));
         if (!has_failed_) exit_status_ = kExitTimedOut;
         end_others();
       }
@@ -303,24 +429,41 @@ class Launcher {
     }
   }
 
-  static void drain(LabelledStream* stream) {
-    if (stream == nullptr) return;
-    const std::int64_t end_ns = after_seconds(1);
-    for (pollfd entry{stream->descriptor(), POLLIN, 0}; ::poll(&entry, 1, 0) == 1 && now_ns() < end_ns;)
-      if (!stream->pass_on()) break;
-    stream->finish();
+  // Until the readers have all. They are waited for as the ranks were, until the timeout or a signal; after one of these only for a
+  // moment.
+  void flush() {
+    const bool was_interrupted = is_interrupted_;
+    const std::int64_t end_ns = was_interrupted || has_timed_out_ ? after_seconds(kLastLinesSeconds) : timeout_ns_;
+    note_faults();
+    while (output_.pending_bytes() + own_errors_.pending_bytes() > 0 && now_ns() < end_ns && is_interrupted_ == was_interrupted) {
+      wait(end_ns);
+      take_signals();
+      note_faults();
+    }
+    for (const Target* const target : targets()) {
+      if (target->pending_bytes() == 0) continue;
+      has_lost_output_ = true;
+      // To its own reader it would be no use.
+      if (target != &errors_)
+        say(fmt::format("{}: its reader did not take the last {} bytes", target->name(), target->pending_bytes()));
+    }
   }
 
   const JobSettings& settings_;
   SignalDescriptor signals_;
   ReservedPort port_;
   JobKeyFile key_file_;  // for the life of the job
-  Descriptor epoll_;
+  Target output_{STDOUT_FILENO, "standard output"};
+  Target own_errors_{STDERR_FILENO, "standard error"};
+  // Where both are one file what is written in parts stays in order only in one queue.
+  Target& errors_ = is_same_file(STDOUT_FILENO, STDERR_FILENO) ? output_ : own_errors_;
   std::vector<RankProcess> ranks_;
   unsigned running_count_ = 0;
   bool is_interrupted_ = false;
   bool is_ending_ = false;   // the others were asked to end, or are given their last words
   bool has_failed_ = false;  // a rank, which has set exit_status_
+  bool has_timed_out_ = false;
+  bool has_lost_output_ = false;
   int exit_status_ = 0;
   std::int64_t timeout_ns_ = kNever;
   std::int64_t ask_ns_ = kNever;  // the others to end
@@ -329,6 +472,9 @@ class Launcher {
 
 }  // namespace
 
-int launch(const JobSettings& settings) { return Launcher(settings).run(); }
+int launch(const JobSettings& settings) {
+  hold_closed_descriptors();
+  return Launcher(settings).run();
+}
 
 }  // namespace gigabar::tool::run

@@ -9,7 +9,9 @@ namespace gigabar::tool::run {
 // Starts all ranks and waits for them. When one fails (unless the job keeps going), at the timeout, and when this process gets
 // SIGINT, SIGTERM or SIGHUP, the others are asked to end and killed after the grace period. Answers the exit status of the first
 // rank that failed (128 + the number of the signal that ended it), 124 at the timeout when none had failed before, 0 when all
-// succeeded.
+// succeeded. Labelled output that cannot be written fails the job like a rank that fails: 1 takes the place of 0. A reader that is
+// gone is left to the ranks, who get SIGPIPE. A slow one is waited for, also after the last rank's end, until the timeout or a
+// signal.
 int launch(const JobSettings& settings);
 
 inline constexpr int kExitTimedOut = 124;  // as timeout(1)
