@@ -6,7 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/clock.hpp"
 #include "base/quietly.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device/handle.hpp"
@@ -192,16 +191,10 @@ bool FabricWire::have_earlier_ended(const Item& item) {
   return true;
 }
 
-// Whether all writes before are in place. A peer that does not answer for longer than the patience is lost.
+// Whether all writes before are in place. Of a peer that is lost the fabric tells; one that others write to may take its time.
 bool FabricWire::settle(Item& item) {
   const Result<void> settled = fabric_->flush(options_.peer, kSettlePatience);
-  if (settled.status() == Status::timed_out) {
-    if (!silent_since_ns_) silent_since_ns_ = now_ns();
-    const bool is_lost = !options_.patience.is_forever() && now_ns() - *silent_since_ns_ > options_.patience.ns();
-    if (is_lost) end(item, Syndrome::retries_exceeded);
-    return false;
-  }
-  silent_since_ns_.reset();
+  if (settled.status() == Status::timed_out) return false;
   has_unsettled_writes_ = false;
   if (!settled) end(item, syndrome_of(settled.status()));
   return settled.is_ok();
@@ -254,16 +247,22 @@ void FabricWire::change_word(Item& item) {
 void FabricWire::look_at(Item& item) {
   if (item.state != State::posted) return;
   const Result<OperationReport> report = fabric_->report(item.posted);
-  if (!report)
+  if (report.status() == Status::out_of_range) {
+    if (empty_fabric_queue()) end(item, Syndrome::none);
+  } else if (!report) {
     end(item, Syndrome::bad_response);
-  else if (report->is_done)
+  } else if (report->is_done) {
     end(item, syndrome_of(report->status));
+  }
 }
 
-// The fabric counts operations until their queue was waited for. Failures were told by their reports.
-void FabricWire::empty_fabric_queue() {
+// The fabric counts operations until their queue was waited for, and keeps reports of its last ones alone. Failures were told by
+// their reports. False: some are under way.
+bool FabricWire::empty_fabric_queue() {
   const Result<void> waited = fabric_->wait(options_.queue, Timeout::test());
-  if (waited.status() != Status::timed_out) posted_since_wait_ = 0;
+  if (waited.status() == Status::timed_out) return false;
+  posted_since_wait_ = 0;
+  return true;
 }
 
 std::optional<Syndrome> FabricWire::poll() {

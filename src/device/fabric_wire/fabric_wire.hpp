@@ -34,7 +34,7 @@ struct FabricWireOptions {
   std::vector<FabricRange> remote;  // the peer's segments that this process maps (MappedFor::cpu), for as long as the wire lives
   QueueId queue = 0;                // of the fabric; of the wires that one thread polls
   bool moves_fabric = false;        // idle() moves the fabric on, for what peers send: one wire of a fabric is enough
-  Timeout patience = Timeout::of(std::chrono::seconds(2));  // for an atomic, and for the peer to be silent in all
+  Timeout patience = Timeout::of(std::chrono::seconds(2));  // for an atomic
 };
 
 // Ordering, more exactly than Wire: payload that travelled inside its work request is placed behind every write before it
@@ -89,7 +89,7 @@ class FabricWire final : public Wire {
   void change_word(Item& item);
   void look_at(Item& item);
   void end(Item& item, Syndrome syndrome);
-  void empty_fabric_queue();
+  bool empty_fabric_queue();
 
   Fabric* fabric_;
   FabricWireOptions options_;
@@ -101,7 +101,6 @@ class FabricWire final : public Wire {
   const volatile std::byte* last_direct_store_ = nullptr;  // null: none since a load came back behind it
   std::uint32_t idle_polls_ = 0;                           // since an operation was begun
   bool is_broken_ = false;
-  std::optional<std::int64_t> silent_since_ns_;  // since when the peer has not settled
 };
 
 }  // namespace gigabar::soft_hca

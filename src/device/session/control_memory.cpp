@@ -215,10 +215,13 @@ Result<void> ControlMemory::put_status_word(std::size_t index, std::uint32_t val
 }
 
 Result<void> ControlMemory::put_status(Rank rank, Status status) {
-  known_[rank] = status;
+  const auto is_lost = [](Status known) { return known != Status::ok; };
+  const auto lost =
+      std::count_if(known_.begin(), known_.end(), is_lost) - (is_lost(known_[rank]) ? 1 : 0) + (is_lost(status) ? 1 : 0);
   if (Result<void> put = put_status_word(rank, static_cast<std::uint32_t>(status)); !put) return put;
-  const auto lost = std::count_if(known_.begin(), known_.end(), [](Status known) { return known != Status::ok; });
-  return put_status_word(layout_.rank_count, static_cast<std::uint32_t>(lost));
+  if (Result<void> put = put_status_word(layout_.rank_count, static_cast<std::uint32_t>(lost)); !put) return put;
+  known_[rank] = status;  // now: what could not be told is told with the next look
+  return {};
 }
 
 }  // namespace gigabar::inline v0

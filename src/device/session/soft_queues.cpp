@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/remaining.hpp"
+#include "base/undo.hpp"
 #include "gigabar/copy.hpp"
 
 namespace gigabar::inline v0 {
@@ -75,17 +76,19 @@ Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index,
     places.cq = {cqe->cpu, reinterpret_cast<std::uintptr_t>(cqe->device)};
     places.drain = [] { detail::fence_stores(); };
   }
-  soft_hca::QueueOptions options;
-  options.depth = options_.depth;
-  auto number = hca_.create_queue(options, places, *end.wire, queue.queue);
-  if (!number) return std::move(number).error();
-  end.number = *number;
-
   std::byte* const results = base + layout.results;
   auto key = hca_.memory().register_memory(
       soft_hca::MemoryRange::plain(results, device::kResultWords * sizeof(std::uint64_t), Access::local_write));
   if (!key) return std::move(key).error();
+  Undo deregister([&] { hca_.memory().deregister_memory(*key); });
   end.results_key = *key;
+  // Last: the HCA uses the memory from then on.
+  soft_hca::QueueOptions options;
+  options.depth = options_.depth;
+  auto number = hca_.create_queue(options, places, *end.wire, queue.queue);
+  if (!number) return std::move(number).error();
+  deregister.call_off();
+  end.number = *number;
   queue.results = {reinterpret_cast<std::uintptr_t>(results), *key};
   const std::uint32_t control_key = soft_hca::fabric_key(rank, options_.control_segment);
   queue.barrier_words = {memory_.layout().barrier_at(), control_key};
@@ -144,12 +147,17 @@ Result<void> SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segment
   }
   std::vector<device::PeerQueue> queues(memory_.layout().queue_count);
   std::vector<PeerEnd> ends;
+  ends.reserve(queues.size());
+  dropped_.reserve(dropped_.size() + 1);
+  Undo drop_again([&] { drop(ends); });  // the HCA must know nothing of them when their memory goes
   for (std::uint32_t index = 0; index < queues.size(); ++index) {
     auto end = make_end(rank, index, queues[index]);
     if (!end) return std::move(end).error();
     ends.push_back(std::move(*end));
   }
-  ranks_[rank] = std::move(ends);
+  std::vector<PeerEnd>& kept = ranks_[rank];
+  drop_again.call_off();
+  kept = std::move(ends);
   return memory_.put_queues(rank, queues);
 }
 

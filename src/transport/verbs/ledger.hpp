@@ -46,6 +46,7 @@ class Ledger {
   bool is_empty() const noexcept { return in_use_ == 0; }
   // So many from the beginning.
   std::uint64_t retired_count() const noexcept { return retired_; }
+  std::uint64_t posted_count() const noexcept { return posted_; }
 
   // The number of the entry.
   std::uint64_t add(Entry entry) noexcept {

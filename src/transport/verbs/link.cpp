@@ -434,6 +434,7 @@ void VerbsLink::on_failed(const ibv_wc& completion) {
 }
 
 void VerbsLink::on_ordered(std::uint64_t number, Sink& sink) {
+  if (probe_posted_ns_ != 0 && number < probe_behind_) ++heard_;  // the probe waits behind large writes that go on
   ledger_.retire_up_to(number, [&](const Ledger::Entry& entry) {
     if (entry.has_slot) return_slot();
     if (entry.operation != Ledger::kNoOperation) finish_piece(entry.operation, sink);
@@ -552,12 +553,10 @@ void VerbsLink::post_probe(std::int64_t now) {
   if (!peer_ || peer_->probe_key == 0 || read_depth_ == 0 || !ledger_.has_control_room()) return;
   const Span span{device_->probe_sink(), peer_->probe_address, 8, device_->probe->lkey, peer_->probe_key};
   const int result = post_piece(span, work_id(WorkKind::probe, 0), true);
-  if (result != 0) {
-    refused_post(result, "ibv_post_send");
-    return;
-  }
+  if (result != 0) return static_cast<void>(refused_post(result, "ibv_post_send"));
   ledger_.add_read();
   probe_posted_ns_ = now;
+  probe_behind_ = ledger_.posted_count();
 }
 
 void VerbsLink::look_at_clock(std::int64_t now) {

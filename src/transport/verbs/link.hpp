@@ -15,8 +15,10 @@
 #if GIGABAR_HAS_RDMACM
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,7 +60,9 @@ struct CmEvent {
   rdma_cm_id* listener = nullptr;
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
-  std::vector<std::uint8_t> private_data;
+  std::array<std::uint8_t, 256> private_bytes{};
+  std::uint8_t private_count = 0;
+  std::span<const std::uint8_t> private_data() const noexcept { return std::span(private_bytes).first(private_count); }
 };
 
 class VerbsLink final : public Link {
@@ -260,6 +264,7 @@ class VerbsLink final : public Link {
   std::uint64_t heard_ = 0, heard_before_ = 0;
   std::int64_t quiet_since_ns_ = 0;
   std::int64_t probe_posted_ns_ = 0;  // 0: none under way
+  std::uint64_t probe_behind_ = 0;    // entries of the ledger that the queue has before it
 };
 
 }  // namespace gigabar::transport::rdma

@@ -263,7 +263,7 @@ void VerbsLink::become_ready(Sink& sink) {
 
 void VerbsLink::on_established(const CmEvent& event, Sink& sink) {
   if (!is_initiator_) return;  // waits for the hello
-  const auto peer = read_introduction(event.private_data);
+  const auto peer = read_introduction(event.private_data());
   if (!peer || !peer_token_ || !is_equal(peer->token, *peer_token_))
     return fail(
         failed(Status::no_permission, "who accepted is not the rank that answered the offer", "another program took its port"));
@@ -303,7 +303,7 @@ void VerbsLink::handle(const CmEvent& event, Sink& sink) {
       return fail(failed(Status::peer_lost, text(rdmacm::functions().rdma_event_str(event.type), ": ", errno_text(event.status)),
                          "check that the peer runs and that its address can be reached from this rail"));
     case RDMA_CM_EVENT_REJECTED: {
-      const auto refusal = read_refusal(event.private_data);
+      const auto refusal = read_refusal(event.private_data());
       const char* why = "nobody listens there any more, or it is no rank of this job";
       if (refusal == Refusal::unknown_token) why = "it does not expect this connection (any more)";
       if (refusal == Refusal::no_resources) why = "it has no resources for it; its log says which";

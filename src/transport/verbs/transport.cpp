@@ -296,10 +296,12 @@ bool VerbsTransport::take_events(Sink& sink) {
                  event->listen_id,
                  event->param.conn.responder_resources,
                  event->param.conn.initiator_depth,
-                 {}};
+                 {},
+                 0};
     const auto* const data = static_cast<const std::uint8_t*>(event->param.conn.private_data);
-    if (data != nullptr) copy.private_data.assign(data, data + event->param.conn.private_data_len);
-    // Before it is handled: an id cannot be destroyed while an event of it is not acknowledged.
+    if (data != nullptr) copy.private_count = event->param.conn.private_data_len;
+    std::copy_n(data, copy.private_count, copy.private_bytes.begin());
+    // Before it is handled, and nothing before it throws: an id cannot be destroyed while an event of it is not acknowledged.
     cm.rdma_ack_cm_event(event);
     handle(copy, sink);
   }
@@ -318,7 +320,7 @@ void VerbsTransport::on_request(const CmEvent& event) {
   Id id(event.id);
   const auto rail = std::find_if(rails_.rails.begin(), rails_.rails.end(),
                                  [&](const Rail& one) { return one.listener != nullptr && one.listener.get() == event.listener; });
-  const auto introduction = read_introduction(event.private_data);
+  const auto introduction = read_introduction(event.private_data());
   if (rail == rails_.rails.end() || !introduction)
     return refuse(std::move(id), Refusal::unknown_token, "it is no rank of this job");
   const auto index = static_cast<std::size_t>(rail - rails_.rails.begin());
@@ -348,8 +350,9 @@ bool VerbsTransport::take_device_events() {
     ibv_async_event event{};
     for (int i = 0; device->has_events && i < kMaxEventsAtOnce; ++i) {
       if (verbs::functions().ibv_get_async_event(device->context, &event) != 0) break;
-      on_device_event(*device, event);
-      verbs::functions().ibv_ack_async_event(&event);
+      const ibv_async_event copy = event;
+      verbs::functions().ibv_ack_async_event(&event);  // first, as above
+      on_device_event(*device, copy);
       has_happened = true;
     }
   }

@@ -2,7 +2,9 @@
 // Wrong arguments, peers that break the protocol or fall silent, and routes that lead elsewhere: each is an error that says so, and
 // no other link is harmed.
 #include <cerrno>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/isolated.hpp"
@@ -225,6 +227,28 @@ ISOLATED_TEST(VerbsPeers, WhoseAdapterDoesNotAnswer) {
   test::fail("completion", 0);  // of the first question whether it is there, one quiet second later
   ASSERT_TRUE(pair.run_until([&] { return pair.here->broken + pair.there->broken > 0; }));
   expect_error((pair.here->broken > 0 ? pair.here : pair.there)->errors.at(0), Status::peer_lost, "has not answered for 500 ms");
+}
+
+// The question waits behind all of the writes, for longer than the deadline: 16 of them complete in a turn.
+ISOLATED_TEST(VerbsPeers, ThatTakeMuchAreNotSilent) {
+  const FakeMachine machine(kTwo);
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(open_with_deadline(pair, 500'000'000));
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  constexpr int kWrites = 120;
+  std::vector<std::byte> bytes(8192);
+  const auto local = pair.first.register_host(bytes.data(), 4096);
+  const auto peers = pair.second.register_host(bytes.data() + 4096, 4096);
+  const auto remote = pair.first.open_region(*peers);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  for (int i = 0; i < kWrites; ++i) ASSERT_EQ(pair.here->link->post_write(*local, 0, *remote, 0, 4096, 1), Posted::ok);
+  for (int turn = 0; turn < 20 && pair.here->done < kWrites && pair.here->broken == 0; ++turn) {
+    pair.first.transport->arm();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    pair.first.transport->poll(pair.first);
+  }
+  EXPECT_EQ(pair.here->broken, 0);
+  EXPECT_EQ(pair.here->done, kWrites);
 }
 
 // --- Posts -----------------------------------------------------------------------------------------------------------------------
