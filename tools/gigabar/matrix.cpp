@@ -47,7 +47,7 @@ struct MatrixOptions : JobOptions {
   AtOnce at_once = AtOnce::all;
   std::uint64_t bytes = std::uint64_t{1} << 20;
   std::uint32_t iteration_count = 10, warm_up_count = 2, window = 16;
-  std::uint32_t again_count = 2;
+  std::uint32_t again_count = 4;
   std::uint32_t local_count = 4;
   bool is_checked = false;
   std::string svg_path, csv_path, switches_path;
