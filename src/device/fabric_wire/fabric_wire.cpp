@@ -218,7 +218,7 @@ Result<Operation> FabricWire::post_to_fabric(const Item& item) {
 }
 
 void FabricWire::post(Item& item) {
-  if (posted_since_wait_ >= kPostsBeforeWait) empty_fabric_queue();
+  if (posted_since_wait_ >= kPostsBeforeWait) static_cast<void>(empty_fabric_queue());
   const Result<Operation> posted = post_to_fabric(item);
   if (posted) {
     ++posted_since_wait_;
@@ -227,7 +227,7 @@ void FabricWire::post(Item& item) {
     item.state = is_kept(item) ? State::ended : State::posted;
     has_unsettled_writes_ = has_unsettled_writes_ || item.operation.opcode == Opcode::rdma_write;
   } else if (posted.status() == Status::busy) {
-    empty_fabric_queue();
+    static_cast<void>(empty_fabric_queue());
   } else {
     end(item, syndrome_of(posted.status()));
   }
@@ -248,7 +248,8 @@ void FabricWire::look_at(Item& item) {
   if (item.state != State::posted) return;
   const Result<OperationReport> report = fabric_->report(item.posted);
   if (report.status() == Status::out_of_range) {
-    if (empty_fabric_queue()) end(item, Syndrome::none);
+    const Result<void> waited = empty_fabric_queue();
+    if (waited.status() != Status::timed_out) end(item, waited ? Syndrome::none : Syndrome::bad_response);
   } else if (!report) {
     end(item, Syndrome::bad_response);
   } else if (report->is_done) {
@@ -257,12 +258,11 @@ void FabricWire::look_at(Item& item) {
 }
 
 // The fabric counts operations until their queue was waited for, and keeps reports of its last ones alone. Failures were told by
-// their reports. False: some are under way.
-bool FabricWire::empty_fabric_queue() {
-  const Result<void> waited = fabric_->wait(options_.queue, Timeout::test());
-  if (waited.status() == Status::timed_out) return false;
-  posted_since_wait_ = 0;
-  return true;
+// their reports. Errors: timed_out (some are under way), and those of the first that failed.
+Result<void> FabricWire::empty_fabric_queue() {
+  Result<void> waited = fabric_->wait(options_.queue, Timeout::test());
+  if (waited.status() != Status::timed_out) posted_since_wait_ = 0;
+  return waited;
 }
 
 std::optional<Syndrome> FabricWire::poll() {

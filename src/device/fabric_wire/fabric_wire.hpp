@@ -89,7 +89,7 @@ class FabricWire final : public Wire {
   void change_word(Item& item);
   void look_at(Item& item);
   void end(Item& item, Syndrome syndrome);
-  bool empty_fabric_queue();
+  Result<void> empty_fabric_queue();
 
   Fabric* fabric_;
   FabricWireOptions options_;
