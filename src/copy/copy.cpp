@@ -120,20 +120,30 @@ Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std:
 namespace {
 
 // The copy engine and the readback kernel go by the GPU's address, the CPU by the mapping, which keeps memory that was freed.
-Result<CopyMethod> usable_method(CopyMethod method, bool is_required, const Mapping& mapping, std::size_t offset_bytes,
-                                 std::size_t bytes) {
+Result<CopyMethod> usable_method(CopyMethod method, bool is_required, MappedPlace place, std::size_t bytes) {
   if (method == CopyMethod::cpu || method == CopyMethod::cpu_parallel || bytes == 0) return method;
-  const AtAddress found = memory_at_address(mapping);
+  const AtAddress found = memory_at_address(place.mapping);
   if (found == AtAddress::mapped) return method;
   if (!is_required) return CopyMethod::cpu;
   if (found == AtAddress::nothing && method == CopyMethod::copy_engine) return method;  // the driver says why it cannot
-  return make_error(Status::invalid_argument, "copy", range_of(mapping, offset_bytes, bytes),
+  return make_error(Status::invalid_argument, "copy", range_of(place.mapping, place.offset_bytes, bytes),
                     "the mapped memory was freed, or is another process's", "map what is there now, or leave the method open");
 }
 
-// Of a copy by several threads that nobody asked for.
-bool could_not_start(const Result<void>& done) {
-  return done.status() == Status::out_of_memory || done.status() == Status::no_permission;
+// By `wanted`, which somebody may have required; else by the CPU alone where its threads cannot start, or the memory has left its
+// address. `by_gpu(method)` is the copy engine's, or the readback kernel's.
+template <class ByCpu, class InParallel, class ByGpu>
+Result<CopyMethod> copy_by(CopyMethod wanted, bool is_required, MappedPlace place, std::size_t bytes, const ByCpu& by_cpu,
+                           const InParallel& in_parallel, const ByGpu& by_gpu) {
+  auto usable = usable_method(wanted, is_required, place, bytes);
+  if (!usable) return usable;
+  const CopyMethod method = *usable;
+  if (method == CopyMethod::cpu || bytes == 0) return finished(method, by_cpu());
+  if (method != CopyMethod::cpu_parallel) return finished(method, by_gpu(method));
+  Result<void> done = in_parallel();
+  const bool could_not_start = done.status() == Status::out_of_memory || done.status() == Status::no_permission;
+  if (is_required || !could_not_start) return finished(method, std::move(done));
+  return finished(CopyMethod::cpu, by_cpu());
 }
 
 }  // namespace
@@ -141,25 +151,21 @@ bool could_not_start(const Result<void>& done) {
 Result<CopyMethod> detail::copy_chosen(MappedPlace destination, const void* source, std::size_t bytes,
                                        std::optional<CopyMethod> required) try {
   const Uncancelled uncancelled;
-  const auto& [mapping, offset_bytes] = destination;
+  const Mapping& mapping = destination.mapping;
+  const std::size_t offset_bytes = destination.offset_bytes;
   if (!detail::may_copy(mapping, offset_bytes, source, bytes)) [[unlikely]] {
     return detail::refuse_copy("copy", mapping, offset_bytes, source, bytes).error();
   }
   const CopyMethod wanted = required ? *required : choose_method(CopyDirection::to_device, mapping, source, bytes);
-  auto usable = usable_method(wanted, required.has_value(), mapping, offset_bytes, bytes);
-  if (!usable) return std::move(usable).error();
-  const CopyMethod method = *usable;
-  if (method == CopyMethod::cpu_parallel && bytes != 0) {
-    Result<void> done = copy_to_parallel(mapping, offset_bytes, source, bytes);
-    if (required || !could_not_start(done)) return finished(method, std::move(done));
-    return finished(CopyMethod::cpu, copy_to(mapping, offset_bytes, source, bytes));
-  }
-  if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_to(mapping, offset_bytes, source, bytes));
-  if (method == CopyMethod::readback) {
-    return make_error(Status::not_supported, "copy", range_of(mapping, offset_bytes, bytes),
-                      "the readback kernel copies from the device only", "use another method");
-  }
-  return finished(method, engine_copy_to(mapping.device(), mapping.device_address() + offset_bytes, source, bytes));
+  return copy_by(
+      wanted, required.has_value(), destination, bytes, [&] { return copy_to(mapping, offset_bytes, source, bytes); },
+      [&] { return copy_to_parallel(mapping, offset_bytes, source, bytes); },
+      [&](CopyMethod method) -> Result<void> {
+        if (method != CopyMethod::readback)
+          return engine_copy_to(mapping.device(), mapping.device_address() + offset_bytes, source, bytes);
+        return make_error(Status::not_supported, "copy", range_of(mapping, offset_bytes, bytes),
+                          "the readback kernel copies from the device only", "use another method");
+      });
 } catch (...) {
   return error_of_exception("copy");
 }
@@ -167,28 +173,23 @@ Result<CopyMethod> detail::copy_chosen(MappedPlace destination, const void* sour
 Result<CopyMethod> detail::copy_chosen(void* destination, MappedPlace source, std::size_t bytes,
                                        std::optional<CopyMethod> required) try {
   const Uncancelled uncancelled;
-  const auto& [mapping, offset_bytes] = source;
+  const Mapping& mapping = source.mapping;
+  const std::size_t offset_bytes = source.offset_bytes;
   if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) [[unlikely]] {
     return detail::refuse_copy("copy", mapping, offset_bytes, destination, bytes).error();
   }
-  if (required == CopyMethod::readback && bytes != 0) {
-    if (auto usable = usable_method(*required, true, mapping, offset_bytes, bytes); !usable) return usable;
-    const auto readback = readback_of(mapping.device());
-    if (!readback) return readback.error();
-    return finished(CopyMethod::readback, (*readback)->copy(mapping.device_address() + offset_bytes, destination, bytes));
-  }
   if (!required && has_copied_by_readback(destination, mapping, offset_bytes, bytes)) return CopyMethod::readback;
   const CopyMethod wanted = required ? *required : choose_method(CopyDirection::from_device, mapping, destination, bytes);
-  auto usable = usable_method(wanted, required.has_value(), mapping, offset_bytes, bytes);
-  if (!usable) return std::move(usable).error();
-  const CopyMethod method = *usable;
-  if (method == CopyMethod::cpu_parallel && bytes != 0) {
-    Result<void> done = copy_from_parallel(mapping, offset_bytes, destination, bytes);
-    if (required || !could_not_start(done)) return finished(method, std::move(done));
-    return finished(CopyMethod::cpu, copy_from(mapping, offset_bytes, destination, bytes));
-  }
-  if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_from(mapping, offset_bytes, destination, bytes));
-  return finished(method, engine_copy_from(mapping.device(), destination, mapping.device_address() + offset_bytes, bytes));
+  return copy_by(
+      wanted, required.has_value(), source, bytes, [&] { return copy_from(mapping, offset_bytes, destination, bytes); },
+      [&] { return copy_from_parallel(mapping, offset_bytes, destination, bytes); },
+      [&](CopyMethod method) -> Result<void> {
+        const std::uintptr_t address = mapping.device_address() + offset_bytes;
+        if (method != CopyMethod::readback) return engine_copy_from(mapping.device(), destination, address, bytes);
+        const auto readback = readback_of(mapping.device());
+        if (!readback) return readback.error();
+        return (*readback)->copy(address, destination, bytes);
+      });
 } catch (...) {
   return error_of_exception("copy");
 }

@@ -187,6 +187,7 @@ bool Engine::fill_slots(Op& op) {
   Peer& peer = *op.peer;
   const LocalMemory& memory = op.local->memory;
   const auto kind = static_cast<std::size_t>(peer.transport->kind());
+  const std::uint64_t most_bytes = chunk_bytes_of(op, limits(peer));
   while ((op.is_placed_by_link || !op.grants.empty()) && op.next < op.bytes) {
     const auto free =
         std::find_if(peer.out_slots.begin(), peer.out_slots.end(), [](const OutSlot& slot) { return slot.op == nullptr; });
@@ -194,8 +195,7 @@ bool Engine::fill_slots(Op& op) {
     OutSlot& slot = *free;
     const auto [target_offset, slot_bytes] =
         op.is_placed_by_link ? std::pair(op.remote_offset + op.next, kMaxSlotBytes) : op.grants.front();
-    const auto bytes =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>({op.bytes - op.next, chunk_bytes_of(op, limits(peer)), slot_bytes}));
+    const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>({op.bytes - op.next, most_bytes, slot_bytes}));
     slot.ticket = 0;
     if (op.is_straight) {
       slot.source = op.local->regions[kind].get();

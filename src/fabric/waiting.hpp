@@ -23,10 +23,11 @@ inline constexpr std::int64_t kCrowdYieldNs = kFreeYieldNs;
 // A thread that posts much moves things on so often between its posts.
 inline constexpr unsigned kLooksPerMs = 5;
 
+// Of the threads that wait in one engine.
 struct Patience {
   std::int64_t spin_ns = kSpinNs;
   std::int64_t free_yield_ns = kFreeYieldNs;
-  unsigned polls_per_look = kPollsPerLook;
+  unsigned polls_per_look = kPollsPerLook;  // at the time
   bool is_beside_kernel = false;
 };
 inline constexpr Patience kPatienceBesideKernel{kSpinBesideKernelNs, kYieldNs, kPollsPerYield, true};
