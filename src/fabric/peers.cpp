@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connecting: find the peer's address, open the channel, greet, agree on links, be ready.
 //
-// Of two ranks the lower one offers links, whoever began. It tries its transports in order; one that cannot be used is passed over
-// with its reason, and when none is left both sides know all reasons.
+// Of two ranks the lower one offers links, whoever began. It tries its transports in order; one that cannot be used, or whose links
+// do not stand in half of the time that is left, is passed over with its reason, and when none is left both sides know all reasons.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +25,26 @@ constexpr std::int64_t kChannelGraceNs = 50'000'000;
 constexpr std::int64_t kChannelErrorNs = 1'000'000;
 
 std::string rank_text(Rank rank) { return text("rank ", rank); }
+
+// Nothing: it does, as far as the address of its transport tells.
+std::optional<std::string> why_unreachable(const transport::Transport& transport, const transport::Peer& peer) {
+  if (peer.address.empty()) return text(rank_text(peer.rank), " has not opened it");
+  Availability reachable = transport.can_reach(peer);
+  if (reachable.is_ok()) return {};
+  return std::move(reachable.reason);
+}
+
+// Both sides agree on the candidate, but the network may swallow its packets: it has half of the time that is left, the others the
+// rest. From the peer's answer on, since a peer that is busy, or has its end of the link already, gets no other offer. A link that
+// breaks before tells its own reason.
+void limit_candidate(Peer& peer) {
+  if (peer.failed_candidate) return;
+  const std::int64_t now = now_ns();
+  const std::int64_t half_ns = (peer.deadline_ns - now) / 2;
+  peer.failed_candidate = {now + half_ns, make_error(Status::timed_out, "connect", rank_text(peer.rank),
+                                                     text("no link stands after ", half_ns / 1'000'000, " ms"),
+                                                     "look for a firewall between the hosts")};
+}
 
 }  // namespace
 
@@ -249,15 +269,9 @@ void Engine::offer_links(Peer& peer) {
   drop_links(peer);
   while (peer.candidate < transports_.size()) {
     OpenTransport& open = transports_[peer.candidate];
-    const std::string_view part = part_of_address(peer.rank_address, open.kind);
-    peer.identity.address = part;
-    if (part.empty()) {
-      peer.reasons += text(peer.reasons.empty() ? "" : "; ", name_of(open.kind), ": ", rank_text(peer.rank), " has not opened it");
-      ++peer.candidate;
-      continue;
-    }
-    if (const Availability reachable = open.transport->can_reach(peer.identity); !reachable.is_ok()) {
-      peer.reasons += text(peer.reasons.empty() ? "" : "; ", name_of(open.kind), ": ", reachable.reason);
+    peer.identity.address = part_of_address(peer.rank_address, open.kind);
+    if (const auto why = why_unreachable(*open.transport, peer.identity)) {
+      peer.reasons += text(peer.reasons.empty() ? "" : "; ", name_of(open.kind), ": ", *why);
       ++peer.candidate;
       continue;
     }
@@ -378,6 +392,13 @@ void Engine::on_link_answer(Peer& peer, Frame& frame) {
     next_candidate(peer, completed.record().cause);
     return;
   }
+  const auto is_next = [&](const OpenTransport& open) {
+    transport::Peer there = peer.identity;
+    there.address = part_of_address(peer.rank_address, open.kind);
+    return !why_unreachable(*open.transport, there);
+  };
+  if (std::any_of(transports_.begin() + static_cast<std::ptrdiff_t>(peer.candidate) + 1, transports_.end(), is_next))
+    limit_candidate(peer);
   become_ready(peer);
 }
 
@@ -448,8 +469,9 @@ void Engine::broken(transport::Link& link, const Error& error) {
   if (owner == nullptr) return;
   Peer& peer = *owner;
   if (peer.state == Peer::State::linking && job_.rank < peer.rank && !peer.is_self) {
-    // A candidate that came to nothing; the next one is tried outside of the transport's poll.
-    if (!peer.failed_candidate) peer.failed_candidate = {now_ns(), error};
+    // A candidate that came to nothing, before its limit; the next one is tried outside of the transport's poll.
+    const std::int64_t now = now_ns();
+    if (!peer.failed_candidate || peer.failed_candidate->at_ns > now) peer.failed_candidate = {now, error};
     return;
   }
   if (peer.state == Peer::State::linking && !peer.is_self) return;  // the other side offers the next one

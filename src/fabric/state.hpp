@@ -21,6 +21,7 @@
 #include "fabric/local_memory.hpp"
 #include "fabric/notifications.hpp"
 #include "fabric/queue.hpp"
+#include "fabric/waiting.hpp"
 #include "fabric/wire.hpp"
 #include "gigabar/fabric.hpp"
 #include "memory/copy_stream.hpp"
@@ -265,6 +266,7 @@ struct Peer {
   std::string rank_address;  // of the whole rank
   transport::Peer identity;
   std::int64_t deadline_ns = 0;  // while connecting
+  Silence silence;               // of receives from it
   bool has_greeted = false;
   std::uint64_t peer_eager_bytes = 0;
 
@@ -278,7 +280,7 @@ struct Peer {
     std::int64_t at_ns;
     Error error;
   };
-  std::optional<FailedCandidate> failed_candidate;  // whose link broke before it stood
+  std::optional<FailedCandidate> failed_candidate;  // whose link broke before it stood, or until when it has to stand
 
   std::map<SegmentId, std::unique_ptr<RemoteState>> segments;
   RemoteState* recent_segment = nullptr;              // of them, whose key is known; found again without a search
@@ -379,6 +381,7 @@ struct Collective {
   bool is_entered = false;  // a thread is at it
   bool has_said = false;    // this rank's part was said
   bool is_under_way = false;
+  Silence silence;
   std::string values;  // what this rank sends up, then the result
 };
 

@@ -60,6 +60,7 @@ struct Device {
   ibv_comp_channel* channel = nullptr;  // of all completion queues on it; does not block
   ibv_device_attr attributes{};
   bool has_events = false;  // asynchronous ones, read without blocking
+  bool is_gone = false;     // removed, or failed for good: its links are broken, and nothing is registered with it any more
   bool is_iwarp = false;
   bool is_rxe = false;       // soft-RoCE
   bool is_software = false;  // rxe or siw: its packets are made by the kernel's threads

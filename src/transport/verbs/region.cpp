@@ -56,10 +56,12 @@ Result<std::unique_ptr<Region>> VerbsRegion::make(const MemoryRange& range, cons
 Result<void> VerbsRegion::register_host() {
   has_atomics_ = range_.holds_words && have_common_atomics(devices_);
   for (const auto& device : devices_) {
-    auto region = register_pages(device->domain, device->name, range_.address, range_.bytes,
-                                 has_atomics_ ? kAccess | IBV_ACCESS_REMOTE_ATOMIC : kAccess);
-    if (!region) return std::move(region).error();
-    regions_.push_back(std::move(*region));
+    Mr& region = regions_.emplace_back();
+    if (device->is_gone) continue;
+    auto registered = register_pages(device->domain, device->name, range_.address, range_.bytes,
+                                     has_atomics_ ? kAccess | IBV_ACCESS_REMOTE_ATOMIC : kAccess);
+    if (!registered) return std::move(registered).error();
+    region = std::move(*registered);
   }
   how_ = "pinned";
   reason_ =
@@ -71,9 +73,11 @@ Result<void> VerbsRegion::register_gpu() {
   if (Result<void> ordered = order_->add(range_.device); !ordered) return ordered;
   is_ordered_ = true;
   for (const auto& device : devices_) {
+    Mr& region = regions_.emplace_back();
+    if (device->is_gone) continue;
     auto registered = gigabar::rdma::register_gpu_memory(device->domain, device->name, address(), range_.bytes, kAccess);
     if (!registered) return std::move(registered).error();
-    regions_.push_back(std::move(registered->region));
+    region = std::move(registered->region);
     how_ = registered->how;
     reason_ = std::move(registered->reason);
   }
@@ -82,7 +86,8 @@ Result<void> VerbsRegion::register_gpu() {
 
 Result<Parcel> VerbsRegion::key(const Peer&) const {
   Key key{range_.kind, address(), range_.bytes, {}, has_atomics_};
-  for (const std::size_t device : rail_devices_) key.keys.push_back(regions_[device]->rkey);
+  // No link of the peer's stands on a rail whose device is gone, so that its key is never used.
+  for (const std::size_t device : rail_devices_) key.keys.push_back(regions_[device] != nullptr ? regions_[device]->rkey : 0);
   return Parcel{write_key(key), {}};
 }
 

@@ -17,7 +17,8 @@ namespace gigabar::transport::rdma {
 
 class VerbsRegion final : public Region {
  public:
-  // Registers on each device; `rail_devices` holds, for each rail, its index in `devices`. Errors: as Transport::register_memory.
+  // Registers on each device that is not gone; `rail_devices` holds, for each rail, its index in `devices`. Errors: as
+  // Transport::register_memory.
   static Result<std::unique_ptr<Region>> make(const MemoryRange& range, const std::vector<std::shared_ptr<Device>>& devices,
                                               std::vector<std::size_t> rail_devices, std::shared_ptr<GpuOrder> order);
   ~VerbsRegion() override;
@@ -43,7 +44,7 @@ class VerbsRegion final : public Region {
   std::shared_ptr<GpuOrder> order_;
   bool is_ordered_ = false;  // order_ counts it
   bool has_atomics_ = false;
-  std::vector<Mr> regions_;  // one per device
+  std::vector<Mr> regions_;  // one per device; null: it was gone, and so were its links
   std::string_view how_ = "none";
   std::string reason_;
 };

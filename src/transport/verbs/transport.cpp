@@ -12,12 +12,14 @@
 
 #if GIGABAR_HAS_RDMACM
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -155,10 +157,13 @@ std::string VerbsTransport::address() const {
 }
 
 Result<std::unique_ptr<Region>> VerbsTransport::register_memory(const MemoryRange& range) {
+  const std::string object = range_text(reinterpret_cast<std::uintptr_t>(range.address), range.bytes);
   if (range.kind == MemoryKind::stand_in && !options_.stand_in_registration)
-    return make_error(Status::not_supported, "register memory",
-                      range_text(reinterpret_cast<std::uintptr_t>(range.address), range.bytes),
-                      "this NIC does not reach stand-in memory", "stage it");
+    return make_error(Status::not_supported, "register memory", object, "this NIC does not reach stand-in memory", "stage it");
+  take_device_events();  // one that has just gone must not refuse it for the others
+  if (std::all_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_gone; }))
+    return make_error(Status::device_error, "register memory", object, "every RDMA device was removed or failed",
+                      "see the kernel's log (dmesg); ranks that start anew find them again");
   std::vector<std::size_t> rail_devices;
   for (const Rail& rail : rails_.rails) rail_devices.push_back(rail.device_index);
   return VerbsRegion::make(range, rails_.devices, std::move(rail_devices), order_);
@@ -194,15 +199,21 @@ Availability VerbsTransport::can_reach(const Peer& peer) const {
           {}};
 }
 
-// The rails of this side that speak to one of the peer's, round and round; all of them while its address is not known.
+// The rails of this side that speak to one of the peer's, round and round: those in a network of the peer's, and only where there
+// is none the others, whose networks may be routed. All rails while the peer's address is not known.
 std::size_t VerbsTransport::rail_towards(const Peer& peer, std::size_t rail) const {
   const auto theirs = read_card(peer.address);
   if (!theirs) return rail;
-  std::vector<std::size_t> fitting;
+  std::vector<std::size_t> fitting, near;
   for (std::size_t i = 0; i < rails_.rails.size(); ++i) {
-    const auto fits = [&](const RailAddress& other) { return can_talk(rails_.rails[i].address, other); };
-    if (rails_.rails[i].listener != nullptr && std::any_of(theirs->begin(), theirs->end(), fits)) fitting.push_back(i);
+    const RailAddress& own = rails_.rails[i].address;
+    const auto fits = [&](const RailAddress& other) { return can_talk(own, other); };
+    const auto is_near = [&](const RailAddress& other) { return fits(other) && is_same_network(own, other); };
+    if (rails_.rails[i].listener == nullptr) continue;
+    if (std::any_of(theirs->begin(), theirs->end(), fits)) fitting.push_back(i);
+    if (std::any_of(theirs->begin(), theirs->end(), is_near)) near.push_back(i);
   }
+  if (!near.empty()) fitting = std::move(near);
   return fitting.empty() ? rail : fitting[rail % fitting.size()];
 }
 
@@ -339,47 +350,59 @@ void VerbsTransport::refuse(Id id, Refusal refusal, const char* why) {
     log(LogLevel::info, text("verbs: a connection was refused: ", why, " (", refused_count_, " so far)"));
 }
 
-void VerbsTransport::fail(Rail& rail, const char* why) {
-  if (rail.listener != nullptr) log(LogLevel::warning, text("verbs: the RDMA device of rail ", rail.name, " ", why));
-  rail.listener.reset();
+// Its descriptors leave the set, because those of a removed device would wake every sleeper at once. `is_gone` comes last: what
+// ends before it, for want of memory, begins anew.
+void VerbsTransport::leave(Device& device, const char* why) {
+  if (device.is_gone) return;
+  for (VerbsLink* const link : links_) {
+    if (link->has_device(device)) link->fail_device(text("the RDMA device ", why));
+  }
+  for (Rail& rail : rails_.rails) {
+    if (rail.device.get() != &device || rail.listener == nullptr) continue;
+    rail.listener.reset();
+    log(LogLevel::warning, text("verbs: the RDMA device of rail ", rail.name, " ", why));
+  }
+  for (const int descriptor : {device.channel->fd, device.context->async_fd})
+    ::epoll_ctl(wake_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+  device.is_gone = true;
 }
 
+// The descriptors of a device that was removed are in error for ever. Nothing else may tell it: another user of the context may
+// have taken the event, and a read that does not block can say EAGAIN as if the device were there.
 bool VerbsTransport::take_device_events() {
   bool has_happened = false;
   for (const auto& device : rails_.devices) {
+    std::array<pollfd, 2> watched{{{device->has_events ? device->context->async_fd : -1, POLLIN, 0}, {device->channel->fd, 0, 0}}};
+    if (device->is_gone || ::poll(watched.data(), watched.size(), 0) <= 0) continue;
     ibv_async_event event{};
-    for (int i = 0; device->has_events && i < kMaxEventsAtOnce; ++i) {
+    for (int i = 0; (watched[0].revents & POLLIN) != 0 && i < kMaxEventsAtOnce; ++i) {
       if (verbs::functions().ibv_get_async_event(device->context, &event) != 0) break;
       const ibv_async_event copy = event;
       verbs::functions().ibv_ack_async_event(&event);  // first, as above
       on_device_event(*device, copy);
       has_happened = true;
     }
+    if (((watched[0].revents | watched[1].revents) & (POLLERR | POLLHUP)) == 0) continue;
+    leave(*device, "was removed");
+    has_happened = true;
   }
   return has_happened;
 }
 
 // What no completion tells. The others are told by completions and rdma_cm, or by the peer's silence (a port that is down).
-void VerbsTransport::on_device_event(const Device& device, const ibv_async_event& event) {
+void VerbsTransport::on_device_event(Device& device, const ibv_async_event& event) {
   if (event.event_type == IBV_EVENT_CQ_ERR) {
     for (VerbsLink* const link : links_) {
       if (link->has_queue(event.element.cq)) link->fail_device("its completion queue failed (overflow, or the adapter's error)");
     }
   }
-  if (event.event_type != IBV_EVENT_DEVICE_FATAL) return;
-  for (VerbsLink* const link : links_) {
-    if (link->has_device(device)) link->fail_device("the RDMA device reported a fatal error");
-  }
-  for (Rail& rail : rails_.rails) {
-    if (rail.device.get() == &device) fail(rail, "reported a fatal error");
-  }
+  if (event.event_type == IBV_EVENT_DEVICE_FATAL) leave(device, "reported a fatal error");
 }
 
 void VerbsTransport::on_listener_event(const CmEvent& event) {
   if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
   for (Rail& rail : rails_.rails) {
-    if (rail.listener == nullptr || rail.listener.get() != event.id) continue;
-    fail(rail, "was removed");
+    if (rail.listener != nullptr && rail.listener.get() == event.id) return leave(*rail.device, "was removed");
   }
 }
 

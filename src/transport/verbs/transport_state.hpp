@@ -53,8 +53,8 @@ class VerbsTransport final : public Transport {
   bool look_around(Sink& sink);
   bool take_events(Sink& sink);
   bool take_device_events();
-  void on_device_event(const Device& device, const ibv_async_event& event);
-  void fail(Rail& rail, const char* why);
+  void on_device_event(Device& device, const ibv_async_event& event);
+  void leave(Device& device, const char* why);
   void handle(const CmEvent& event, Sink& sink);
   void on_request(const CmEvent& event);
   void on_listener_event(const CmEvent& event);

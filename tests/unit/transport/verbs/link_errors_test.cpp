@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong under a link, call by call and completion by completion: the error names its object, cause and remedy, the link
 // breaks once, others work on, and nothing is left behind.
+#include <arpa/inet.h>
 #include <infiniband/verbs.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/log.hpp"
+#include "driver/rdmacm/rdmacm.hpp"
 #include "support/expect_log.hpp"
 #include "support/isolated.hpp"
 #include "unit/transport/verbs/fake_rdma.hpp"
@@ -327,6 +333,73 @@ ISOLATED_TEST(VerbsErrors, ADeviceThatFailsOrGoesTakesItsOwnLinks) {
   }
 }
 
+// The descriptor of the device's events is in error from now on, as that of a removed one is: a pipe's end that nobody reads.
+void put_in_error(const char* address, const Transport& transport) {
+  const auto& cm = rdmacm::functions();
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(cm.rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = ::inet_addr(address);
+  ASSERT_EQ(cm.rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&at)), 0);
+  const int events = id->verbs->async_fd;  // all who use the device have this context
+  cm.rdma_destroy_id(id);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  ::close(ends[0]);
+  ASSERT_EQ(::dup2(ends[1], events), events);
+  ::close(ends[1]);
+  // With the old one it has left the set.
+  epoll_event watched{};
+  watched.events = EPOLLIN;
+  ASSERT_EQ(::epoll_ctl(transport.wake_descriptor(), EPOLL_CTL_ADD, events, &watched), 0);
+}
+
+// Memory is registered with the other one, over which it is reached, and sleepers are not woken for the one that is gone.
+ISOLATED_TEST(VerbsErrors, ADeviceThatIsGoneIsLeft) {
+  const FakeMachine machine("a0 10.9.0.1; a1 10.9.0.2; a2 10.9.0.3");
+  enum class Sign : std::uint8_t { fatal_event, removal, descriptor };
+  for (const Sign sign : {Sign::fatal_event, Sign::removal, Sign::descriptor}) {
+    {
+      TransportOptions options;
+      options.rails = {"a0", "a2"};
+      Pair pair;
+      ASSERT_FALSE(pair.first.open("", options));
+      ASSERT_FALSE(pair.second.open("a1"));
+      ASSERT_TRUE(pair.begin(0));
+      Told& lost = *pair.here;
+      ASSERT_TRUE(pair.begin(1));
+      Told& here = *pair.here;
+      Told& there = *pair.there;
+      ASSERT_TRUE(pair.run_until([&] { return lost.ready == 1 && here.ready == 1 && there.ready == 1; }));
+      if (sign == Sign::fatal_event) test::raise("a0", IBV_EVENT_DEVICE_FATAL);
+      if (sign == Sign::descriptor) put_in_error("10.9.0.1", *pair.first.transport);
+      if (sign == Sign::removal) {
+        test::remove("a0");
+        ASSERT_TRUE(pair.run_until([&] { return lost.broken == 1; }));  // of the others a registration hears at once
+      }
+      ASSERT_FALSE(testing::Test::HasFatalFailure());
+      std::vector<std::byte> bytes(8192);
+      const std::size_t before = test::registered();
+      const auto local = pair.first.register_host(bytes.data(), 4096);
+      EXPECT_EQ(test::registered() - before, 4096U) << "with one device";
+      ASSERT_TRUE(pair.run_until([&] { return lost.broken == 1; }));
+      expect_whole(lost.errors.at(0), Status::device_error,
+                   sign == Sign::fatal_event ? "the RDMA device reported a fatal error" : "the RDMA device was removed");
+      EXPECT_EQ(gigabar::test::take_log().size(), 1U);
+      const auto peers = pair.second.register_host(bytes.data() + 4096, 4096);
+      EXPECT_EQ(here.link->post_write(*local, 0, *pair.first.open_region(*peers), 0, 4096, 1), Posted::ok);
+      EXPECT_EQ(there.link->post_write(*peers, 0, *pair.second.open_region(*local), 0, 4096, 1), Posted::ok);
+      EXPECT_TRUE(pair.run_until([&] { return here.done == 1 && there.done == 1; }));
+      if (sign != Sign::descriptor) test::raise("a0", IBV_EVENT_PORT_ERR);
+      ASSERT_TRUE(pair.run_until([&] { return pair.first.transport->arm(); }));
+      pollfd waited{pair.first.transport->wake_descriptor(), POLLIN, 0};
+      EXPECT_EQ(::poll(&waited, 1, 0), 0) << "a sleeper would be woken again and again";
+    }
+    EXPECT_EQ(alive(), 0);
+  }
+}
+
 // Asleep, an event of the device wakes.
 ISOLATED_TEST(VerbsErrors, AFatalEventWakesASleeper) {
   const FakeMachine machine(kTwo);
@@ -341,6 +414,10 @@ ISOLATED_TEST(VerbsErrors, AFatalEventWakesASleeper) {
   pair.first.transport->poll(pair.first);
   EXPECT_EQ(pair.here->broken, 1);
   EXPECT_EQ(gigabar::test::take_log().size(), 1u);
+  std::vector<std::byte> bytes(4096);
+  const auto registered = pair.first.transport->register_memory({bytes.data(), bytes.size(), MemoryKind::host_pageable, -1, -1, 0});
+  ASSERT_FALSE(registered);
+  expect_whole(registered.error(), Status::device_error, "every RDMA device was removed or failed");
 }
 
 // Everything that may be posted is, on both sides and without a look at completions: they find room.

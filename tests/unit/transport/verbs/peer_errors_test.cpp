@@ -7,6 +7,9 @@
 #include <thread>
 #include <vector>
 
+#include "gigabar/fabric.hpp"
+#include "support/free_port.hpp"
+#include "support/in_child.hpp"
 #include "support/isolated.hpp"
 #include "transport/verbs/ledger.hpp"
 #include "transport/verbs/wire.hpp"
@@ -249,6 +252,47 @@ ISOLATED_TEST(VerbsPeers, ThatTakeMuchAreNotSilent) {
   }
   EXPECT_EQ(pair.here->broken, 0);
   EXPECT_EQ(pair.here->done, kWrites);
+}
+
+// --- Networks that swallow packets -----------------------------------------------------------------------------------------------
+
+constexpr Timeout kPatience = Timeout::of(std::chrono::seconds(20));
+
+Result<Fabric> open_rank(Rank rank, const char* rail, std::uint16_t port) {
+  FabricOptions options;
+  options.rank = rank;
+  options.rank_count = 2;
+  options.master_address = "127.0.0.1";
+  options.master_port = port;
+  options.transports = {TransportKind::verbs, TransportKind::tcp};
+  options.rails = {rail};
+  options.connect_timeout = Timeout::of(std::chrono::seconds(6));
+  return Fabric::open(options);
+}
+
+// Each process has a fake network of its own. In that of rank 0 somebody who never looks listens where rank 1 said that it does:
+// the first port of its process.
+ISOLATED_TEST(VerbsPeers, ThatVerbsDoesNotReachInHalfOfTheTimeAreReachedOverTcp) {
+  const FakeMachine machine(kTwo);
+  const std::uint16_t port = gigabar::test::free_port();
+  const auto rank_1 = [&] {
+    auto fabric = open_rank(1, "a1", port);
+    if (!fabric || !fabric->connect(0, kPatience)) return 1;
+    return fabric->barrier({}, kPatience) && fabric->close(kPatience) ? 0 : 2;
+  };
+  const auto rank_0 = [&] {
+    End silent;
+    ASSERT_FALSE(silent.open("a1"));
+    auto fabric = open_rank(0, "a0", port);
+    ASSERT_TRUE(fabric) << fabric.error().message();
+    const Result<void> connected = fabric->connect(1, kPatience);
+    ASSERT_TRUE(connected) << connected.message();
+    EXPECT_EQ(fabric->peers().at(0).transport, TransportKind::tcp);
+    EXPECT_TRUE(fabric->barrier({}, kPatience));
+    EXPECT_TRUE(fabric->close(kPatience));
+  };
+  const gigabar::test::ChildEnd end = gigabar::test::run_in_child(rank_1, rank_0);
+  EXPECT_TRUE(end.is_exit(0)) << end.to_string();
 }
 
 // --- Posts -----------------------------------------------------------------------------------------------------------------------

@@ -21,20 +21,24 @@ struct Interface : ifaddrs {
   sockaddr_in address{}, mask{};
 };
 constexpr std::uint8_t kInterfaces = 4;
+std::uint32_t network_mask = 0xffffff00U;  // of all of them
 
 }  // namespace
 
 extern "C" int getifaddrs(ifaddrs** list) noexcept {
-  auto* const all = new Interface[kInterfaces]();
-  for (std::uint8_t i = 0; i < kInterfaces; ++i) {
+  static char loopback[] = "lo", fake[] = "fake";
+  auto* const all = new Interface[kInterfaces + 1]();
+  for (std::uint8_t i = 0; i <= kInterfaces; ++i) {
     Interface& one = all[i];
+    const bool is_loopback = i == kInterfaces;
     one.address.sin_family = one.mask.sin_family = AF_INET;
-    one.address.sin_addr.s_addr = htonl(0x0a090001u + i);
-    one.mask.sin_addr.s_addr = htonl(0xffffff00u);
-    one.ifa_flags = IFF_UP;
+    one.address.sin_addr.s_addr = htonl(is_loopback ? INADDR_LOOPBACK : 0x0a090001u + i);
+    one.mask.sin_addr.s_addr = htonl(is_loopback ? 0xff000000u : network_mask);
+    one.ifa_name = is_loopback ? loopback : fake;
+    one.ifa_flags = is_loopback ? IFF_UP | IFF_LOOPBACK : IFF_UP;
     one.ifa_addr = reinterpret_cast<sockaddr*>(&one.address);
     one.ifa_netmask = reinterpret_cast<sockaddr*>(&one.mask);
-    one.ifa_next = i + 1 < kInterfaces ? &all[i + 1] : nullptr;
+    one.ifa_next = is_loopback ? nullptr : &all[i + 1];
   }
   *list = all;
   return 0;
@@ -213,6 +217,30 @@ ISOLATED_TEST(VerbsRails, ActivePortsOrThoseThatAreNamed) {
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message().find("GID index 2"), std::string::npos) << refused.error().message();
   EXPECT_EQ(test::alive(), 0);
+}
+
+// The rails of the first end's links with a peer on that device, which the second end opens.
+std::string rails_towards(Pair& pair, const std::string& device) {
+  EXPECT_FALSE(pair.second.open(device));
+  const Peer peer{1, false, 0, pair.second.transport->address()};
+  std::string rails;
+  for (std::size_t rail = 0; rail < pair.first.transport->rails().size(); ++rail) {
+    Parcel offer;
+    const auto link = pair.first.transport->offer(peer, rail, offer);
+    rails += (link ? (*link)->rail() : link.error().message()) + " ";
+  }
+  return rails;
+}
+
+ISOLATED_TEST(VerbsRails, LinksStayInTheirNetworkWhereThePeerHasARailInIt) {
+  network_mask = 0xfffffffeU;  // a1 and a2 are in one, a0 and a3 in networks of their own
+  const FakeMachine machine("a0 10.9.0.1; a1 10.9.0.2; a2 10.9.0.3; a3 10.9.0.4");
+  TransportOptions options;
+  options.rails = {"a0", "a1"};
+  Pair pair;
+  ASSERT_FALSE(pair.first.open("", options));
+  EXPECT_EQ(rails_towards(pair, "a2"), "a1/1 a1/1 ") << "nothing says that a0 reaches it";
+  EXPECT_EQ(rails_towards(pair, "a3"), "a0/1 a1/1 ") << "its network may be routed from either";
 }
 
 std::string reason_of(const End& from, const End& to, const Link& link) {
