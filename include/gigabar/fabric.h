@@ -6,7 +6,10 @@
  * GIGABAR_PEER_LOST. GIGABAR_TIMED_OUT loses nothing.
  *
  * Errors of every call: INVALID_ARGUMENT and OUT_OF_RANGE name the argument; FOREIGN_PROCESS (a forked child); OUT_OF_MEMORY. When
- * a peer died or broke its connection, every operation with it ends with PEER_LOST within the deadline; other peers are unaffected.
+ * a peer died, broke its connection or did not connect within the connect timeout, every operation with it ends with PEER_LOST
+ * within the deadline, until gigabar_fabric_forget(); other peers are unaffected. A wait that is made again after TIMED_OUT goes
+ * on: however short its parts are, it finds a dead rank as one long wait does. (One for any rank with a timeout of 0 is no part of
+ * a wait.)
  * Threads of every call: any number at once. Calls of one queue are served one after the other; one that another thread keeps from
  * its queue for its timeout, or a post for the connect timeout, gets TIMED_OUT. Collectives of one group are for one thread at a
  * time; a second one gets BUSY. */
@@ -167,7 +170,8 @@ GIGABAR_C_API gigabar_status gigabar_fabric_describe(const gigabar_fabric* fabri
  * out, the call fails, or some of the lists are empty. Ordering: none. Cost: allocates. */
 GIGABAR_C_API gigabar_status gigabar_fabric_json(const gigabar_fabric* fabric, char** text);
 
-/* Connects to a rank now. Errors: TIMED_OUT, PEER_LOST, UNAVAILABLE (no transport reaches it). Ordering: none. Cost: waits. */
+/* Connects to a rank now. Errors: TIMED_OUT (`timeout_ns` is over: call again), PEER_LOST (also when the connect timeout, which
+ * counts from the first attempt, is over), UNAVAILABLE (no transport reaches it). Ordering: none. Cost: waits. */
 GIGABAR_C_API gigabar_status gigabar_fabric_connect(gigabar_fabric* fabric, uint32_t rank, int64_t timeout_ns);
 
 /* Forgets a lost peer: the next operation connects again. Errors: BUSY (the connection is intact). Ordering: none. Cost: a lock. */
@@ -218,10 +222,10 @@ GIGABAR_C_API gigabar_status gigabar_segment_unmap(gigabar_fabric* fabric, uint3
  * Each posts an operation and returns; the first one with a peer connects. Where `operation` is not null, its name is stored. Zero
  * bytes move nothing. `options` may be null.
  * Errors: BUSY (1024 operations of the queue are not waited for), TIMED_OUT (another thread was at the queue for the connect
- * timeout), UNAVAILABLE (no path: each with its reason; or the required path is not possible), OUT_OF_RANGE (a segment, an offset,
- * a notification, a queue). Ordering: none between operations, except that a notification is raised after the data of its own
- * operation, and of every earlier write of the same queue to the same rank, is in place. Cost: below a us for small ones; never
- * waits for the peer. */
+ * timeout; or the peer did not answer in it), PEER_LOST (also: it did not connect), UNAVAILABLE (no path: each with its reason; or
+ * the required path is not possible), OUT_OF_RANGE (a segment, an offset, a notification, a queue).
+ * Ordering: none between operations, except that a notification is raised after the data of its own operation, and of every earlier
+ * write of the same queue to the same rank, is in place. Cost: below a us for small ones; never waits for the peer. */
 
 typedef struct gigabar_local_place { /* never grows */
   uint64_t offset_bytes;
@@ -278,7 +282,8 @@ GIGABAR_C_API gigabar_status gigabar_fabric_write_notify_add(gigabar_fabric* fab
                                                              gigabar_remote_place remote, uint64_t bytes, uint32_t id,
                                                              uint32_t value, const gigabar_post_options* options,
                                                              gigabar_operation* operation);
-/* Writes a list, and sets a notification of `segment` after all pieces. Errors, ordering, cost: above. */
+/* Writes a list, and sets a notification of `segment` after all pieces, which takes no place of its own in the queue. Errors,
+ * ordering, cost: above. */
 GIGABAR_C_API gigabar_status gigabar_fabric_write_list_notify(gigabar_fabric* fabric, uint32_t rank,
                                                               const gigabar_list_piece* pieces, uint64_t piece_count,
                                                               uint16_t segment, uint32_t id, uint32_t value,

@@ -130,7 +130,9 @@ enum class MappedFor : std::uint8_t { kernels, cpu };
 // long, `wait` gets timed_out within its timeout, a post after connect_timeout; the error names the queue, and nothing is posted.
 // Collectives of one group are for one thread at a time. A forked child cannot use its parent's fabric (foreign_process).
 // Errors of every call: invalid_argument and out_of_range name the argument; foreign_process; unavailable after close(). When a
-// peer died or broke its connection, every operation with it ends with peer_lost within the deadline; other peers are unaffected.
+// peer died, broke its connection or did not connect within connect_timeout, every operation with it ends with peer_lost within the
+// deadline, until forget(); other peers are unaffected. A wait that is made again after timed_out goes on: however short its parts
+// are, it finds a dead rank as one long wait does. (One for any rank that only looks, Timeout::test(), is no part of a wait.)
 // `wait`, `flush` and the operation's report return the failure of an operation that failed after its post.
 class Fabric {
  public:
@@ -159,7 +161,8 @@ class Fabric {
   GIGABAR_API std::vector<int> cpus() const;
   GIGABAR_API FabricStatistics statistics() const;
   GIGABAR_API std::vector<PeerState> peers() const;  // peers with a present or past connection
-  // Connects now. Errors: timed_out, peer_lost, unavailable (no transport reaches the rank: each with its reason).
+  // Connects now. Errors: timed_out (`timeout` is over: call again), peer_lost (also when connect_timeout, which counts from the
+  // first attempt, is over), unavailable (no transport reaches the rank: each with its reason).
   GIGABAR_API Result<void> connect(Rank rank, Timeout timeout);
   // Forgets a lost peer: the next operation connects again. Errors: busy (the connection is intact).
   GIGABAR_API Result<void> forget(Rank rank);
@@ -197,8 +200,8 @@ class Fabric {
   // Post an operation and return. The first operation with a peer, or on one of its segments, first connects and queries the
   // segment, for at most connect_timeout; connect() and remote_segment() do that beforehand. Zero bytes move nothing.
   // Errors: busy (the queue holds kQueueDepth operations: wait first), timed_out (another thread was at the queue for
-  // connect_timeout; or the peer did not connect), unavailable (no path: each with its reason; or the policy's required path is not
-  // possible).
+  // connect_timeout; or the peer did not answer the query), peer_lost (also: it did not connect), unavailable (no path: each with
+  // its reason; or the policy's required path is not possible).
   // Ordering: none between operations, except that a notification is raised after the data of its own operation, and of every
   // earlier write of the same queue to the same rank, is in place: for the CPU, for copies of the copy engine, and for later
   // kernels.
@@ -211,6 +214,7 @@ class Fabric {
   // where the data goes by the link itself over one rail; in other cases its engine sets the word. The report says which, and why.
   GIGABAR_API Result<Operation> write_notify(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
                                              std::uint32_t value, const PostOptions& options = {});
+  // As a list of writes and a notify, which takes no place of its own in the queue: kMaxListPieces pieces fit into an empty one.
   GIGABAR_API Result<Operation> write_list_notify(Rank rank, std::span<const ListPiece> pieces, SegmentId segment,
                                                   NotificationId id, std::uint32_t value, const PostOptions& options = {});
   GIGABAR_API Result<Operation> notify(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,

@@ -95,7 +95,7 @@ class Engine::CollectiveCall {
         hash_(hash_of(group, context)),
         collective_(collective),
         signature_(static_cast<char>(static_cast<unsigned>(collective.kind) | static_cast<unsigned>(collective.operation) << 4)),
-        watch_(engine) {}
+        watch_(engine.lost_count_, &collective.silence) {}
 
   // Errors: timed_out, with which nothing has changed.
   Result<void> connect_to_parent(Lock& lock, const Timeout& timeout) {
@@ -216,10 +216,8 @@ class Engine::CollectiveCall {
     return true;
   }
 
-  // That a member cannot be connected to within the fabric's time is no time-out of this call's.
   void fail(Rank rank, Error error) {
     if (error_) return;
-    if (error.status() == Status::timed_out) edit(error).status = Status::peer_lost;
     failed_rank_ = rank;
     error_ = std::move(error);
   }
@@ -298,6 +296,7 @@ Result<void> Engine::collect(Lock& lock, const Group& asked, CollectiveContext c
     collective.operation = operation;
     collective.round = 0;
     collective.has_said = false;
+    collective.silence = {};
     collective.values = values;
   }
   CollectiveCall call(*this, name, group, context, collective);

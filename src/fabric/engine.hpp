@@ -113,13 +113,15 @@ class Engine final : transport::Sink, WireupEvents {
   template <class IsDone>
   Result<bool> progress_unless_alone(Lock& lock, const Timeout& timeout, const char* operation, const char* what,
                                      IsDone&& is_done) {
-    Watch watch(*this);
+    if (is_done()) return true;
+    Watch watch(lost_count_, silence_of_others(timeout));
     std::optional<Error> alone;
     const bool is_over = progress_until(lock, timeout, [&] {
       if (is_done()) return true;
       if (watch.is_due()) alone = error_when_alone(operation, what);
       return alone.has_value();
     });
+    if (is_over) silence_ = {};
     if (alone) return std::move(*alone);
     return is_over;
   }
@@ -199,6 +201,7 @@ class Engine final : transport::Sink, WireupEvents {
   Result<Operation> post_send(Lock& lock, Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options);
   Result<Operation> post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes, const PostOptions& options);
   void end_if_in_vain(Op& op);
+  bool wait_for(Lock& lock, Op& op, const Timeout& timeout);  // false: it is not over
   Result<Received> wait_message(Lock& lock, Operation operation, const Timeout& timeout);
   Result<void> cancel_recv(Operation operation);
   // Behind a wait_message() that ended with `why`. The operation is over when this returns, and the buffer the caller's: `why`
@@ -239,19 +242,9 @@ class Engine final : transport::Sink, WireupEvents {
   friend class Waiter;
   friend class Insider;  // tests/fault: a rank that holds the key and breaks the protocol
 
-  // When a wait has to look after ranks that say nothing: when one was lost since it looked last, and every now and then once it
-  // has lasted for a second.
-  class Watch {
-   public:
-    explicit Watch(const Engine& engine) noexcept : engine_(engine) {}
-    bool is_due() noexcept;
-
-   private:
-    const Engine& engine_;
-    std::uint64_t seen_lost_count_ = 0;
-    std::int64_t next_ns_ = 0;
-    unsigned calls_ = 0;
-  };
+  // Of a wait for any rank. A look that does not wait has none: a program that looks now and then, and never waits, would otherwise
+  // connect to a rank that it has nothing to do with.
+  Silence* silence_of_others(const Timeout& timeout) noexcept { return timeout.ns() == 0 ? nullptr : &silence_; }
 
   struct OpenTransport {
     TransportKind kind;
@@ -312,8 +305,8 @@ class Engine final : transport::Sink, WireupEvents {
   void on_link_offer(Peer& peer, Frame& frame);
   void on_link_answer(Peer& peer, Frame& frame);
   void become_ready(Peer& peer);
-  void retire(Peer& peer, const Error& error);  // not from inside a transport's poll
-  void fail(Peer& peer, Error error);           // from anywhere: lost at the end of progress()
+  void retire(Peer& peer, const Error& said);  // not from inside a transport's poll
+  void fail(Peer& peer, Error error);          // from anywhere: lost at the end of progress()
   // From anywhere: something that the peer sent, or is to be sent, could not be kept, so that its connection is worth nothing any
   // more. It is lost at the end of progress(), or of the first one for which there is memory.
   void starve(Peer& peer) noexcept { peer.is_starved = has_starved_ = true; }
@@ -559,6 +552,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::map<std::uint64_t, AtomicAnswer> atomics_;  // by the number of the request
   std::uint64_t last_request_ = 0;
   std::uint64_t lost_count_ = 0;  // peers that were lost; counts up
+  Silence silence_;               // in waits for any rank, since the last one that did not end by its time-out
   std::map<std::pair<Group, CollectiveContext>, Collective> collectives_;
   class CollectiveCall;
   using CollectiveParts = std::map<CollectivePart, std::string>;

@@ -488,6 +488,18 @@ void Engine::end_if_in_vain(Op& op) {
   end(op);
 }
 
+bool Engine::wait_for(Lock& lock, Op& op, const Timeout& timeout) {
+  if (op.kind != OpKind::receive) return progress_until(lock, timeout, [&] { return op.is_over; });
+  Silence* const silence = op.from == kAnyRank ? silence_of_others(timeout) : &op.peer->silence;
+  Watch watch(lost_count_, silence);
+  const bool is_over = progress_until(lock, timeout, [&] {
+    if (!op.is_over && !op.is_matched && watch.is_due()) end_if_in_vain(op);
+    return op.is_over;
+  });
+  if (is_over && silence != nullptr) *silence = {};
+  return is_over;
+}
+
 Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Timeout& timeout) {
   const auto id = static_cast<std::uint64_t>(operation);
   if (const Sent* const sent = sent_.find(id)) {
@@ -501,12 +513,7 @@ Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Tim
                       "give what post_send or post_recv returned, once");
   }
   Op& op = **found;
-  Watch watch(*this);
-  const auto is_over = [&] {
-    if (!op.is_over && op.kind == OpKind::receive && !op.is_matched && watch.is_due()) end_if_in_vain(op);
-    return op.is_over;
-  };
-  if (!progress_until(lock, timeout, is_over)) {
+  if (!op.is_over && !wait_for(lock, op, timeout)) {
     return make_error(Status::timed_out, "wait_message", text("operation ", id), "it is not done", "call again");
   }
   std::optional<Error> error = std::move(op.error);

@@ -201,18 +201,19 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
 
 Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::span<const ListPiece> pieces,
                                     const PostOptions& options, std::optional<Transfer> notification) {
-  const std::size_t needed = pieces.size() + (notification ? 1 : 0);
+  const std::size_t needed = std::max<std::size_t>(pieces.size(), notification ? 1 : 0);
   if (pieces.size() > kMaxListPieces) {
     return make_error(Status::out_of_range, operation_name(kind) == "read" ? "read_list" : "write_list",
                       text(pieces.size(), " pieces"), text("a list has at most ", kMaxListPieces), "post several lists");
   }
-  if (queues_[options.queue].posted_count + needed > kQueueDepth) {
+  Queue& queue = queues_[options.queue];
+  const unsigned posted_before = queue.posted_count;
+  if (posted_before + needed > kQueueDepth) {
     return make_error(Status::busy, "list", text("queue ", options.queue),
-                      text("it has room for ", counted(kQueueDepth - queues_[options.queue].posted_count, "operation")),
-                      "wait for the queue first");
+                      text("it has room for ", counted(kQueueDepth - posted_before, "operation")), "wait for the queue first");
   }
   std::vector<Transfer> transfers;
-  transfers.reserve(needed);
+  transfers.reserve(needed + 1);
   for (const ListPiece& piece : pieces) {
     transfers.push_back({kind, piece.local, {rank, piece.remote_segment, piece.remote_offset_bytes}, piece.bytes, 0, 0, 0});
   }
@@ -244,6 +245,8 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
   }
   Result<Operation> last = record_at_once(**peer, nullptr, 0, cycle_count());
   for (const Transfer& transfer : transfers) {
+    // As that of a write, the notification of a list takes no place beside its data.
+    if (transfer.kind == OpKind::notify && queue.posted_count > posted_before) --queue.posted_count;
     auto posted = post(lock, transfer, options);
     if (!posted) return posted;
     last = posted;

@@ -13,6 +13,17 @@ namespace {
 
 std::string rank_text(Rank rank) { return text("rank ", rank); }
 
+// To a caller timed_out means that the same call may succeed. Of a connection that did not stand in its time none does before
+// forget().
+Error final_error(const Error& said) {
+  Error error = said;
+  if (error.status() != Status::timed_out) return error;
+  ErrorRecord& record = edit(error);
+  record.remedy += "; connect anew with forget() and connect()";
+  record.status = Status::peer_lost;
+  return error;
+}
+
 }  // namespace
 
 void Engine::fail(Peer& peer, Error error) { failures_.emplace_back(&peer, std::move(error)); }
@@ -58,8 +69,9 @@ void Engine::retire_starved() {
 }
 
 // May be left for want of memory, and is then begun again.
-void Engine::retire(Peer& peer, const Error& error) {
+void Engine::retire(Peer& peer, const Error& said) {
   if (peer.state == Peer::State::lost && !peer.is_half_lost) return;
+  const Error error = final_error(said);
   log(LogLevel::info, text("fabric: ", rank_text(peer.rank), " is lost: ", error.message()));
   if (!std::exchange(peer.is_half_lost, true)) {
     peer.state = Peer::State::lost;

@@ -311,15 +311,15 @@ bool Engine::Waiter::progress(Lock& lock) {
   return true;
 }
 
-bool Engine::Watch::is_due() noexcept {
+bool Watch::is_due() noexcept {
   constexpr unsigned kCallsPerLook = 16;  // at the time
   constexpr std::int64_t kSilentNs = 1'000'000'000, kAgainNs = 100'000'000;
-  if (std::exchange(seen_lost_count_, engine_.lost_count_) != engine_.lost_count_) return true;
-  if (++calls_ % kCallsPerLook != 0) return false;
+  if (std::exchange(seen_lost_count_, lost_count_) != lost_count_) return true;
+  if (silence_ == nullptr || ++silence_->calls % kCallsPerLook != 0) return false;
   const std::int64_t now = now_ns();
-  const bool is_first = next_ns_ == 0;
-  if (!is_first && now < next_ns_) return false;
-  next_ns_ = now + (is_first ? kSilentNs : kAgainNs);
+  const bool is_first = silence_->next_look_ns == 0;
+  if (!is_first && now < silence_->next_look_ns) return false;
+  silence_->next_look_ns = now + (is_first ? kSilentNs : kAgainNs);
   return !is_first;
 }
 

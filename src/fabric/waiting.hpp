@@ -32,4 +32,24 @@ struct Patience {
 };
 inline constexpr Patience kPatienceBesideKernel{kSpinBesideKernelNs, kYieldNs, kPollsPerYield, true};
 
+// Of those that could end a wait. It outlasts the call that waits: who waits in many short calls waits as long.
+struct Silence {
+  std::int64_t next_look_ns = 0;  // 0: it has not begun
+  unsigned calls = 0;
+};
+
+// When a wait has to look after ranks that say nothing: when one was lost since it looked last, and every now and then once the
+// silence has lasted for a second.
+class Watch {
+ public:
+  // `silence`, null: of a call that does not wait.
+  Watch(const std::uint64_t& lost_count, Silence* silence) noexcept : lost_count_(lost_count), silence_(silence) {}
+  bool is_due() noexcept;
+
+ private:
+  const std::uint64_t& lost_count_;
+  Silence* const silence_;
+  std::uint64_t seen_lost_count_ = 0;
+};
+
 }  // namespace gigabar::fabric

@@ -59,6 +59,27 @@ void case_lists(void) {
   close_job(job);
 }
 
+/* As many pieces as a queue holds operations. Their notification needs no room, another one does. */
+void case_longest_list(void) {
+  const Job job = open_job();
+  static gigabar_list_piece pieces[1024];
+  uint32_t id = 0;
+  fill_first_page(job, 4);
+  for (uint64_t i = 0; i < 1024; ++i) {
+    pieces[i].local = (gigabar_local_place){.offset_bytes = 4 * i, .segment = SEGMENT};
+    pieces[i].remote_segment = SEGMENT;
+    pieces[i].remote_offset_bytes = 4096 + 4 * i;
+    pieces[i].bytes = 4;
+  }
+  CHECK_OK(gigabar_fabric_write_list_notify(job.fabric, 0, pieces, 1024, SEGMENT, 78, 9, NULL, NULL));
+  CHECK_REFUSED(GIGABAR_BUSY, "queue 0", gigabar_fabric_notify(job.fabric, 0, SEGMENT, 77, 1, NULL, NULL));
+  CHECK_REFUSED(GIGABAR_BUSY, "queue 0", gigabar_fabric_write_list_notify(job.fabric, 0, pieces, 1, SEGMENT, 77, 1, NULL, NULL));
+  CHECK_OK(gigabar_notification_wait(job.fabric, SEGMENT, 77, 2, PATIENCE_NS, &id));
+  CHECK(id == 78 && memcmp(job.memory, job.memory + 4096, 4096) == 0);
+  CHECK_OK(gigabar_fabric_wait(job.fabric, 0, PATIENCE_NS));
+  close_job(job);
+}
+
 void case_notifications(void) {
   const Job job = open_job();
   uint32_t id = 0, previous = 0;
