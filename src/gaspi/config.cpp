@@ -31,7 +31,7 @@ GASPI_NAMED(gaspi_config_get);
 
 gaspi_return_t pgaspi_config_set(const gaspi_config_t new_config) {
   const std::scoped_lock lock(process().mutex);
-  if (process().fabric) return GASPI_ERR_INITED;
+  if (process().fabric || process().joining.valid()) return GASPI_ERR_INITED;
   if (!is_possible(new_config)) return GASPI_ERR_CONFIG;
   process().config = new_config;
   return GASPI_SUCCESS;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "GASPI_Device.hpp"
+#include "base/undo.hpp"
 #include "gaspi/process.hpp"
 #include "gigabar/device_session.hpp"
 
@@ -19,7 +20,6 @@ namespace gigabar::gaspi {
 struct DeviceSide {
   DeviceSession session;
   gaspi_device handle;
-  std::array<bool, kSegments> is_used{};
   std::array<bool, kSegments> is_taken_by_kernels{};
 };
 
@@ -50,8 +50,7 @@ gaspi_return_t refuse_taker(SegmentId segment, const char* function) {
 }
 
 gaspi_return_t refuse_delete(SegmentId segment) {
-  const DeviceSide* const device = process().open_device.load(std::memory_order_acquire);
-  if (device == nullptr || !device->is_used[segment]) return GASPI_SUCCESS;
+  if (!process().is_of_device[segment]) return GASPI_SUCCESS;
   if (process().config.logger != 0) {
     std::fprintf(stderr, "gaspi_segment_delete: rank %u: segment %u: kernels may use it: call gaspi_device_close first\n",
                  process().rank, unsigned{segment});
@@ -65,6 +64,8 @@ Result<void> close_device(Process& all, const Timeout& timeout) {
   if (!closed) return closed;
   all.open_device = nullptr;
   all.device.reset();
+  const std::scoped_lock lock(all.mutex);
+  all.is_of_device = {};
   return {};
 }
 
@@ -80,7 +81,7 @@ struct Chosen {
 gaspi_return_t choose(std::span<const gaspi_device_segment_t> segments, Chosen& chosen) {
   chosen.options.segment_count = 0;
   for (const auto& [id, taker] : segments) {
-    if (!is_segment(id) || chosen.is_used[id]) return GASPI_ERR_INV_SEG;
+    if (!is_segment(id) || process().segments[id].is_going || chosen.is_used[id]) return GASPI_ERR_INV_SEG;
     chosen.is_used[id] = true;
     chosen.is_taken_by_kernels[id] = taker == GASPI_NOTIFY_KERNELS;
     chosen.options.segments.push_back(id);
@@ -95,20 +96,31 @@ gaspi_return_t choose(std::span<const gaspi_device_segment_t> segments, Chosen& 
 gaspi_return_t open_device(std::span<const gaspi_device_segment_t> segments, gaspi_number_t queue_num,
                            const gaspi_device_t** device, const Timeout& timeout) {
   Process& all = process();
-  const std::scoped_lock lock(all.mutex);
+  const Remaining time(timeout);
+  const auto turn = lock_within(all.device_turn, timeout);
+  if (!turn) return GASPI_TIMEOUT;
   if (all.device != nullptr) return GASPI_ERR_INITED;
   Chosen chosen;
-  if (const gaspi_return_t refused = choose(segments, chosen); refused != GASPI_SUCCESS) return refused;
+  {
+    const std::scoped_lock lock(all.mutex);
+    if (const gaspi_return_t refused = choose(segments, chosen); refused != GASPI_SUCCESS) return refused;
+    all.is_of_device = chosen.is_used;
+  }
+  Undo give_back([&] {
+    const std::scoped_lock lock(all.mutex);
+    all.is_of_device = {};
+  });
   DeviceSessionOptions& options = chosen.options;
   options.notification_count = all.config.notification_num;
   options.control_segment = kDeviceSegment;
   options.queue_count = queue_num;
-  options.timeout = timeout;
+  options.timeout = time.left();
   auto session = DeviceSession::open(*all.fabric, options);
   if (!session) return code_of(session.error(), "gaspi_device_open");
   const gaspi_device handle{session->handle(), all.config.transfer_size_max};
-  all.device = std::make_shared<DeviceSide>(DeviceSide{std::move(*session), handle, chosen.is_used, chosen.is_taken_by_kernels});
+  all.device = std::make_shared<DeviceSide>(DeviceSide{std::move(*session), handle, chosen.is_taken_by_kernels});
   all.open_device = all.device.get();
+  give_back.call_off();
   *device = &all.device->handle;
   return GASPI_SUCCESS;
 }
@@ -135,9 +147,11 @@ gaspi_return_t pgaspi_device_close(const gaspi_timeout_t timeout_ms) {
   return guarded([&]() -> gaspi_return_t {
     if (!is_ready()) return GASPI_ERR_NOINIT;
     Process& all = process();
-    const std::scoped_lock lock(all.mutex);
+    const Remaining time(timeout_of(timeout_ms));
+    const auto turn = lock_within(all.device_turn, time.left());
+    if (!turn) return GASPI_TIMEOUT;
     if (all.device == nullptr) return GASPI_ERR_NULLPTR;
-    const Result<void> closed = close_device(all, timeout_of(timeout_ms));
+    const Result<void> closed = close_device(all, time.left());
     return closed ? GASPI_SUCCESS : code_of(closed.error(), "gaspi_device_close");
   });
 }

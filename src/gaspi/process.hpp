@@ -8,6 +8,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -58,16 +59,19 @@ struct Segment {
   void* address = nullptr;
   std::variant<std::monostate, HostMemory, DeviceMemory> memory;  // none: the program's
   std::optional<Creation> creation;
+  bool is_going = false;  // a thread waits for the other ranks to leave it; under the mutex
 };
 
 struct Queue {
   FairMutex turn;
   std::atomic<bool> exists{false};
   std::atomic<unsigned> posted{0};  // since the last wait that succeeded
+  std::optional<Error> failure;     // that raise_arrived() came upon, for the next wait; under the turn
 };
 
-// Contexts of collectives. The ranks of a group agree on one that none of them has used when they commit it.
-inline constexpr CollectiveContext kContextOfCommits = 0, kContextOfAll = 1;
+// Contexts of collectives; 0 is that of the start and of the device session, which may wait while groups are committed. The ranks
+// of a group agree on one that none of them has used when they commit it.
+inline constexpr CollectiveContext kContextOfAll = 1, kContextOfCommits = 2, kFirstContext = 3;
 
 // A collective as its arguments name it: only the same one goes on.
 struct Collective {
@@ -123,19 +127,23 @@ struct Control;     // control.cpp
 struct DeviceSide;  // device.cpp
 
 struct Process {
-  std::mutex mutex;  // of start and end, segments, groups and queues being made and removed
+  // Of start and end, segments, groups and queues being made and removed. Only start and end wait for other ranks with it.
+  std::mutex mutex;
   std::optional<Fabric> fabric;
+  std::future<Result<Fabric>> joining;  // of gaspi_proc_init: goes on when the time of its call is over
   std::atomic<bool> is_ready{false};
   gaspi_config_t config;
   Rank rank = 0, rank_count = 0;
   std::array<Segment, kSegments> segments;
   std::array<Queue, kProgramQueues> queues;
   std::vector<std::unique_ptr<GroupState>> groups;
-  CollectiveContext next_context = kContextOfAll + 1;  // greater than that of any group of this rank
+  CollectiveContext next_context = kFirstContext;  // greater than that of any group of this rank
   std::vector<PeerKnown> peers;
   std::shared_ptr<Control> control;
-  std::shared_ptr<DeviceSide> device;             // under the mutex
-  std::atomic<DeviceSide*> open_device{nullptr};  // the same, once it is open
+  FairMutex device_turn;                          // of who opens or closes the device side; taken before the mutex
+  std::shared_ptr<DeviceSide> device;             // under the turn
+  std::atomic<DeviceSide*> open_device{nullptr};  // the same
+  std::array<bool, kSegments> is_of_device{};     // what it uses, also while it opens and closes; under the mutex
   std::optional<Rank> socket;                     // the rank among those of its host, as GASPI_SOCKET says
 
   Process();
@@ -240,13 +248,18 @@ Result<Operation> write_notify_kernel(DeviceSide& device, const LocalPlace& loca
 // For a call that kernels alone may make, or none before gaspi_device_close: ERR_DEVICE.
 gaspi_return_t refuse_taker(SegmentId segment, const char* function);
 gaspi_return_t refuse_delete(SegmentId segment);                  // under the mutex; SUCCESS: the device side does not use it
-Result<void> close_device(Process& all, const Timeout& timeout);  // under the mutex
+Result<void> close_device(Process& all, const Timeout& timeout);  // under the device's turn, not the mutex
 
 // Sets notification `id` of a segment of this rank. Errors: as Fabric::notify.
 Result<void> notify_self(SegmentId segment, NotificationId id, std::uint32_t value);
 
+// A queue whose turn the caller has, and of which everything has ended.
+struct EndedQueue {
+  QueueId queue;
+  bool has_failed;  // something of it
+};
 // read_notify.cpp. Raises the notifications whose data has arrived. False: none is awaited.
-bool raise_arrived(std::optional<QueueId> waited = std::nullopt);
+bool raise_arrived(std::optional<EndedQueue> ended = std::nullopt);
 bool are_reads_awaited() noexcept;
 void drop_awaited_reads(std::optional<SegmentId> segment = std::nullopt);
 

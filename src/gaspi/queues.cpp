@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include "gaspi/process.hpp"
 
 using namespace gigabar;
@@ -15,17 +17,16 @@ gaspi_return_t wait_for(const char* function, QueueId queue, gaspi_timeout_t tim
   if (!is_queue(queue)) return GASPI_ERR_INV_QUEUE;
   Process& all = process();
   const Remaining time(timeout_of(timeout_ms));
-  const auto turn = lock_within(all.queues[queue].turn, time.left());
+  Queue& used = all.queues[queue];
+  const auto turn = lock_within(used.turn, time.left());
   if (!turn) return GASPI_TIMEOUT;
   count(Counter::waits);
-  const Result<void> waited = all.fabric->wait(queue, time.left());
+  Result<void> waited = all.fabric->wait(queue, time.left());
   if (waited.status() == Status::timed_out) return GASPI_TIMEOUT;
-  all.queues[queue].posted = 0;
-  if (waited) {
-    raise_arrived(queue);
-    return GASPI_SUCCESS;
-  }
-  raise_arrived();
+  if (used.failure) waited = *std::exchange(used.failure, std::nullopt);
+  used.posted = 0;
+  raise_arrived(EndedQueue{queue, !waited});
+  if (waited) return GASPI_SUCCESS;
   const gaspi_return_t code = code_of(waited.error(), function);
   mark_lost_ranks();
   return failures == Failures::reported ? code : GASPI_SUCCESS;

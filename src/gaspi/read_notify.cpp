@@ -21,12 +21,26 @@ std::atomic<unsigned> awaited_count{0};
 
 enum class Progress : std::uint8_t { under_way, arrived, failed };
 
-// The report of one of the last 4096 operations; of an older one only gaspi_wait knows.
-Progress progress_of(const AwaitedRead& read, std::optional<QueueId> waited) {
-  if (waited == read.queue) return Progress::arrived;
+// Of all that was posted to the queue. Looks once.
+Progress progress_of_queue(QueueId id) {
+  Queue& queue = process().queues[id];
+  const auto turn = lock_within(queue.turn, Timeout::test());
+  if (!turn) return Progress::under_way;  // another thread posts, or waits and raises
+  const Result<void> waited = process().fabric->wait(id, Timeout::test());
+  if (waited.status() == Status::timed_out) return Progress::under_way;
+  if (!waited && !queue.failure) queue.failure = waited.error();  // the fabric tells it once
+  return queue.failure ? Progress::failed : Progress::arrived;
+}
+
+// The fabric keeps the reports of its last 4096 operations. Where that of a read is gone, and nobody has looked between its end and
+// that of 4096 others, the read has ended for certain when its queue is empty.
+Progress progress_of(const AwaitedRead& read, const std::optional<EndedQueue>& ended) {
+  const bool has_ended = ended && ended->queue == read.queue;
+  if (has_ended && !ended->has_failed) return Progress::arrived;
   for (const Operation operation : read.operations) {
     const Result<OperationReport> report = process().fabric->report(operation);
-    if (!report || !report->is_done) return Progress::under_way;
+    if (!report) return has_ended ? Progress::failed : progress_of_queue(read.queue);
+    if (!report->is_done) return Progress::under_way;
     if (report->status != Status::ok) return Progress::failed;
   }
   return Progress::arrived;
@@ -36,11 +50,11 @@ Progress progress_of(const AwaitedRead& read, std::optional<QueueId> waited) {
 
 bool are_reads_awaited() noexcept { return awaited_count.load(std::memory_order_acquire) != 0; }
 
-bool raise_arrived(std::optional<QueueId> waited) {
+bool raise_arrived(std::optional<EndedQueue> ended) {
   if (!are_reads_awaited()) return false;
   const std::scoped_lock lock(mutex);
   std::erase_if(awaited, [&](const AwaitedRead& read) {
-    const Progress progress = progress_of(read, waited);
+    const Progress progress = progress_of(read, ended);
     if (progress == Progress::arrived) {
       if (Result<void> raised = notify_self(read.segment, read.id, 1); !raised) code_of(raised.error(), "gaspi_read_notify");
     }

@@ -114,6 +114,31 @@ gaspi_return_t create(gaspi_segment_id_t id, const Creation& creation, gaspi_tim
   return finish_creation(id, creation, collective, time, function);
 }
 
+// Waits for the other ranks to leave it, without the mutex: until then the segment stays what it is.
+gaspi_return_t delete_segment(gaspi_segment_id_t id) {
+  Process& all = process();
+  {
+    const std::scoped_lock lock(all.mutex);
+    if (!is_segment(id) || all.segments[id].is_going) return GASPI_ERR_INV_SEG;
+    if (const gaspi_return_t refused = refuse_delete(id); refused != GASPI_SUCCESS) return refused;
+    all.segments[id].is_going = true;
+  }
+  const Result<void> removed = all.fabric->deregister_segment(id, timeout_of(all.config.sn_timeout));
+  const std::scoped_lock lock(all.mutex);
+  Segment& segment = all.segments[id];
+  segment.is_going = false;
+  if (!removed) {
+    const gaspi_return_t code = code_of(removed.error(), "gaspi_segment_delete");
+    return code == GASPI_TIMEOUT ? GASPI_ERROR : code;
+  }
+  drop_awaited_reads(id);
+  segment.bytes = 0;
+  segment.address = nullptr;
+  segment.memory = {};
+  segment.creation.reset();
+  return GASPI_SUCCESS;
+}
+
 }  // namespace
 
 gaspi_return_t pgaspi_segment_alloc(const gaspi_segment_id_t segment_id, const gaspi_size_t size,
@@ -168,25 +193,7 @@ gaspi_return_t pgaspi_segment_use(gaspi_segment_id_t const segment_id, gaspi_poi
 GASPI_NAMED(gaspi_segment_use);
 
 gaspi_return_t pgaspi_segment_delete(const gaspi_segment_id_t segment_id) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
-    Process& all = process();
-    const std::scoped_lock lock(all.mutex);
-    if (!is_segment(segment_id)) return GASPI_ERR_INV_SEG;
-    if (const gaspi_return_t refused = refuse_delete(segment_id); refused != GASPI_SUCCESS) return refused;
-    const Result<void> removed = all.fabric->deregister_segment(segment_id, timeout_of(all.config.sn_timeout));
-    if (!removed) {
-      const gaspi_return_t code = code_of(removed.error(), "gaspi_segment_delete");
-      return code == GASPI_TIMEOUT ? GASPI_ERROR : code;
-    }
-    drop_awaited_reads(segment_id);
-    Segment& segment = all.segments[segment_id];
-    segment.bytes = 0;
-    segment.address = nullptr;
-    segment.memory = {};
-    segment.creation.reset();
-    return GASPI_SUCCESS;
-  });
+  return guarded([&] { return is_ready() ? delete_segment(segment_id) : GASPI_ERR_NOINIT; });
 }
 GASPI_NAMED(gaspi_segment_delete);
 

@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
+#include "base/blocked_signals.hpp"
 #include "base/undo.hpp"
 #include "gaspi/process.hpp"
 
@@ -12,8 +14,6 @@ using namespace gigabar;
 using namespace gigabar::gaspi;
 
 namespace {
-
-constexpr std::chrono::seconds kOpenPiece{30};
 
 // The library's own functions for this are not part of its public interface.
 std::optional<std::string> environment(const char* name) {
@@ -76,7 +76,9 @@ gaspi_return_t read_environment(const gaspi_config_t& config, FabricOptions& opt
   return GASPI_SUCCESS;
 }
 
-gaspi_return_t open_fabric(Process& all, const Timeout& timeout) {
+// In a thread: a call may have less time than it takes to join, and the next call finds how far it came. What the fabric gets is
+// not the time of the call, unless that is longer than its own: a rank that comes later than connect_timeout counts as lost.
+gaspi_return_t start_to_join(Process& all, const Timeout& timeout) {
   FabricOptions options;
   if (const gaspi_return_t read = read_environment(all.config, options); read != GASPI_SUCCESS) return read;
   if (all.config.user_net != 0) {
@@ -84,15 +86,37 @@ gaspi_return_t open_fabric(Process& all, const Timeout& timeout) {
     options.transports = is_rdma ? std::vector{TransportKind::local, TransportKind::verbs}
                                  : std::vector{TransportKind::local, TransportKind::ucx, TransportKind::tcp};
   }
+  if (timeout.ns() > options.connect_timeout.ns()) options.connect_timeout = timeout;
+  const BlockedSignals blocked;
+  try {
+    all.joining = std::async(std::launch::async, [options] { return Fabric::open(options); });
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "gaspi_proc_init: a thread that joins the job cannot be started: %s: raise the limit (ulimit -u)\n",
+                 error.what());
+    return GASPI_ERROR;
+  }
+  return GASPI_SUCCESS;
+}
+
+bool has_joined(const std::future<Result<Fabric>>& joining, const Timeout& timeout) {
+  if (!timeout.is_forever()) return joining.wait_for(std::chrono::nanoseconds(timeout.ns())) == std::future_status::ready;
+  joining.wait();
+  return true;
+}
+
+gaspi_return_t open_fabric(Process& all, const Timeout& timeout) {
   const Remaining time(timeout);
   for (;;) {
-    options.connect_timeout = time.left().is_forever() ? Timeout(kOpenPiece) : time.left();
-    Result<Fabric> opened = Fabric::open(options);
+    if (!all.joining.valid()) {
+      if (const gaspi_return_t refused = start_to_join(all, time.left()); refused != GASPI_SUCCESS) return refused;
+    }
+    if (!has_joined(all.joining, time.left())) return GASPI_TIMEOUT;
+    Result<Fabric> opened = all.joining.get();
     if (opened) {
       all.fabric.emplace(std::move(*opened));
       return GASPI_SUCCESS;
     }
-    if (opened.status() != Status::timed_out || is_over(time)) return code_of_start(opened.error());
+    if (opened.status() != Status::timed_out) return code_of_start(opened.error());
   }
 }
 
@@ -101,7 +125,7 @@ void make_tables(Process& all) {
   all.rank_count = all.fabric->rank_count();
   all.peers = std::vector<PeerKnown>(all.rank_count);
   all.groups.clear();
-  all.next_context = kContextOfAll + 1;
+  all.next_context = kFirstContext;
   auto everyone = std::make_unique<GroupState>();
   everyone->exists = true;
   everyone->is_committed = all.config.build_infrastructure != GASPI_TOPOLOGY_NONE;
@@ -110,6 +134,7 @@ void make_tables(Process& all) {
   for (unsigned queue = 0; queue < kProgramQueues; ++queue) {
     all.queues[queue].exists = queue < all.config.queue_num;
     all.queues[queue].posted = 0;
+    all.queues[queue].failure.reset();
   }
 }
 
@@ -128,6 +153,7 @@ gaspi_return_t build(Process& all, const Remaining& time) {
 void forget_everything(Process& all) {
   all.open_device = nullptr;
   all.device.reset();
+  all.is_of_device = {};
   all.fabric.reset();  // before the memory that it may touch
   all.control.reset();
   for (Segment& segment : all.segments) {
@@ -138,7 +164,7 @@ void forget_everything(Process& all) {
   }
   for (Queue& queue : all.queues) queue.exists = false;
   all.groups.clear();
-  all.next_context = kContextOfAll + 1;
+  all.next_context = kFirstContext;
   all.peers.clear();
   all.socket.reset();
 }
@@ -178,11 +204,13 @@ GASPI_NAMED(gaspi_proc_init);
 gaspi_return_t pgaspi_proc_term(const gaspi_timeout_t timeout_ms) {
   return guarded([&]() -> gaspi_return_t {
     Process& all = process();
-    const std::scoped_lock lock(all.mutex);
-    if (!all.is_ready) return GASPI_ERR_NOINIT;
     const Remaining time(timeout_of(timeout_ms));
+    const auto turn = lock_within(all.device_turn, time.left());
+    if (!turn) return GASPI_TIMEOUT;
+    if (!all.is_ready) return GASPI_ERR_NOINIT;
     raise_arrived();
     if (const Result<void> ended = close_device(all, time.left()); !ended) return code_of(ended.error(), "gaspi_proc_term");
+    const std::scoped_lock lock(all.mutex);
     stop_control(all);
     const Result<void> closed = all.fabric->close(time.left());
     if (closed.status() == Status::timed_out) {

@@ -356,6 +356,28 @@ GASPI_BODY(gaspi_read_and_notify) {
   ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
 }
 
+// More operations end, on other queues, than the fabric keeps reports of, before anybody looks whether the read has.
+GASPI_BODY(gaspi_read_and_notify_late) {
+  make_segments();
+  constexpr gaspi_number_t kPieces = 255;
+  constexpr gaspi_queue_id_t kOwn = 0, kUsed = 7;
+  std::vector<gaspi_segment_id_t> here(kPieces, kTo), there(kPieces, kFrom);
+  std::vector<gaspi_offset_t> at(kPieces, 64);
+  std::vector<gaspi_size_t> sizes(kPieces, 8);
+  const auto count = static_cast<unsigned>(rounds(10));
+  for (unsigned round = 1; round <= count; ++round) {
+    ASSERT_DONE(gaspi_read_notify(kTo, 0, next(me), kFrom, 0, 8, round, kOwn, kLong));
+    for (gaspi_queue_id_t queue = 1; queue < kUsed; ++queue) {
+      for (int list = 0; list < 4; ++list)
+        ASSERT_DONE(
+            gaspi_read_list(kPieces, here.data(), at.data(), next(me), there.data(), at.data(), sizes.data(), queue, kLong));
+    }
+    ASSERT_EQ(take(kTo, round), 1U) << "round " << round;
+    for (gaspi_queue_id_t queue = 0; queue < kUsed; ++queue) ASSERT_DONE(gaspi_wait(queue, kLong));
+  }
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+}
+
 // --- Queues ---------------------------------------------------------------------------------------------------------------------
 
 GASPI_BODY(gaspi_queues) {
@@ -512,6 +534,7 @@ TEST_P(GaspiData, Lists) { run_gaspi("gaspi_lists", GetParam()); }
 TEST_P(GaspiData, Notifications) { run_gaspi("gaspi_notifications", GetParam()); }
 TEST_P(GaspiData, ManyTakersOfNotifications) { run_gaspi("gaspi_many_takers", GetParam()); }
 TEST_P(GaspiData, ReadNotify) { run_gaspi("gaspi_read_and_notify", GetParam()); }
+TEST_P(GaspiData, ReadNotifyBehindManyOperations) { run_gaspi("gaspi_read_and_notify_late", GetParam()); }
 TEST_P(GaspiData, Queues) { run_gaspi("gaspi_queues", GetParam()); }
 TEST_P(GaspiData, ThreadsShareAQueue) { run_gaspi("gaspi_threads_of_a_queue", GetParam()); }
 TEST_P(GaspiData, Passive) { run_gaspi("gaspi_passive", GetParam()); }

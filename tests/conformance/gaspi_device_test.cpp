@@ -6,6 +6,7 @@
 #include <csignal>
 #include <thread>
 
+#include "base/clock.hpp"
 #include "conformance/gaspi_ranks.hpp"
 #include "conformance/kernel_block.hpp"
 #include "conformance/rank_memory.hpp"
@@ -250,6 +251,42 @@ GASPI_BODY(gaspi_device_sides) {
   ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
 }
 
+// A thread of rank 0 waits in gaspi_device_open for the others, which first meet its other thread: that one's calls go on.
+GASPI_BODY(gaspi_beside_open) {
+  for (const gaspi_segment_id_t id : {kKernels, kCpus})
+    ASSERT_DONE(gaspi_segment_create(id, kBytes, GASPI_GROUP_ALL, kLong, GASPI_MEM_GPU));
+  const gaspi_device_t* device = nullptr;
+  const gaspi_device_t* other = nullptr;
+  const auto open = [&] { EXPECT_DONE(gaspi_device_open(kSegments, 2, 2, &device, kLong)); };
+  std::thread opening;
+  if (me.rank() == 0) {
+    opening = std::thread(open);
+    const Deadline deadline = Deadline::after_ns(20'000'000'000);
+    while (gaspi_device_close(GASPI_TEST) == GASPI_ERR_NULLPTR && !deadline.has_passed()) std::this_thread::yield();
+    EXPECT_CODE(GASPI_TIMEOUT, gaspi_device_close(GASPI_TEST));
+    EXPECT_CODE(GASPI_TIMEOUT, gaspi_device_open(kSegments, 2, 2, &other, 20));
+  }
+  EXPECT_DONE(gaspi_segment_create(kOther, 64, GASPI_GROUP_ALL, kLong, GASPI_MEM_GPU));
+  gaspi_group_t group = 0;
+  EXPECT_DONE(gaspi_group_create(&group));
+  for (Rank rank = 0; rank < me.rank_count(); ++rank) EXPECT_DONE(gaspi_group_add(group, gaspi_rank_t(rank)));
+  EXPECT_DONE(gaspi_group_commit(group, kLong));
+  EXPECT_DONE(gaspi_segment_delete(kOther));
+  if (me.rank() == 0) {
+    EXPECT_CODE(GASPI_ERR_DEVICE, gaspi_segment_delete(kKernels)) << "kernels are about to use it";
+  }
+  EXPECT_DONE(gaspi_barrier(group, kLong));
+  if (opening.joinable()) {
+    opening.join();
+  } else {
+    open();
+  }
+  ASSERT_NE(device, nullptr);
+  ASSERT_DONE(gaspi_device_close(kLong));
+  EXPECT_DONE(gaspi_segment_delete(kKernels));
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+}
+
 // A kernel that waits without end is told when nobody is left.
 BARE_RANK_BODY(gaspi_kernel_left_alone) {
   gaspi_config_t config{};
@@ -285,6 +322,7 @@ TEST_P(GaspiKernels, WriteReadAndNotify) { run_gaspi("gaspi_between_kernels", Ge
 TEST_P(GaspiKernels, AndCpusNotifyEachOther) { run_gaspi("gaspi_kernel_and_cpu", GetParam()); }
 TEST_P(GaspiKernels, Atomics) { run_gaspi("gaspi_atomics_of_kernels", GetParam()); }
 TEST_P(GaspiKernels, EachWrongArgumentHasItsCode) { run_gaspi("gaspi_arguments_of_kernels", GetParam()); }
+TEST_P(GaspiKernels, OtherCallsGoOnBesideOpen) { run_gaspi("gaspi_beside_open", GetParam()); }
 TEST_P(GaspiKernels, OpenAndClose) { run_gaspi("gaspi_device_sides", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Ranks, GaspiKernels, testing::ValuesIn(device_sides()), setup_name);
 

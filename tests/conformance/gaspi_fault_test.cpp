@@ -4,9 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <thread>
 
 #include "base/clock.hpp"
 #include "conformance/gaspi_ranks.hpp"
@@ -129,6 +131,35 @@ BARE_RANK_BODY(gaspi_stopped_one) {
   EXPECT_DONE(gaspi_proc_term(kLong));
 }
 
+// A rank that stands still keeps a segment of rank 0 from being deleted. Another thread of rank 0 makes one meanwhile.
+BARE_RANK_BODY(gaspi_delete_waits) {
+  start_quietly();
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  if (me.rank() == 1) {
+    ASSERT_DONE(gaspi_write(0, 0, 0, 0, 0, 8, 0, kLong));  // it has the key from now on
+    ASSERT_DONE(gaspi_wait(0, kLong));
+  }
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+  me.tell("ready");
+  ASSERT_EQ(me.hear(), "stopped");
+  if (me.rank() == 0) {
+    std::atomic<bool> is_over{false};
+    std::thread deleting([&] {
+      EXPECT_DONE(gaspi_segment_delete(0));
+      is_over = true;
+    });
+    ::usleep(100'000);  // it waits by then, on most machines
+    EXPECT_DONE(gaspi_segment_alloc(1, 64, GASPI_MEM_INITIALIZED));
+    EXPECT_FALSE(is_over) << "the other call was not made beside it";
+    me.tell("made one");
+    deleting.join();
+    EXPECT_DONE(gaspi_segment_alloc(0, 64, GASPI_MEM_INITIALIZED)) << "the id is free again";
+  }
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+  ASSERT_TRUE(me.meet());
+  EXPECT_DONE(gaspi_proc_term(kLong));
+}
+
 // What this process prints, from the beginning to the end of its life, to be read at any time.
 class PrintedLines {
  public:
@@ -191,17 +222,20 @@ TEST_P(GaspiFaults, GoOnWithoutADeadRank) {
   job.finish();
 }
 TEST_P(GaspiFaults, KillARank) { run_gaspi("gaspi_kill_one", GetParam()); }
-TEST_P(GaspiFaults, StoppedRank) {
-  GaspiJob job("gaspi_stopped_one", GetParam());
+// Rank 1 stands still until rank 0 says the word.
+void run_with_a_stopped_rank(const std::string& body, const RankSetup& setup, const std::string& word) {
+  GaspiJob job(body, setup);
   job.start_all();
-  for (Rank rank = 0; rank < GetParam().rank_count; ++rank) ASSERT_TRUE(job.hear(rank, "ready"));
+  for (Rank rank = 0; rank < setup.rank_count; ++rank) ASSERT_TRUE(job.hear(rank, "ready"));
   job.send_signal(1, SIGSTOP);
   job.tell(0, "stopped");
   job.tell(1, "stopped");
-  ASSERT_TRUE(job.hear(0, "timed out"));
+  ASSERT_TRUE(job.hear(0, word));
   job.send_signal(1, SIGCONT);
   job.finish();
 }
+TEST_P(GaspiFaults, StoppedRank) { run_with_a_stopped_rank("gaspi_stopped_one", GetParam(), "timed out"); }
+TEST_P(GaspiFaults, OtherCallsGoOnBesideDelete) { run_with_a_stopped_rank("gaspi_delete_waits", GetParam(), "made one"); }
 TEST_P(GaspiFaults, ConnectionsAndLines) { run_gaspi("gaspi_connections", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Transports, GaspiFaults, testing::ValuesIn(each_transport(2)), setup_name);
 

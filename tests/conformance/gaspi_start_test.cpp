@@ -12,6 +12,7 @@
 #include <set>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "conformance/gaspi_ranks.hpp"
 #include "support/cancellable.hpp"
 
@@ -246,6 +247,32 @@ BARE_RANK_BODY(gaspi_missing_rank) {
   EXPECT_DONE(gaspi_proc_term(kLong));
 }
 
+// Calls that only look start a job too, one after the other, also where rank 0, which all others join at, comes last.
+BARE_RANK_BODY(gaspi_start_by_looking) {
+  gaspi_return_t code = gaspi_proc_init(GASPI_TEST);
+  if (me.rank() == 1) {
+    EXPECT_CODE(GASPI_TIMEOUT, code);
+    me.tell("looks");
+  }
+  const Deadline deadline = Deadline::after_ns(20'000'000'000);
+  while (code == GASPI_TIMEOUT && !deadline.has_passed()) {
+    ::usleep(1000);
+    code = gaspi_proc_init(GASPI_TEST);
+  }
+  ASSERT_DONE(code);
+  ASSERT_TRUE(me.meet());
+  EXPECT_DONE(gaspi_proc_term(kLong));
+}
+
+// Rank 2 is later than three calls of rank 3, which reaches the others by way of it. The fourth goes on.
+BARE_RANK_BODY(gaspi_late_rank) {
+  for (int i = 0; me.rank() == 3 && i < 3; ++i) EXPECT_CODE(GASPI_TIMEOUT, gaspi_proc_init(200)) << i;
+  me.tell("timed out");
+  ASSERT_DONE(gaspi_proc_init(kLong));
+  ASSERT_TRUE(me.meet());
+  EXPECT_DONE(gaspi_proc_term(kLong));
+}
+
 template <class Number>
 void expect_limit(gaspi_return_t (*function)(Number*), std::uint64_t expected) {
   Number value = 0;
@@ -398,6 +425,22 @@ TEST_P(GaspiStart, WaitsForAMissingRank) {
   job.start(0);
   ASSERT_TRUE(job.hear(0, "timed out"));
   for (Rank rank = 1; rank < GetParam().rank_count; ++rank) job.start(rank);
+  job.finish();
+}
+TEST_P(GaspiStart, ByCallsThatOnlyLook) {
+  GaspiJob job("gaspi_start_by_looking", GetParam());
+  job.start(1);
+  ASSERT_TRUE(job.hear(1, "looks"));
+  job.start(0);
+  job.finish();
+}
+TEST_P(GaspiStart, ARankMayBeLaterThanACallWaits) {
+  RankSetup setup = GetParam();
+  setup.rank_count = 4;
+  GaspiJob job("gaspi_late_rank", setup);
+  for (const Rank rank : {0U, 1U, 3U}) job.start(rank);
+  ASSERT_TRUE(job.hear(3, "timed out"));
+  job.start(2);
   job.finish();
 }
 // The variables of every rank, but for `name`, which names the job's ranks and where rank 0 is.
