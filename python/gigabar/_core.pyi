@@ -172,8 +172,8 @@ class Fabric:
 
     Offsets and sizes are bytes, timeouts seconds; None waits until the operation ends or its peer is lost. A wait lets other
     threads run, and Ctrl-C ends it. Errors of every call: invalid_argument and out_of_range name the argument; unavailable
-    (closed, no path); peer_lost; foreign_process. TimedOut: nothing is lost and, but for send, the same call
-    can be made again.
+    (closed, no path); peer_lost; foreign_process. TimedOut: nothing is lost and, but for send, and a recv with a note, the
+    same call can be made again.
     Threads: any; calls of one queue are served one after the other; collectives of one group are for one thread at a
     time (busy).
     """
@@ -224,12 +224,15 @@ class Fabric:
 
     def deregister(self, segment: int, timeout: float | None = 30.0) -> None:
         """
-        Take the segment from the peers: afterwards none of them can access it.
+        Take the segment from the peers: afterwards none of them can access it. Waits as quiesce.
         """
 
     def quiesce(self, segment: int, timeout: float | None = 30.0) -> None:
         """
         Keep the peers from the segment until enable: what they wrote before is in place. It stays registered.
+
+        A peer that has not answered at the end of the time is cut off; over local it is not, and this times out. Ctrl-C does
+        not end this wait.
         """
 
     def enable(self, segment: int) -> None:
@@ -394,8 +397,11 @@ class Fabric:
 
     def recv(self, rank: int | None, destination: AnyMemory, tag: int | None = 0, timeout: float | None = 30.0, *, queue: int = 0, options: PostOptions | None = None) -> Received:
         """
-        Receive the first message of rank (None: of any) with that tag (None: any). After TimedOut nothing is received later, unless the
-        message had begun to arrive. Errors: out_of_range (it is longer than the destination).
+        Receive the first message of rank (None: of any) with that tag (None: any). Errors: out_of_range (it is longer than the
+        destination).
+
+        A message that is arriving at the end of the time gets that time once more, at least 1 s. After TimedOut or Ctrl-C
+        nothing is received later, unless a note of the exception says that the message is arriving: wait_message takes it.
         """
 
     def post_send(self, rank: int, source: AnyMemory, tag: int = 0, *, queue: int = 0, options: PostOptions | None = None) -> int:

@@ -89,19 +89,20 @@ void register_segment(const FabricObject& self, nb::handle id, nb::handle memory
   held->segments.emplace(segment, std::move(bytes));
 }
 
+// At their time-outs, this and quiesce cut the connections of peers that have not answered.
 void deregister(const FabricObject& self, nb::handle id, nb::handle timeout) {
   constexpr const char* kOperation = "Fabric.deregister";
   const SegmentId segment = segment_of(id, kOperation);
   const auto held = self.joined(kOperation);
-  take(wait_in_slices(timeout_of(timeout, kOperation),
-                      [&](Timeout slice) { return held->fabric.deregister_segment(segment, slice); }));
+  wait_joined_once(self, timeout, kOperation,
+                   [&](Fabric& fabric, Timeout time) { return fabric.deregister_segment(segment, time); });
   held->segments.erase(segment);
 }
 
 void quiesce(const FabricObject& self, nb::handle id, nb::handle timeout) {
   constexpr const char* kOperation = "Fabric.quiesce";
   const SegmentId segment = segment_of(id, kOperation);
-  wait_joined(self, timeout, kOperation, [&](Fabric& fabric, Timeout slice) { return fabric.quiesce(segment, slice); });
+  wait_joined_once(self, timeout, kOperation, [&](Fabric& fabric, Timeout time) { return fabric.quiesce(segment, time); });
 }
 
 void enable(const FabricObject& self, nb::handle id) {
@@ -170,10 +171,12 @@ void add_segments(nb::class_<FabricObject>& type) {
            "Errors: invalid_argument (id in use), out_of_memory, device_error.")
       .def("deregister", &deregister, nb::arg("segment"), nb::arg("timeout").none() = 30.0,
            nb::sig("def deregister(self, segment: int, timeout: float | None = 30.0) -> None"),
-           "Take the segment from the peers: afterwards none of them can access it.")
+           "Take the segment from the peers: afterwards none of them can access it. Waits as quiesce.")
       .def("quiesce", &quiesce, nb::arg("segment"), nb::arg("timeout").none() = 30.0,
            nb::sig("def quiesce(self, segment: int, timeout: float | None = 30.0) -> None"),
-           "Keep the peers from the segment until enable: what they wrote before is in place. It stays registered.")
+           "Keep the peers from the segment until enable: what they wrote before is in place. It stays registered.\n\n"
+           "A peer that has not answered at the end of the time is cut off; over local it is not, and this times out. Ctrl-C does\n"
+           "not end this wait.")
       .def("enable", &enable, nb::arg("segment"), nb::sig("def enable(self, segment: int) -> None"),
            "Let the peers access the segment again.")
       .def("remote_segment", &remote_segment, nb::arg("rank"), nb::arg("segment"), nb::arg("timeout").none() = 30.0,
@@ -189,8 +192,8 @@ void add_fabric(nb::module_& module) {
       "This process as a rank of a job. A context manager: it leaves the job in order, and at once after an exception.\n\n"
       "Offsets and sizes are bytes, timeouts seconds; None waits until the operation ends or its peer is lost. A wait lets other\n"
       "threads run, and Ctrl-C ends it. Errors of every call: invalid_argument and out_of_range name the argument; unavailable\n"
-      "(closed, no path); peer_lost; foreign_process. TimedOut: nothing is lost and, but for send, the same call\n"
-      "can be made again.\n"
+      "(closed, no path); peer_lost; foreign_process. TimedOut: nothing is lost and, but for send, and a recv with a note, the\n"
+      "same call can be made again.\n"
       "Threads: any; calls of one queue are served one after the other; collectives of one group are for one thread at a\n"
       "time (busy).");
   add_job(type);

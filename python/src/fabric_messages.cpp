@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages: sent and received in one call, or posted and waited for.
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "fabric_object.hpp"
@@ -17,22 +20,37 @@ nb::object object_of(const Received& received) {
   return nb::module_::import_("gigabar._types").attr("Received")(received.rank, received.tag, received.bytes);
 }
 
-// Where the wait ends before the message, a receive is cancelled; what cannot be cancelled keeps its memory up to the end of the
-// fabric.
-Received wait_for(Joined& held, Operation operation, const Timeout& timeout, Bytes&& bytes) {
-  const auto leave = [&] {
-    if (!held.fabric.cancel_recv(operation)) held.left.push_back(std::move(bytes));
-  };
-  Result<Received> ended = [&] {
-    try {
-      return wait_in_slices(timeout, [&](Timeout slice) { return held.fabric.wait_message(operation, slice); });
-    } catch (...) {  // what a signal's handler raised
-      leave();
-      throw;
+// A message that arrives when the time of its receive is over gets that time once more, and at least this, as in C++.
+constexpr std::chrono::nanoseconds kLeastToArrive = std::chrono::seconds(1);
+
+// The memory of what is not over stays: up to another wait, or the end of the fabric.
+Result<Received> wait_posted(Joined& held, Operation operation, const Timeout& timeout) {
+  Result<Received> ended = wait_in_slices(timeout, [&](Timeout slice) { return held.fabric.wait_message(operation, slice); });
+  if (ended.status() != Status::timed_out) held.messages.erase(operation);
+  return ended;
+}
+
+// False: a message has matched the receive, which only wait_message ends then.
+bool cancel(Joined& held, Operation operation) {
+  const Status status = held.fabric.cancel_recv(operation).status();
+  if (status == Status::ok || status == Status::invalid_argument) held.messages.erase(operation);  // cancelled, or over
+  return status != Status::busy;
+}
+
+// Who leaves takes the receive back, so that it takes no later message. One that has matched has a message, which would be lost.
+Received wait_or_cancel(Joined& held, Operation operation, const Timeout& timeout) {
+  try {
+    Result<Received> ended = wait_posted(held, operation, timeout);
+    if (ended.status() == Status::timed_out && !cancel(held, operation)) {
+      ended = wait_posted(held, operation, std::max(std::chrono::nanoseconds(timeout.ns()), kLeastToArrive));
     }
-  }();
-  if (ended.status() == Status::timed_out) leave();
-  return take(std::move(ended));
+    return take(std::move(ended));
+  } catch (const nb::python_error& raised) {  // a time-out, or what a signal's handler raised
+    const std::string number = std::to_string(static_cast<std::uint64_t>(operation));
+    if (!cancel(held, operation))
+      raised.value().attr("add_note")("Its message is arriving: wait_message(" + number + ") takes it.");
+    throw;
+  }
 }
 
 void send_message(const FabricObject& self, nb::handle to, nb::handle source, nb::handle tag, nb::handle timeout, nb::handle queue,
@@ -48,7 +66,8 @@ void send_message(const FabricObject& self, nb::handle to, nb::handle source, nb
     const nb::gil_scoped_release released;
     return held->fabric.post_send(rank, number, bytes.address(), bytes.bytes(), wanted);
   }());
-  wait_for(*held, operation, time, std::move(bytes));
+  held->messages.emplace(operation, std::move(bytes));
+  take(wait_posted(*held, operation, time));
 }
 
 nb::object recv_message(const FabricObject& self, nb::handle from, nb::handle destination, nb::handle tag, nb::handle timeout,
@@ -65,8 +84,8 @@ nb::object recv_message(const FabricObject& self, nb::handle from, nb::handle de
     const nb::gil_scoped_release released;
     return held->fabric.post_recv(rank, number, is_any ? 0 : ~Tag{0}, bytes.address(), bytes.bytes(), wanted);
   }());
-  const Received received = wait_for(*held, operation, time, std::move(bytes));
-  return object_of(received);
+  held->messages.emplace(operation, std::move(bytes));
+  return object_of(wait_or_cancel(*held, operation, time));
 }
 
 std::uint64_t post_send(const FabricObject& self, nb::handle to, nb::handle source, nb::handle tag, nb::handle queue,
@@ -107,10 +126,7 @@ nb::object wait_message(const FabricObject& self, nb::handle operation, nb::hand
   constexpr const char* kOperation = "Fabric.wait_message";
   const Operation posted = posted_of(operation, kOperation);
   const auto held = self.joined(kOperation);
-  Result<Received> ended =
-      wait_in_slices(timeout_of(timeout, kOperation), [&](Timeout slice) { return held->fabric.wait_message(posted, slice); });
-  if (ended.status() != Status::timed_out) held->messages.erase(posted);
-  return object_of(take(std::move(ended)));
+  return object_of(take(wait_posted(*held, posted, timeout_of(timeout, kOperation))));
 }
 
 void cancel_recv(const FabricObject& self, nb::handle operation) {
@@ -135,9 +151,11 @@ void add_messages(nb::class_<FabricObject>& type) {
            nb::arg("timeout").none() = 30.0, GIGABAR_MESSAGE_ARGUMENTS,
            nb::sig("def recv(self, rank: int | None, destination: AnyMemory, tag: int | None = 0, timeout: float | None = "
                    "30.0, " GIGABAR_MESSAGE_SIGNATURE "Received"),
-           "Receive the first message of rank (None: of any) with that tag (None: any). After TimedOut nothing is received later, "
-           "unless the\n"
-           "message had begun to arrive. Errors: out_of_range (it is longer than the destination).")
+           "Receive the first message of rank (None: of any) with that tag (None: any). Errors: out_of_range (it is longer than "
+           "the\n"
+           "destination).\n\n"
+           "A message that is arriving at the end of the time gets that time once more, at least 1 s. After TimedOut or Ctrl-C\n"
+           "nothing is received later, unless a note of the exception says that the message is arriving: wait_message takes it.")
       .def("post_send", &post_send, nb::arg("rank"), nb::arg("source"), nb::arg("tag") = 0, GIGABAR_MESSAGE_ARGUMENTS,
            nb::sig("def post_send(self, rank: int, source: AnyMemory, tag: int = 0, " GIGABAR_MESSAGE_SIGNATURE "int"),
            "Post a message, and return the operation's number. Do not change the memory, which stays alive, until wait_message.")

@@ -124,8 +124,7 @@ FabricObject::FabricObject(const FabricOptions& options) {
     const nb::gil_scoped_release released;
     return Fabric::open(options);
   }();
-  joined_ = std::make_shared<Joined>(std::map<SegmentId, Bytes>{}, std::map<Operation, Bytes>{}, std::vector<Bytes>{},
-                                     take(std::move(opened)));
+  joined_ = std::make_shared<Joined>(std::map<SegmentId, Bytes>{}, std::map<Operation, Bytes>{}, take(std::move(opened)));
 }
 
 std::shared_ptr<Joined> FabricObject::joined(const char* operation) const {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <vector>
 
 #include "arguments.hpp"
 #include "errors.hpp"
@@ -35,8 +34,7 @@ PostOptions post_options(nb::handle queue, nb::handle options, const char* opera
 // The fabric goes first, then the memory that its peers and its messages use.
 struct Joined {
   std::map<SegmentId, Bytes> segments;
-  std::map<Operation, Bytes> messages;  // posted, and not waited for
-  std::vector<Bytes> left;              // of messages that were still under way at the end of their wait
+  std::map<Operation, Bytes> messages;  // posted, and not over at the end of a wait
   Fabric fabric;
 };
 
@@ -71,6 +69,17 @@ template <class Call>
 auto wait_joined(const FabricObject& self, nb::handle timeout, const char* operation, const Call& call) {
   const auto held = self.joined(operation);
   return take(wait_in_slices(timeout_of(timeout, operation), [&](Timeout slice) { return call(held->fabric, slice); }));
+}
+
+// In one wait, which no signal ends: its time-out is more than the end of a part.
+template <class Call>
+auto wait_joined_once(const FabricObject& self, nb::handle timeout, const char* operation, const Call& call) {
+  const auto held = self.joined(operation);
+  const Timeout time = timeout_of(timeout, operation);
+  return take([&] {
+    const nb::gil_scoped_release released;
+    return call(held->fabric, time);
+  }());
 }
 
 void add_posts(nb::class_<FabricObject>& type);

@@ -68,22 +68,13 @@ void barrier(const FabricObject& self, nb::handle group, nb::handle timeout) {
   wait_joined(self, timeout, kOperation, [&](Fabric& fabric, Timeout slice) { return fabric.barrier(ranks, slice); });
 }
 
-// The peer's answer counts once, so this is one wait, which no signal ends.
-template <class Call>
-std::uint64_t change_remote(const FabricObject& self, nb::handle timeout, const char* operation, const Call& call) {
-  const Timeout time = timeout_of(timeout, operation);
-  const auto held = self.joined(operation);
-  return take([&] {
-    const nb::gil_scoped_release released;
-    return call(held->fabric, time);
-  }());
-}
-
+// The peer's answer to an atomic counts once, so these are one wait.
 std::uint64_t fetch_add(const FabricObject& self, nb::handle remote, nb::handle value, nb::handle timeout) {
   constexpr const char* kOperation = "Fabric.fetch_add";
   const RemotePlace at = remote_of(remote, kOperation);
   const auto addend = count_of(value, {kOperation, "value"});
-  return change_remote(self, timeout, kOperation, [&](Fabric& fabric, Timeout time) { return fabric.fetch_add(at, addend, time); });
+  return wait_joined_once(self, timeout, kOperation,
+                          [&](Fabric& fabric, Timeout time) { return fabric.fetch_add(at, addend, time); });
 }
 
 std::uint64_t compare_swap(const FabricObject& self, nb::handle remote, nb::handle expected, nb::handle desired,
@@ -92,8 +83,8 @@ std::uint64_t compare_swap(const FabricObject& self, nb::handle remote, nb::hand
   const RemotePlace at = remote_of(remote, kOperation);
   const auto old_value = count_of(expected, {kOperation, "expected"});
   const auto new_value = count_of(desired, {kOperation, "desired"});
-  return change_remote(self, timeout, kOperation,
-                       [&](Fabric& fabric, Timeout time) { return fabric.compare_swap(at, old_value, new_value, time); });
+  return wait_joined_once(self, timeout, kOperation,
+                          [&](Fabric& fabric, Timeout time) { return fabric.compare_swap(at, old_value, new_value, time); });
 }
 
 ReduceOperation reduction_of(const std::string& name) {

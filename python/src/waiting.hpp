@@ -18,7 +18,8 @@ Timeout timeout_of(nb::handle seconds, const char* operation);
 // Handlers of signals run between such parts of a wait.
 inline constexpr std::chrono::nanoseconds kSlice = std::chrono::milliseconds(50);
 
-// Calls `call(Timeout)`, which returns a Result and can be made again after timed_out, until it ends or the time is over.
+// Calls `call(Timeout)`, which returns a Result and can be made again after timed_out, until it ends or the time is over. A
+// timed_out before the end of its part is the operation's own, as of a fabric that another thread closes: it ends the wait too.
 template <class Call>
 auto wait_in_slices(const Timeout& timeout, const Call& call) {
   using Clock = std::chrono::steady_clock;
@@ -26,13 +27,16 @@ auto wait_in_slices(const Timeout& timeout, const Call& call) {
   const std::chrono::nanoseconds whole =
       timeout.is_forever() ? std::chrono::nanoseconds::max() : std::chrono::nanoseconds(timeout.ns());
   while (true) {
-    const std::chrono::nanoseconds left = std::max(whole - (Clock::now() - begin), std::chrono::nanoseconds(0));
+    const auto slice_begin = Clock::now();
+    const std::chrono::nanoseconds left = std::max(whole - (slice_begin - begin), std::chrono::nanoseconds(0));
+    bool is_last = left <= kSlice;
     auto result = [&] {
       const nb::gil_scoped_release released;
-      return call(Timeout(std::min(left, kSlice)));
+      auto ended = call(Timeout(std::min(left, kSlice)));
+      is_last = is_last || Clock::now() - slice_begin < kSlice;
+      return ended;
     }();
-    const bool is_last = result.status() != Status::timed_out || left <= kSlice;
-    if (is_last) return result;
+    if (is_last || result.status() != Status::timed_out) return result;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
 }

@@ -233,6 +233,24 @@ def test_a_signal_ends_a_wait(fabric: gigabar.Fabric, call: str) -> None:
     fabric.barrier(timeout=10)
 
 
+def test_a_wait_for_a_rank_that_never_starts_ends() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    fabric = gigabar.Fabric(rank=0, rank_count=2, master_address="127.0.0.1", master_port=port, connect_timeout=0.2)
+    interrupt = threading.Timer(10, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt.start()
+    try:
+        for timeout in (None, 30):
+            with pytest.raises(gigabar.Error, match="rank 1"):
+                fabric.connect(1, timeout=timeout)
+    except KeyboardInterrupt:
+        pytest.fail("it goes on")
+    finally:
+        interrupt.cancel()
+        fabric.abandon()
+
+
 def test_bad_calls(fabric: gigabar.Fabric) -> None:
     for call, names in [
         (lambda: fabric.write((1, 0), (0, 1024, 0), 8), "segment"),
@@ -353,8 +371,85 @@ with gigabar.Fabric() as fabric:
         fabric.send(1, bytes([5]) * (3 << 20), timeout=20)
 """
 
+# Nothing moves on at a rank that is in no call.
+BUSY = """
+import gigabar, sys, time
+with gigabar.Fabric(transports=["tcp"], progress_thread=False) as fabric:
+    fabric.register(1, bytearray(4096))
+    fabric.barrier(timeout=20)
+    if fabric.rank == 1:
+        fabric.write((1, 0), (0, 1, 0), 8)  # it has the segment's key then
+        fabric.wait(timeout=20)
+        fabric.barrier(timeout=20)
+        time.sleep(1)
+    else:
+        fabric.barrier(timeout=20)
+        fabric.progress()
+        time.sleep(0.2)
+        getattr(fabric, sys.argv[1])(1, timeout=20)
+    fabric.barrier(timeout=20)  # the connection stands
+"""
 
-@pytest.mark.parametrize(("program", "what"), [(PEER, "lives"), (PEER, "dies"), (MAPPED, "")])
+ARRIVING = """
+import gigabar, os, re, signal, sys, threading, time
+with gigabar.Fabric(progress_thread=False) as fabric:
+    if fabric.rank == 1:
+        first, second = bytes([5]) * (3 << 20), bytes([6]) * (3 << 20)
+        sent = [fabric.post_send(0, first), fabric.post_send(0, second)]
+        fabric.barrier(timeout=20)  # their requests are there
+        time.sleep({"soon": 1.3, "late": 3, "interrupted": 1.5}[sys.argv[1]])
+        for one in sent:
+            fabric.wait_message(one, timeout=20)
+    else:
+        fabric.barrier(timeout=20)
+        fabric.progress()
+        time.sleep(0.2)
+        into = bytearray(3 << 20)
+        if sys.argv[1] == "interrupted":
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            received = fabric.recv(1, into, timeout=20 if sys.argv[1] == "interrupted" else 0.8)
+            assert sys.argv[1] == "soon"
+        except (KeyboardInterrupt, gigabar.TimedOut) as error:
+            assert sys.argv[1] == ("late" if isinstance(error, gigabar.TimedOut) else "interrupted")
+            operation = re.search(r"wait_message[(]([0-9]+)[)]", error.__notes__[0])[1]
+            received = fabric.wait_message(int(operation), timeout=20)
+        assert received == gigabar.Received(1, 0, 3 << 20) and into == bytes([5]) * (3 << 20)
+        fabric.recv(1, into, timeout=20)
+        assert into == bytes([6]) * (3 << 20)
+    fabric.barrier(timeout=20)
+"""
+
+# A rank that dies before it has spoken to the other.
+SILENT = """
+import gigabar, os, sys
+fabric = gigabar.Fabric(connect_timeout=10)
+if fabric.rank == 1:
+    os._exit(0)
+fabric.register(1, bytearray(4096))
+calls = {
+    "connect": lambda: fabric.connect(1, timeout=None),
+    "notification_wait": lambda: fabric.notification_wait(1, timeout=None),
+    "recv": lambda: fabric.recv(1, bytearray(8), timeout=None),
+    "barrier": lambda: fabric.barrier(timeout=None),
+}
+try:
+    calls[sys.argv[1]]()
+    sys.exit(1)
+except gigabar.Error as error:
+    fabric.abandon()
+    if error.status != "peer_lost":
+        raise
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "what"),
+    [(PEER, "lives"), (PEER, "dies"), (MAPPED, "")]
+    + [(BUSY, call) for call in ("quiesce", "deregister")]
+    + [(ARRIVING, how) for how in ("soon", "late", "interrupted")]
+    + [(SILENT, call) for call in ("connect", "notification_wait", "recv", "barrier")],
+)
 def test_two_processes(program: str, what: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -364,7 +459,11 @@ def test_two_processes(program: str, what: str) -> None:
         subprocess.Popen([sys.executable, "-c", program, what], env=job | {"RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
         for rank in range(2)
     ]
-    said = [rank.communicate(timeout=60)[1] for rank in ranks]
+    try:
+        said = [rank.communicate(timeout=60)[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
     assert [rank.returncode for rank in ranks] == [0, 0], said
 
 
