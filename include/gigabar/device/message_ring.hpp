@@ -70,6 +70,11 @@ class BasicRing {
   // Line k of the next piece. A piece goes around the ring's end at most once.
   GIGABAR_DEVICE MessageLine* line(std::uint32_t k) const { return lines_ + ((first_ + k) & (line_count_ - 1)); }
   GIGABAR_DEVICE std::uint32_t number(std::uint32_t k) const { return lap_ + (first_ + k >= line_count_ ? 1 : 0); }
+  // Lines from k on, before line `end`, that lie behind each other.
+  GIGABAR_DEVICE std::uint32_t run_of(std::uint32_t k, std::uint32_t end) const {
+    const std::uint32_t most = line_count_ - ((first_ + k) & (line_count_ - 1));
+    return end - k < most ? end - k : most;
+  }
   GIGABAR_DEVICE void pass(std::uint32_t lines) {
     position_ += lines;
     pending_ += lines;
@@ -77,6 +82,16 @@ class BasicRing {
     lap_ += first_ >= line_count_ ? 1 : 0;
     first_ &= line_count_ - 1;
     note_room();
+  }
+  // Line 0 and its number, in fewer instructions.
+  GIGABAR_DEVICE MessageLine* first_line() const { return lines_ + first_; }
+  GIGABAR_DEVICE std::uint32_t first_number() const { return lap_; }
+  // This end when it has passed so many lines, computed before it has.
+  GIGABAR_DEVICE void pass_early(std::uint32_t lines) {
+    pass(lines);
+    compute_now(first_);
+    compute_now(lap_);
+    compute_now(pending_);
   }
   GIGABAR_DEVICE std::uint32_t line_count() const { return line_count_; }
   // Lines that are not known to be emptied; of a receiver, whose emptying it has not told.

@@ -56,9 +56,9 @@ class Stop {
 }  // namespace
 
 std::uint32_t threads_for(std::size_t data_bytes, std::uint32_t most) {
-  constexpr std::size_t kBytesOfAThread = device::detail::FirstLines<device::SplitLine>::kOwn * sizeof(std::uint64_t);
+  constexpr std::size_t kLinesOfAThread = 3;  // a warp needs no barrier of a block for so few
   constexpr std::size_t kWarp = device_ranks::kWarpThreads;
-  if (data_bytes < kWarp * kBytesOfAThread) return static_cast<std::uint32_t>(kWarp);
+  if (data_bytes <= kWarp * kLinesOfAThread * sizeof(std::uint64_t)) return static_cast<std::uint32_t>(kWarp);
   const std::size_t warps =
       std::min<std::size_t>(data_bytes / sizeof(std::uint64_t), std::min(most, device_ranks::kMaxBlockThreads)) / kWarp;
   return static_cast<std::uint32_t>(std::max<std::size_t>(warps, 1) * kWarp);
