@@ -236,7 +236,7 @@ Status take_runs(const BasicRecvRing<Line>& ring, std::uint32_t size, std::byte*
 }
 
 // A message of one piece and whole words, of up to `room` bytes. All threads read its first line, each the one behind those of the
-// threads before, then two at a time of the rest: a message takes as long as its instructions.
+// threads before, then several at once of the rest. A message takes as long as its instructions, hence the few of them.
 // Errors: out_of_range (another message), timed_out, peer_lost.
 template <class Scope, class Line>
 GIGABAR_DEVICE Status recv_at_once(const Scope& scope, const BasicRecvRing<Line>& ring, std::byte* to, std::uint32_t room,
@@ -267,22 +267,35 @@ GIGABAR_DEVICE Status recv_at_once(const Scope& scope, const BasicRecvRing<Line>
   size = head[0];
   if (status != Status::ok) return status;
   if (size > room || size % kWordBytes != 0) return Status::out_of_range;
+  for (std::uint32_t j = 1; j < Line::kWords; ++j) {
+    if (k == 1 && (j - 1) * kWordBytes < size) store_word(to + std::size_t{j - 1} * kWordBytes, head[j]);
+  }
   for (std::uint32_t j = 0; j < Line::kWords; ++j) {
     if (begin + j * kWordBytes < size) store_word(at + std::size_t{j} * kWordBytes, own[j]);
-    if (j > 0 && k == 1 && (j - 1) * kWordBytes < size) store_word(to + std::size_t{j - 1} * kWordBytes, head[j]);
   }
   if (size <= bytes_before<Line>(step + 1)) return Status::ok;
-  for (k += step; (begin = bytes_before<Line>(k)) < size; k += 2 * step) {
-    std::uint32_t other[Line::kWords];
-    const std::uint32_t other_begin = bytes_before<Line>(k + step);
+  for (k += step; bytes_before<Line>(k) < size; k += kLinesAtOnce * step) {
+    std::uint32_t rest[kLinesAtOnce][Line::kWords];
     status = await(ring.status(), nullptr, deadline, [&] {
-      const bool has_other = Line::template load<Order::none>(ring.line(k + step), ring.number(k + step), other);
-      return Line::template load<Order::none>(ring.line(k), ring.number(k), own) && (has_other || other_begin >= size);
+      bool has_all = true;
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+      for (std::uint32_t n = 0; n < kLinesAtOnce; ++n) {
+        has_all &= Line::template load<Order::none>(ring.line(k + n * step), ring.number(k + n * step), rest[n]) ||
+                   bytes_before<Line>(k + n * step) >= size;
+      }
+      return has_all;
     });
     if (status != Status::ok) return status;
-    for (std::uint32_t j = 0; j < Line::kWords; ++j) {
-      if (begin + j * kWordBytes < size) store_word(to + begin + std::size_t{j} * kWordBytes, own[j]);
-      if (other_begin + j * kWordBytes < size) store_word(to + other_begin + std::size_t{j} * kWordBytes, other[j]);
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+    for (std::uint32_t n = 0; n < kLinesAtOnce; ++n) {
+      begin = bytes_before<Line>(k + n * step);
+      for (std::uint32_t j = 0; j < Line::kWords; ++j) {
+        if (begin + j * kWordBytes < size) store_word(to + begin + std::size_t{j} * kWordBytes, rest[n][j]);
+      }
     }
   }
   return Status::ok;

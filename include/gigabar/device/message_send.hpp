@@ -130,6 +130,69 @@ GIGABAR_DEVICE void store_more(const Scope& scope, const BasicSendRing<Line>& ri
   Line::store(ring.line(full), line, ring.number(full));
 }
 
+// send_words(), whatever the message.
+template <class Scope, class Line, class Word>
+GIGABAR_DEVICE Status send_pieces(const Scope& scope, BasicSendRing<Line>& ring, std::uint64_t bytes, const Word& word,
+                                  Timeout timeout, Order order) {
+  if (bytes > kMaxMessageBytes) return Status::out_of_range;
+  if (ring.done_bytes != 0 && ring.message_bytes != bytes) return Status::invalid_argument;
+  if (order == Order::after_writes) {
+    if (!sync_all(scope)) return Status::timed_out;
+    if (scope.rank() == 0) fence_system();
+  }
+  while (true) {
+    const std::uint32_t left = static_cast<std::uint32_t>(bytes) - ring.done_bytes;
+    const std::uint32_t piece = left < ring.piece_bytes() ? left : ring.piece_bytes();
+    const std::uint32_t first_word = ring.done_bytes / kWordBytes, k = scope.rank();
+    // A thread's first line is loaded before anything else: its round trip to the memory overlaps with the rest.
+    std::uint32_t line[Line::kWords] = {left};
+    load_line<Line>(k, piece, first_word, word, line);
+    const std::uint32_t lines = BasicRing<Line>::lines_of(piece);
+    if (ring.pending() + lines > ring.line_count()) {
+      const std::uint64_t least = ring.position() + lines - ring.line_count();
+      const Credit known = await_credit(scope, ring.credit(), ring.status(), least, timeout);
+      if (known.status != Status::ok) return known.status;
+      ring.know(known.lines);
+    }
+    if (k < lines) Line::store(ring.line(k), line, ring.number(k));
+    if (lines > scope.size()) store_more(scope, ring, piece, first_word, word);
+    Line::flush();
+    ring.pass(lines);
+    if (piece == left) break;
+    ring.message_bytes = static_cast<std::uint32_t>(bytes);
+    ring.done_bytes += piece;
+  }
+  ring.done_bytes = 0;
+  return Status::ok;
+}
+
+// What a function did that got its ring by value, so that the caller's stays in registers.
+template <class Ring>
+struct Called {
+  Status status;
+  Ring ring;
+  std::uint64_t bytes;
+};
+
+template <class Scope, class Line, class Word>
+GIGABAR_DEVICE_CALLED Called<BasicSendRing<Line>> send_pieces_called(Scope scope, BasicSendRing<Line> ring, std::uint64_t bytes,
+                                                                     Word word, Timeout timeout, Order order) {
+  const Status status = send_pieces(scope, ring, bytes, word, timeout, order);
+  return {status, ring, bytes};
+}
+
+// A message of one piece, for which there is room.
+template <class Scope, class Line, class Words>
+GIGABAR_DEVICE void send_at_once(const Scope& scope, BasicSendRing<Line>& ring, std::uint32_t bytes, const Words& words) {
+  const std::uint32_t k = scope.rank();
+  std::uint32_t line[Line::kWords] = {bytes};
+  load_line<Line>(k, bytes, 0, words, line);
+  if (k == 0 || bytes_before<Line>(k) < bytes) Line::store(ring.line(k), line, ring.number(k));
+  if (bytes > bytes_before<Line>(scope.size())) store_more(scope, ring, bytes, 0, words);
+  Line::flush();
+  ring.pass(BasicRing<Line>::lines_of(bytes));
+}
+
 }  // namespace detail
 
 // Sends `bytes`, of which `word(i)` is the word i, in the byte order of the memory; what it returns beyond `bytes` is ignored. Any
@@ -142,36 +205,13 @@ GIGABAR_DEVICE void store_more(const Scope& scope, const BasicSendRing<Line>& ri
 template <class Scope, class Line, class Word>
 GIGABAR_DEVICE Status send_words(const Scope& scope, BasicSendRing<Line>& ring, std::uint64_t bytes, const Word& word,
                                  Timeout timeout, Order order = Order::none) {
-  if (bytes > kMaxMessageBytes) return Status::out_of_range;
-  if (ring.done_bytes != 0 && ring.message_bytes != bytes) return Status::invalid_argument;
-  if (order == Order::after_writes) {
-    if (!detail::sync_all(scope)) return Status::timed_out;
-    if (scope.rank() == 0) fence_system();
+  if (bytes < ring.room_bytes() && ring.done_bytes == 0 && order == Order::none) {
+    detail::send_at_once(scope, ring, static_cast<std::uint32_t>(bytes), word);
+    return Status::ok;
   }
-  while (true) {
-    const std::uint32_t left = static_cast<std::uint32_t>(bytes) - ring.done_bytes;
-    const std::uint32_t piece = left < ring.piece_bytes() ? left : ring.piece_bytes();
-    const std::uint32_t first_word = ring.done_bytes / detail::kWordBytes, k = scope.rank();
-    // A thread's first line is loaded before anything else: its round trip to the memory overlaps with the rest.
-    std::uint32_t line[Line::kWords] = {left};
-    detail::load_line<Line>(k, piece, first_word, word, line);
-    const std::uint32_t lines = BasicRing<Line>::lines_of(piece);
-    if (ring.pending() + lines > ring.line_count()) {
-      const std::uint64_t least = ring.position() + lines - ring.line_count();
-      const detail::Credit known = detail::await_credit(scope, ring.credit(), ring.status(), least, timeout);
-      if (known.status != Status::ok) return known.status;
-      ring.know(known.lines);
-    }
-    if (k < lines) Line::store(ring.line(k), line, ring.number(k));
-    if (lines > scope.size()) detail::store_more(scope, ring, piece, first_word, word);
-    Line::flush();
-    ring.pass(lines);
-    if (piece == left) break;
-    ring.message_bytes = static_cast<std::uint32_t>(bytes);
-    ring.done_bytes += piece;
-  }
-  ring.done_bytes = 0;
-  return Status::ok;
+  const auto called = detail::send_pieces_called(scope, ring, bytes, word, timeout, order);
+  ring = called.ring;
+  return called.status;
 }
 
 namespace detail {
@@ -180,20 +220,12 @@ GIGABAR_DEVICE bool are_whole_words(const void* address, std::uint64_t bytes = 0
   return (reinterpret_cast<std::uintptr_t>(address) | bytes) % kWordBytes == 0;
 }
 
-// What a function did that got its ring by value, so that the caller's stays in registers.
-template <class Ring>
-struct Called {
-  Status status;
-  Ring ring;
-  std::uint64_t bytes;
-};
-
 // send(), whatever the message.
 template <class Scope, class Line>
 GIGABAR_DEVICE_CALLED Called<BasicSendRing<Line>> send_any(Scope scope, BasicSendRing<Line> ring, const std::byte* source,
                                                            std::uint64_t bytes, Timeout timeout, Order order) {
   if (are_whole_words(source, bytes)) {
-    const Status status = send_words(scope, ring, bytes, WholeWords{source}, timeout, order);
+    const Status status = send_pieces(scope, ring, bytes, WholeWords{source}, timeout, order);
     return {status, ring, bytes};
   }
   const auto word_of_bytes = [=](std::uint64_t i) {
@@ -203,7 +235,7 @@ GIGABAR_DEVICE_CALLED Called<BasicSendRing<Line>> send_any(Scope scope, BasicSen
     }
     return word;
   };
-  const Status status = send_words(scope, ring, bytes, word_of_bytes, timeout, order);
+  const Status status = send_pieces(scope, ring, bytes, word_of_bytes, timeout, order);
   return {status, ring, bytes};
 }
 
@@ -233,13 +265,7 @@ GIGABAR_DEVICE Status send(const Scope& scope, BasicSendRing<Line>& ring, const 
   // In place: one piece of whole words, for which there is room.
   const auto* const from = static_cast<const std::byte*>(source);
   if (detail::are_whole_words(from, bytes) && bytes < ring.room_bytes() && ring.done_bytes == 0 && order == Order::none) {
-    const std::uint32_t k = scope.rank(), size = static_cast<std::uint32_t>(bytes);
-    std::uint32_t line[Line::kWords] = {size};
-    detail::load_line<Line>(k, size, 0, detail::WholeWords{from}, line);
-    if (k == 0 || detail::bytes_before<Line>(k) < size) Line::store(ring.line(k), line, ring.number(k));
-    if (size > detail::bytes_before<Line>(scope.size())) detail::store_more(scope, ring, size, 0, detail::WholeWords{from});
-    Line::flush();
-    ring.pass(BasicRing<Line>::lines_of(size));
+    detail::send_at_once(scope, ring, static_cast<std::uint32_t>(bytes), detail::WholeWords{from});
     return Status::ok;
   }
   const auto called = detail::send_any(scope, ring, from, bytes, timeout, order);
