@@ -94,9 +94,15 @@ void deregister(const FabricObject& self, nb::handle id, nb::handle timeout) {
   constexpr const char* kOperation = "Fabric.deregister";
   const SegmentId segment = segment_of(id, kOperation);
   const auto held = self.joined(kOperation);
-  wait_joined_once(self, timeout, kOperation,
-                   [&](Fabric& fabric, Timeout time) { return fabric.deregister_segment(segment, time); });
-  held->segments.erase(segment);
+  // Out of the map meanwhile: another thread may register a segment of this number as soon as this one is gone.
+  auto memory = held->segments.extract(segment);
+  try {
+    wait_joined_once(self, timeout, kOperation,
+                     [&](Fabric& fabric, Timeout time) { return fabric.deregister_segment(segment, time); });
+  } catch (...) {
+    held->segments.insert(std::move(memory));
+    throw;
+  }
 }
 
 void quiesce(const FabricObject& self, nb::handle id, nb::handle timeout) {

@@ -16,17 +16,30 @@ namespace {
 #define GIGABAR_MESSAGE_ARGUMENTS nb::kw_only(), nb::arg("queue") = 0, nb::arg("options").none() = nb::none()
 #define GIGABAR_MESSAGE_SIGNATURE "*, queue: int = 0, options: PostOptions | None = None) -> "
 
+// A message that has ended is told even where a signal's handler raises at that moment: nobody can ask for it again.
 nb::object object_of(const Received& received) {
+  if (PyErr_CheckSignals() != 0) {
+    nb::python_error raised;
+    raised.value().attr("add_note")("The message has ended: " + std::to_string(received.bytes) + " bytes of rank " +
+                                    std::to_string(received.rank) + " with tag " + std::to_string(received.tag) + ".");
+    throw raised;
+  }
   return nb::module_::import_("gigabar._types").attr("Received")(received.rank, received.tag, received.bytes);
 }
 
 // A message that arrives when the time of its receive is over gets that time once more, and at least this, as in C++.
 constexpr std::chrono::nanoseconds kLeastToArrive = std::chrono::seconds(1);
 
+// Ended by something that the operation itself knows nothing of.
+bool is_left_posted(Status status) {
+  return status == Status::timed_out || status == Status::out_of_memory || status == Status::unavailable ||
+         status == Status::foreign_process;
+}
+
 // The memory of what is not over stays: up to another wait, or the end of the fabric.
 Result<Received> wait_posted(Joined& held, Operation operation, const Timeout& timeout) {
   Result<Received> ended = wait_in_slices(timeout, [&](Timeout slice) { return held.fabric.wait_message(operation, slice); });
-  if (ended.status() != Status::timed_out) held.messages.erase(operation);
+  if (!is_left_posted(ended.status())) held.messages.erase(operation);
   return ended;
 }
 
@@ -67,7 +80,15 @@ void send_message(const FabricObject& self, nb::handle to, nb::handle source, nb
     return held->fabric.post_send(rank, number, bytes.address(), bytes.bytes(), wanted);
   }());
   held->messages.emplace(operation, std::move(bytes));
-  take(wait_posted(*held, operation, time));
+  try {
+    take(wait_posted(*held, operation, time));
+  } catch (const nb::python_error& raised) {
+    if (held->messages.contains(operation)) {
+      raised.value().attr("add_note")("It may still be sent: wait_message(" +
+                                      std::to_string(static_cast<std::uint64_t>(operation)) + ") waits for it.");
+    }
+    throw;
+  }
 }
 
 nb::object recv_message(const FabricObject& self, nb::handle from, nb::handle destination, nb::handle tag, nb::handle timeout,

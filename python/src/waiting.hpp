@@ -19,7 +19,7 @@ Timeout timeout_of(nb::handle seconds, const char* operation);
 inline constexpr std::chrono::nanoseconds kSlice = std::chrono::milliseconds(50);
 
 // Calls `call(Timeout)`, which returns a Result and can be made again after timed_out, until it ends or the time is over. A
-// timed_out before the end of its part is the operation's own, as of a fabric that another thread closes: it ends the wait too.
+// timed_out before the end of its part is the operation's own, or of a fabric that another thread closes, which the next call says.
 template <class Call>
 auto wait_in_slices(const Timeout& timeout, const Call& call) {
   using Clock = std::chrono::steady_clock;
@@ -33,8 +33,9 @@ auto wait_in_slices(const Timeout& timeout, const Call& call) {
     auto result = [&] {
       const nb::gil_scoped_release released;
       auto ended = call(Timeout(std::min(left, kSlice)));
-      is_last = is_last || Clock::now() - slice_begin < kSlice;
-      return ended;
+      if (is_last || Clock::now() - slice_begin >= kSlice || ended.status() != Status::timed_out) return ended;
+      is_last = true;
+      return call(Timeout::test());
     }();
     if (is_last || result.status() != Status::timed_out) return result;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();

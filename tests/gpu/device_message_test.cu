@@ -92,6 +92,36 @@ __global__ void __launch_bounds__(512, 1) stream_values(DeviceFabric fabric, Rep
   from.close(scope);
 }
 
+// Messages of one piece from rank 0 to rank 1 as fast as the ring lets them.
+template <class Scope>
+__global__ void __launch_bounds__(512, 1)
+    stream_messages(DeviceFabric fabric, Report* report, std::uint8_t* memory, std::uint32_t count) {
+  const Scope scope;
+  const std::uint32_t unit = index_of(scope);
+  gpu::SendRing to;
+  gpu::RecvRing from;
+  if (!open_both(fabric, report, unit, to, from)) return;
+  auto* const came = reinterpret_cast<std::uint32_t*>(memory + unit * kRoomBytes);
+  Status status = Status::ok;
+  for (std::uint32_t i = 0; i < count && status == Status::ok; ++i) {
+    const std::uint32_t words = 1 + scrambled(unit, i) % (i % 8 == 0 ? kPieceBytes / 4 : 200U), seed = unit << 20 ^ i;
+    if (fabric.rank == 0) {
+      status = send_words(scope, to, words * 4, [=](std::uint32_t word) { return scrambled(seed, word); }, kLong);
+      continue;
+    }
+    std::uint64_t bytes = 0;
+    status = recv(scope, from, came, kPieceBytes, bytes, kLong);
+    unsigned long long wrong = bytes != words * 4 ? 1 : 0;
+    for (std::uint32_t word = scope.rank(); word < words; word += scope.size())
+      wrong += came[word] != scrambled(seed, word) ? 1 : 0;
+    if (status == Status::ok && wrong != 0) atomicAdd(&report->wrong_count, wrong);
+    scope.sync();
+  }
+  if (status != Status::ok) is_ok(report, status, 1);
+  to.close(scope);
+  from.close(scope);
+}
+
 // Rank 0 sends one message of 100 bytes.
 __global__ void __launch_bounds__(512, 1) receive_in_vain(DeviceFabric fabric, Report* report, std::uint8_t* memory) {
   const gpu::Block scope;
@@ -155,6 +185,18 @@ TYPED_TEST(DeviceMessageTest, ManyStreamsOfValuesAtOnce) {
   this->launch(stream_values<Scope, std::uint32_t>, blocks, threads, 200000U);
   for (const TestRank& rank : this->ranks_) rank.expect_ok();
   this->launch(stream_values<Scope, std::uint64_t>, blocks, threads, 20000U);
+  for (const TestRank& rank : this->ranks_) rank.expect_ok();
+}
+
+TYPED_TEST(DeviceMessageTest, ManyStreamsOfMessagesAtOnce) {
+  using Scope = typename TypeParam::Scope;
+  constexpr bool kIsBlock = std::is_same_v<Scope, gpu::Block>;
+  const unsigned threads = std::is_same_v<Scope, gpu::Thread> ? 8 : 256, blocks = kIsBlock ? 32 : 8;
+  this->load(stream_messages<Scope>);
+  for (const TestRank& rank : this->ranks_) {
+    this->launch_at(rank, stream_messages<Scope>, blocks, threads, static_cast<std::uint8_t*>(rank.target->address()),
+                    std::is_same_v<Scope, gpu::Thread> ? 2000U : 20000U);
+  }
   for (const TestRank& rank : this->ranks_) rank.expect_ok();
 }
 

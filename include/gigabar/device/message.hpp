@@ -20,9 +20,10 @@
 //   wrote before. The senders meet at scope.sync(), then the thread of rank 0 executes fence.acq_rel.sys and stores the first line:
 //   a release pattern. The receiving thread of rank 0 loads that line by ld.acquire.sys and meets the others at a barrier.
 // - A line is overwritten only after it was read: each thread of the receiver compares the numbers that it loaded, all meet at a
-//   barrier, and only if each has found its lines does one thread store the credit. That store depends on all those loads, so that
-//   none of them can find what the credit allows to be written, and a kernel needs no fence, which would take 1 us. The thread of
-//   rank 0 of the sender loads the credit by ld.acquire.sys, and meets the others at a barrier before they store.
+//   barrier, and only if each has found its lines does one thread store the credit: by st.relaxed.sys, a CPU by a release. A load
+//   that counts is one access that carries this lap's number, so it has this lap's data; had it found what the credit allows to be
+//   written, there would be no credit. So a kernel needs no fence, which would take 1 us. The thread of rank 0 of the sender loads
+//   the credit by ld.acquire.sys, and meets the others at a barrier before they store.
 //
 // Source: PTX ISA, "Memory Consistency Model": vector data types, release and acquire patterns, causality order, no-thin-air.
 #pragma once

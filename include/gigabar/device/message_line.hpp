@@ -16,8 +16,17 @@
 #include "gigabar/device/handle.hpp"
 #include "gigabar/device/memory.hpp"
 
-// Two lines at once, which the halves' order does not matter to. ThreadSanitizer knows accesses of up to 8 bytes.
-#if !defined(__CUDA_ARCH__) && defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
+// Two lines at once, by accesses of 16 aligned bytes: whole on each processor with AVX (Intel SDM volume 3, "Guaranteed Atomic
+// Operations"; AMD APM volume 2, 7.3.2), and in no processor cut within 8 bytes, as which a line needs them. ThreadSanitizer knows
+// accesses of up to 8 bytes.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define GIGABAR_MESSAGE_TSAN
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define GIGABAR_MESSAGE_TSAN
+#endif
+#if !defined(__CUDA_ARCH__) && defined(__SSE2__) && !defined(GIGABAR_MESSAGE_TSAN)
 #define GIGABAR_MESSAGE_SSE2
 #endif
 
@@ -130,7 +139,7 @@ struct SplitLine {
     }
   }
   // Loads up to `count` lines behind each other, whose data go to `to`. Returns how many carry the number, up to the first that
-  // does not; data behind those may be written too.
+  // does not.
   static std::uint32_t load_run(const MessageLine* from, std::uint32_t number, std::uint32_t count, std::byte* to) {
     std::uint32_t taken = 0;
 #if defined(GIGABAR_MESSAGE_SSE2)
@@ -159,3 +168,6 @@ struct SplitLine {
 };
 
 }  // namespace gigabar::inline v0::device
+
+#undef GIGABAR_MESSAGE_TSAN
+#undef GIGABAR_MESSAGE_SSE2

@@ -333,7 +333,7 @@ template <class Scope, class Line>
 GIGABAR_DEVICE Status recv(const Scope& scope, BasicRecvRing<Line>& ring, void* destination, std::uint64_t capacity,
                            std::uint64_t& bytes, Timeout timeout, Order order = Order::none) {
   auto* const to = static_cast<std::byte*>(destination);
-  if (detail::are_whole_words(to) && ring.done_bytes == 0 && order == Order::none) {
+  if (detail::are_whole_words(to) && capacity != 0 && ring.done_bytes == 0 && order == Order::none) {
     const std::uint32_t room = capacity < ring.piece_bytes() ? static_cast<std::uint32_t>(capacity) : ring.piece_bytes();
     std::uint32_t size = 0;
     const Status status = detail::recv_at_once(scope, ring, to, room, size, timeout);

@@ -196,7 +196,8 @@ GIGABAR_DEVICE void send_at_once(const Scope& scope, BasicSendRing<Line>& ring, 
 }  // namespace detail
 
 // Sends `bytes`, of which `word(i)` is the word i, in the byte order of the memory; what it returns beyond `bytes` is ignored. Any
-// thread of the scope asks for any word, perhaps again when the call is repeated.
+// thread of the scope asks for any word, perhaps again when the call is repeated. `word` is copied; what it captures by value stays
+// in registers.
 // Nobody waits for the receiver while there is room in the ring. When it returns, every thread has issued its own part.
 // A message of several pieces waits up to the timeout for each.
 // Errors: timed_out (no room in time; repeat the call with equal arguments to continue), peer_lost, out_of_range (longer than
@@ -290,7 +291,7 @@ GIGABAR_DEVICE Status send_value(const Scope& scope, BasicSendRing<Line>& ring, 
     }
   }
   if constexpr (sizeof(T) > kFirstBytes<Line>) bits = scope.broadcast(bits);  // another thread stores its second line
-  const auto word = [&](std::uint64_t i) { return static_cast<std::uint32_t>(bits >> 32 * i); };
+  const auto word = [bits](std::uint64_t i) { return static_cast<std::uint32_t>(bits >> 32 * i); };
   return send_words(scope, ring, sizeof value, word, timeout, order);
 }
 

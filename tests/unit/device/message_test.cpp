@@ -148,17 +148,23 @@ void arrive_in_every_order(Rig& rig, std::size_t part_count, std::size_t parts_p
 
 TEST(Message, WholeLinesInEveryOrder) {
   for (const std::uint64_t lap : {std::uint64_t{0}, std::uint64_t{0xffffffff} - 40}) {
-    Rig rig(16, false);
-    if (lap != 0) rig.begin_at(lap);
-    arrive_in_every_order<WholeLine>(rig, 6, 1, 8 + 5 * 12 - 3, [&](std::size_t line) { rig.carry_line(line); });
+    for (const std::size_t size : {8 + 5 * 12 - 3, 8 + 5 * 12, 8 + 5 * 12 - 4}) {
+      Rig rig(16, false);
+      if (lap != 0) rig.begin_at(lap);
+      arrive_in_every_order<WholeLine>(rig, 6, 1, size, [&](std::size_t line) { rig.carry_line(line); });
+    }
   }
 }
 
 TEST(Message, HalvesOfLinesInEveryOrder) {
   for (const std::uint64_t lap : {std::uint64_t{0}, std::uint64_t{0xffffffff} - 40}) {
-    Rig rig(16, false);
-    if (lap != 0) rig.begin_at(lap);
-    arrive_in_every_order<SplitLine>(rig, 6, 2, 4 + 2 * 8 - 1, [&](std::size_t half) { rig.carry_half(half); });
+    // Behind the first line: a line of one word, two whole ones, two and a half.
+    for (const auto& [halves, size] : {std::pair{6, 4 + 2 * 8 - 1}, {6, 4 + 8 + 4}, {6, 4 + 2 * 8}, {8, 4 + 2 * 8 + 4}}) {
+      Rig rig(16, false);
+      if (lap != 0) rig.begin_at(lap);
+      arrive_in_every_order<SplitLine>(rig, static_cast<std::size_t>(halves), 2, static_cast<std::size_t>(size),
+                                       [&](std::size_t half) { rig.carry_half(half); });
+    }
   }
 }
 
@@ -400,6 +406,39 @@ void run_team(std::uint32_t size, const Block& block) {
   for (std::uint32_t rank = 1; rank < size; ++rank) others.emplace_back([&, rank] { block(CpuTeam::Member(team, rank)); });
   block(CpuTeam::Member(team, 0));
   for (std::thread& other : others) other.join();
+}
+
+// Messages of one piece at every place of the ring, each with the next one behind it, by teams that have many lines each and by one
+// of more threads than the ring has lines.
+TYPED_TEST(Message, EverySizeByTeams) {
+  for (const std::uint32_t size : {2U, 3U, 5U, 20U}) {
+    Rig rig(64);
+    const std::uint32_t piece = Ends<TypeParam>(rig).to.piece_bytes() / 4 * 4;
+    const auto next = bytes_of(9, 8);
+    std::atomic<std::uint32_t> wrong{0};
+    std::thread sender([&] {
+      Ends<TypeParam> ends(rig);
+      for (std::uint32_t bytes = 4; bytes <= piece; bytes += 4) {
+        wrong += ends.send(bytes_of(bytes, bytes), kLong) != Status::ok;
+        wrong += ends.send(next, kLong) != Status::ok;
+      }
+    });
+    std::vector<std::uint8_t> memory(piece);
+    run_team(size, [&](const auto& scope) {
+      BasicRecvRing<TypeParam> from;
+      from.open(rig.recv);
+      for (std::uint32_t bytes = 4; bytes <= piece; bytes += 4) {
+        for (const auto& sent : {bytes_of(bytes, bytes), next}) {
+          std::uint64_t count = 0;
+          wrong += recv(scope, from, memory.data(), piece, count, kLong) != Status::ok || count != sent.size();
+          wrong += scope.rank() == 0 && !std::equal(sent.begin(), sent.end(), memory.begin());
+          scope.sync();
+        }
+      }
+    });
+    sender.join();
+    EXPECT_EQ(wrong, 0U) << "a team of " << size;
+  }
 }
 
 // A message of several pieces by more threads than a piece has lines, also where lines before it are not given back yet.
