@@ -35,8 +35,7 @@ std::optional<std::string> why_unreachable(const transport::Transport& transport
 }
 
 // Both sides agree on the candidate, but the network may swallow its packets: it has half of the time that is left, the others the
-// rest. From the peer's answer on, since a peer that is busy, or has its end of the link already, gets no other offer. A link that
-// breaks before tells its own reason.
+// rest. From the peer's answer on, since a peer that is busy gets no other offer. A link that breaks before tells its own reason.
 void limit_candidate(Peer& peer) {
   if (peer.failed_candidate) return;
   const std::int64_t now = now_ns();
@@ -397,7 +396,9 @@ void Engine::on_link_answer(Peer& peer, Frame& frame) {
     there.address = part_of_address(peer.rank_address, open.kind);
     return !why_unreachable(*open.transport, there);
   };
-  if (std::any_of(transports_.begin() + static_cast<std::ptrdiff_t>(peer.candidate) + 1, transports_.end(), is_next))
+  // Over verbs a link stands at the acceptor only when it stands here; elsewhere the acceptor may post by it already.
+  if (peer.transport->kind() == TransportKind::verbs &&
+      std::any_of(transports_.begin() + static_cast<std::ptrdiff_t>(peer.candidate) + 1, transports_.end(), is_next))
     limit_candidate(peer);
   become_ready(peer);
 }

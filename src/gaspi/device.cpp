@@ -99,6 +99,7 @@ gaspi_return_t open_device(std::span<const gaspi_device_segment_t> segments, gas
   const Remaining time(timeout);
   const auto turn = lock_within(all.device_turn, timeout);
   if (!turn) return GASPI_TIMEOUT;
+  if (!all.is_ready) return GASPI_ERR_NOINIT;  // it ended meanwhile
   if (all.device != nullptr) return GASPI_ERR_INITED;
   Chosen chosen;
   {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cxxabi.h>
+#include <sys/types.h>
 
 #include <array>
 #include <atomic>
@@ -131,6 +132,8 @@ struct Process {
   std::mutex mutex;
   std::optional<Fabric> fabric;
   std::future<Result<Fabric>> joining;  // of gaspi_proc_init: goes on when the time of its call is over
+  pid_t joining_process = 0;            // whose thread joins: a child has none
+  std::int64_t longest_join_ns = 0;     // that a call has asked for
   std::atomic<bool> is_ready{false};
   gaspi_config_t config;
   Rank rank = 0, rank_count = 0;

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joining the job and leaving it.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -77,7 +81,8 @@ gaspi_return_t read_environment(const gaspi_config_t& config, FabricOptions& opt
 }
 
 // In a thread: a call may have less time than it takes to join, and the next call finds how far it came. What the fabric gets is
-// not the time of the call, unless that is longer than its own: a rank that comes later than connect_timeout counts as lost.
+// not the time of the call, unless some call's was longer than its own: a rank that comes later than connect_timeout counts as
+// lost.
 gaspi_return_t start_to_join(Process& all, const Timeout& timeout) {
   FabricOptions options;
   if (const gaspi_return_t read = read_environment(all.config, options); read != GASPI_SUCCESS) return read;
@@ -86,7 +91,14 @@ gaspi_return_t start_to_join(Process& all, const Timeout& timeout) {
     options.transports = is_rdma ? std::vector{TransportKind::local, TransportKind::verbs}
                                  : std::vector{TransportKind::local, TransportKind::ucx, TransportKind::tcp};
   }
-  if (timeout.ns() > options.connect_timeout.ns()) options.connect_timeout = timeout;
+  all.longest_join_ns = std::max(all.longest_join_ns, timeout.ns());
+  if (all.longest_join_ns > options.connect_timeout.ns())
+    options.connect_timeout = Timeout(std::chrono::nanoseconds(all.longest_join_ns));
+  // A program that gives up and ends must not take the libraries away below the thread, whose own time is bounded.
+  static const int at_exit = std::atexit([] {
+    if (process().joining_process == ::getpid() && process().joining.valid()) process().joining.wait();
+  });
+  static_cast<void>(at_exit);
   const BlockedSignals blocked;
   try {
     all.joining = std::async(std::launch::async, [options] { return Fabric::open(options); });
@@ -95,6 +107,7 @@ gaspi_return_t start_to_join(Process& all, const Timeout& timeout) {
                  error.what());
     return GASPI_ERROR;
   }
+  all.joining_process = ::getpid();
   return GASPI_SUCCESS;
 }
 
@@ -109,6 +122,11 @@ gaspi_return_t open_fabric(Process& all, const Timeout& timeout) {
   for (;;) {
     if (!all.joining.valid()) {
       if (const gaspi_return_t refused = start_to_join(all, time.left()); refused != GASPI_SUCCESS) return refused;
+    }
+    if (all.joining_process != ::getpid()) {
+      std::fprintf(stderr,
+                   "gaspi_proc_init: this process is the child of one that is joining a job: fork before gaspi_proc_init\n");
+      return GASPI_ERROR;
     }
     if (!has_joined(all.joining, time.left())) return GASPI_TIMEOUT;
     Result<Fabric> opened = all.joining.get();
@@ -194,7 +212,12 @@ gaspi_return_t pgaspi_proc_init(const gaspi_timeout_t timeout_ms) {
     if (!all.fabric) {
       if (const gaspi_return_t entered = enter(all, time.left()); entered != GASPI_SUCCESS) return entered;
     }
-    if (const gaspi_return_t built = build(all, time); built != GASPI_SUCCESS) return built;
+    if (const gaspi_return_t built = build(all, time); built != GASPI_SUCCESS) {
+      if (built == GASPI_TIMEOUT) return built;
+      stop_control(all);  // a rank is lost: nothing could end that fabric
+      forget_everything(all);
+      return built;
+    }
     all.is_ready.store(true, std::memory_order_release);
     return GASPI_SUCCESS;
   });
