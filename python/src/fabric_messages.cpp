@@ -28,7 +28,7 @@ nb::object object_of(const Received& received) {
 }
 
 // A message that arrives when the time of its receive is over gets that time once more, and at least this, as in C++.
-constexpr std::chrono::nanoseconds kLeastToArrive = std::chrono::seconds(1);
+constexpr std::chrono::nanoseconds kMinToArrive = std::chrono::seconds(1);
 
 // Ended by something that the operation itself knows nothing of.
 bool is_left_posted(Status status) {
@@ -55,7 +55,7 @@ Received wait_or_cancel(Joined& held, Operation operation, const Timeout& timeou
   try {
     Result<Received> ended = wait_posted(held, operation, timeout);
     if (ended.status() == Status::timed_out && !cancel(held, operation)) {
-      ended = wait_posted(held, operation, std::max(std::chrono::nanoseconds(timeout.ns()), kLeastToArrive));
+      ended = wait_posted(held, operation, std::max(std::chrono::nanoseconds(timeout.ns()), kMinToArrive));
     }
     return take(std::move(ended));
   } catch (const nb::python_error& raised) {  // a time-out, or what a signal's handler raised

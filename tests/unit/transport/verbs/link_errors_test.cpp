@@ -293,21 +293,35 @@ ISOLATED_TEST(VerbsErrors, PostsThatAreRefused) {
 }
 
 // Two devices on the first side: what happens to one of them is nothing to the other.
+// Two links that stand, of a transport with the rails a0 and a2 to one with a1.
+struct TwoLinks {
+  void open() {
+    TransportOptions options;
+    options.rails = {"a0", "a2"};
+    ASSERT_FALSE(pair.first.open("", options));
+    ASSERT_FALSE(pair.second.open("a1"));
+    ASSERT_TRUE(pair.begin(0));
+    over_a0 = pair.here;
+    ASSERT_TRUE(pair.begin(1));
+    over_a2 = pair.here;
+    there = pair.there;
+    ASSERT_TRUE(pair.run_until([&] { return over_a0->ready == 1 && over_a2->ready == 1 && there->ready == 1; }));
+  }
+
+  Pair pair;
+  Told* over_a0 = nullptr;
+  Told* over_a2 = nullptr;
+  Told* there = nullptr;  // the other end of over_a2
+};
+
 ISOLATED_TEST(VerbsErrors, ADeviceThatFailsOrGoesTakesItsOwnLinks) {
   const FakeMachine machine("a0 10.9.0.1; a1 10.9.0.2; a2 10.9.0.3");
   for (const bool is_removed : {false, true}) {
     {
-      TransportOptions options;
-      options.rails = {"a0", "a2"};
-      Pair pair;
-      ASSERT_FALSE(pair.first.open("", options));
-      ASSERT_FALSE(pair.second.open("a1"));
-      ASSERT_TRUE(pair.begin(0));
-      Told& first = *pair.here;
-      ASSERT_TRUE(pair.begin(1));
-      Told& second = *pair.here;
-      Told& second_too = *pair.there;
-      ASSERT_TRUE(pair.run_until([&] { return first.ready == 1 && second.ready == 1 && second_too.ready == 1; }));
+      TwoLinks links;
+      ASSERT_NO_FATAL_FAILURE(links.open());
+      Pair& pair = links.pair;
+      Told &first = *links.over_a0, &second = *links.over_a2, &second_too = *links.there;
       EXPECT_EQ(second.link->rail(), "a2/1");
       test::raise("a0", IBV_EVENT_PORT_ERR);
       test::raise("a0", IBV_EVENT_COMM_EST);
@@ -361,17 +375,10 @@ ISOLATED_TEST(VerbsErrors, ADeviceThatIsGoneIsLeft) {
   enum class Sign : std::uint8_t { fatal_event, removal, descriptor };
   for (const Sign sign : {Sign::fatal_event, Sign::removal, Sign::descriptor}) {
     {
-      TransportOptions options;
-      options.rails = {"a0", "a2"};
-      Pair pair;
-      ASSERT_FALSE(pair.first.open("", options));
-      ASSERT_FALSE(pair.second.open("a1"));
-      ASSERT_TRUE(pair.begin(0));
-      Told& lost = *pair.here;
-      ASSERT_TRUE(pair.begin(1));
-      Told& here = *pair.here;
-      Told& there = *pair.there;
-      ASSERT_TRUE(pair.run_until([&] { return lost.ready == 1 && here.ready == 1 && there.ready == 1; }));
+      TwoLinks links;
+      ASSERT_NO_FATAL_FAILURE(links.open());
+      Pair& pair = links.pair;
+      Told &lost = *links.over_a0, &here = *links.over_a2, &there = *links.there;
       if (sign == Sign::fatal_event) test::raise("a0", IBV_EVENT_DEVICE_FATAL);
       if (sign == Sign::descriptor) put_in_error("10.9.0.1", *pair.first.transport);
       if (sign == Sign::removal) {
