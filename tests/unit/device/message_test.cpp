@@ -80,7 +80,7 @@ void arrive_in_every_order(Rig& rig, std::size_t part_count, std::size_t parts_p
 
 TEST(Message, WholeLinesInEveryOrder) {
   for (const std::uint64_t lap : {std::uint64_t{0}, std::uint64_t{0xffffffff} - 40}) {
-    for (const std::size_t size : {8 + 5 * 12 - 3, 8 + 5 * 12, 8 + 5 * 12 - 4}) {
+    for (const std::size_t size : {8 + 5 * 12 - 3U, 8 + 5 * 12U, 8 + 5 * 12 - 4U}) {
       Rig rig(16, false);
       if (lap != 0) rig.begin_at(lap);
       arrive_in_every_order<WholeLine>(rig, 6, 1, size, [&](std::size_t line) { rig.carry_line(line); });
