@@ -118,6 +118,34 @@ TYPED_TEST(DeviceFabricTest, NotificationsComeBehindTheirPayload) {
   }
 }
 
+// Rank 0 raises one notification to growing values, rank 1 takes what it finds: each value has its own payload.
+template <class Scope>
+__global__ void raise_and_take(DeviceFabric fabric, Report* report, std::uint32_t rounds) {
+  const Scope scope;
+  if (fabric.rank == 0) {
+    for (std::uint32_t round = 1; round <= rounds; ++round) {
+      if (!is_ok(report, notify(scope, fabric, 1, kOrigin, 0, round, gpu::Order::none, round * 7ULL), round)) return;
+    }
+    return;
+  }
+  std::uint32_t value = 0;
+  std::uint64_t payload = 0;
+  for (std::uint32_t last = 0; last < rounds; last = value != 0 ? value : last) {
+    NotificationId found = 0;
+    if (!is_ok(report, notification_wait(scope, fabric, kOrigin, 0, 1, kLong, found, 0), last)) return;
+    if (!is_ok(report, notification_reset(scope, fabric, kOrigin, 0, value, &payload), last)) return;
+    if (scope.rank() == 0 && (value <= last || payload != value * 7ULL)) ++report->wrong_count;
+  }
+}
+
+TYPED_TEST(DeviceFabricTest, AValueIsTakenWithItsOwnPayload) {
+  if (this->kIsByQueue) GTEST_SKIP() << "a queue writes the two one behind the other";
+  for (const TestRank& rank : this->ranks_) {
+    this->launch_at(rank, raise_and_take<typename TypeParam::Scope>, 1, this->threads(), 300'000U);
+  }
+  for (const TestRank& rank : this->ranks_) rank.expect_ok();
+}
+
 // --- Channels, and queues that are shared ----------------------------------------------------------------------------------------
 
 // Both ranks send each other every round's words, from the second half of kTarget to the first, and look at what came.

@@ -81,7 +81,8 @@ class BasicChannel {
     const std::byte* const from = here_ + local_offset;
     const Remote to = detail::behind(there_, remote_offset);
     if (is_direct()) return detail::store_bytes(scope, next_status(scope), at<std::byte>(to), from, bytes);
-    return by_queue(scope, [&] { return detail::post_bytes<Sharing::exclusive>(queue_, to, named(from), from, bytes, timeout); });
+    return by_queue(scope, timeout,
+                    [&] { return detail::post_bytes<Sharing::exclusive>(queue_, to, named(from), from, bytes, timeout); });
   }
 
   template <class Scope>
@@ -95,7 +96,7 @@ class BasicChannel {
       copy_bytes(scope, at<std::byte>(to), from, bytes);
       return detail::raise(scope, next_status(scope), at<Notification>(notifications_) + id, value, Order::after_writes, 0);
     }
-    return by_queue(scope, [&] {
+    return by_queue(scope, timeout, [&] {
       return detail::post_bytes_notify<Sharing::exclusive>(queue_, to, named(from), from, bytes,
                                                            detail::value_of(notifications_, id), value, timeout);
     });
@@ -107,7 +108,7 @@ class BasicChannel {
     if (value == 0) return Status::invalid_argument;
     if (id >= notification_count_) return Status::out_of_range;
     if (is_direct()) return detail::raise(scope, next_status(scope), at<Notification>(notifications_) + id, value, order, payload);
-    return by_queue(scope, [&] {
+    return by_queue(scope, timeout, [&] {
       Ticket ticket;
       // A post whose payload fits its WQE may need no fence.
       if (order == Order::after_writes && queue_.queue.waits_for_stores) fence_system();
@@ -146,7 +147,7 @@ class BasicChannel {
       scope.sync();
       return Status::ok;
     }
-    return by_queue(scope, [&] { return device::flush<Sharing::exclusive>(Thread{}, queue_.queue, timeout); });
+    return by_queue(scope, timeout, [&] { return device::flush<Sharing::exclusive>(Thread{}, queue_.queue, timeout); });
   }
 
  private:
@@ -174,8 +175,9 @@ class BasicChannel {
     if (is_direct() && !has_atomics_) return Status::unavailable;
     if (is_direct()) return detail::change_in_reach(scope, next_status(scope), at<std::uint64_t>(word), change, old);
     std::uint64_t answer = 0;
-    const Status status = by_queue(
-        scope, [&] { return detail::change_by_queue<Sharing::exclusive>(queue_.queue, *kept_, word, change, timeout, answer); });
+    const Status status = by_queue(scope, timeout, [&] {
+      return detail::change_by_queue<Sharing::exclusive>(queue_.queue, *kept_, word, change, timeout, answer);
+    });
     old = scope.broadcast(answer);
     return status;
   }
@@ -188,16 +190,16 @@ class BasicChannel {
     known_status_ = load_relaxed(status_);
     return status;
   }
-  // One thread acts for the scope. peer_lost takes precedence over the queue's status.
+  // One thread acts for the scope, for up to `timeout`. peer_lost takes precedence over the queue's status.
   template <class Scope, class Act>
-  GIGABAR_DEVICE Status by_queue(const Scope& scope, const Act& act) {
+  GIGABAR_DEVICE Status by_queue(const Scope& scope, Timeout timeout, const Act& act) {
     Status status = Status::ok;
     if (detail::sync_all(scope) && scope.rank() == 0) {
       const Status peer = next_status(scope);
       status = act();
       if (peer != Status::ok) status = peer;
     }
-    return detail::agree(scope, status);
+    return detail::agree(detail::patient(scope, timeout), status);
   }
 
   const std::uint32_t* status_ = nullptr;  // the rank's

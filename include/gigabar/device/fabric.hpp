@@ -57,7 +57,7 @@ GIGABAR_DEVICE Status write(const Scope& scope, const DeviceFabric& fabric, Loca
   if (from.status != Status::ok) return from.status;
   const detail::Place to = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
   if (to.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, remote.rank, post.queue, [&](PeerQueue& queue) {
+    return detail::by_queue(scope, fabric, remote.rank, post.queue, post.timeout, [&](PeerQueue& queue) {
       const detail::Ends ends = detail::ends_of(fabric, from.address, local.segment, remote);
       return detail::post_as(post.sharing, queue, detail::PostWrite{ends.remote, ends.local, from.address, bytes, post.timeout});
     });
@@ -74,7 +74,7 @@ GIGABAR_DEVICE Status read(const Scope& scope, const DeviceFabric& fabric, Local
   if (to.status != Status::ok) return to.status;
   const detail::Place from = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
   if (from.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, remote.rank, post.queue, [&](PeerQueue& queue) {
+    return detail::by_queue(scope, fabric, remote.rank, post.queue, post.timeout, [&](PeerQueue& queue) {
       const detail::Ends ends = detail::ends_of(fabric, to.address, local.segment, remote);
       return detail::post_as(post.sharing, queue, detail::PostRead{ends.remote, ends.local, bytes, post.timeout});
     });
@@ -97,7 +97,7 @@ GIGABAR_DEVICE Status notify(const Scope& scope, const DeviceFabric& fabric, Ran
     return detail::raise_for_cpu(scope, fabric, rank, segment, id, value, order, post);
   }
   if (place.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, rank, post.queue, [&](PeerQueue& queue) {
+    return detail::by_queue(scope, fabric, rank, post.queue, post.timeout, [&](PeerQueue& queue) {
       const Remote to = detail::find_segment(fabric, rank, segment)->remote_notifications;
       return detail::post_as(
           post.sharing, queue,
@@ -119,7 +119,7 @@ GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabri
   if (from.status != Status::ok) return from.status;
   const detail::Place to = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
   if (to.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, remote.rank, post.queue, [&](PeerQueue& queue) {
+    return detail::by_queue(scope, fabric, remote.rank, post.queue, post.timeout, [&](PeerQueue& queue) {
       const detail::Ends ends = detail::ends_of(fabric, from.address, local.segment, remote);
       const Remote value_place =
           detail::value_of(detail::find_segment(fabric, remote.rank, remote.segment)->remote_notifications, id);
@@ -214,7 +214,7 @@ GIGABAR_DEVICE Status wait(const Scope& scope, const DeviceFabric& fabric, Queue
   if (fabric.queue_count != 0 && queue >= fabric.queue_count) return Status::out_of_range;
   const bool is_to_wait = detail::sync_all(scope) && scope.rank() == 0 && fabric.queue_count != 0;
   const Status status = is_to_wait ? detail::wait_all(fabric, queue, timeout) : Status::ok;
-  return detail::agree(scope, status);
+  return detail::agree(detail::patient(scope, timeout), status);
 }
 
 // Waits until everything that the scope's threads wrote to `rank` before is in place there.
@@ -228,7 +228,7 @@ GIGABAR_DEVICE Status flush(const Scope& scope, const DeviceFabric& fabric, Rank
     fence_system();
     if (status == Status::ok && fabric.queues[rank] != nullptr) status = detail::flush_rank(fabric, rank, timeout);
   }
-  return detail::agree(scope, status);
+  return detail::agree(detail::patient(scope, timeout), status);
 }
 
 namespace detail {
@@ -314,7 +314,7 @@ GIGABAR_DEVICE Status notification_wait(const Scope& scope, const DeviceFabric& 
       return false;
     });
   }
-  status = detail::agree_on(scope, status, place);
+  status = detail::agree_on(detail::patient(scope, timeout), status, place);
   if (status == Status::ok) found = first + place;
   return status;
 }
@@ -359,7 +359,8 @@ GIGABAR_DEVICE Status counter_wait(const Scope& scope, const DeviceFabric& fabri
   return status;
 }
 
-// Resets the notification to 0; `value` is its previous value, `payload` its payload. Errors: out_of_range.
+// Resets the notification to 0; `value` is its previous value, `payload` the payload of that value (by a queue it may be that of a
+// later value). Errors: out_of_range.
 template <class Scope>
 GIGABAR_DEVICE Status notification_reset(const Scope& scope, const DeviceFabric& fabric, SegmentId segment, NotificationId id,
                                          std::uint32_t& value, std::uint64_t* payload = nullptr) {
@@ -369,8 +370,13 @@ GIGABAR_DEVICE Status notification_reset(const Scope& scope, const DeviceFabric&
   std::uint64_t carried = 0;
   // No block still waits for the value.
   if (detail::meet_blocks(scope) && scope.rank() == 0) {
-    if (payload != nullptr) detail::load_notification(own.notification, carried);
-    old = exchange_acquire(&own.notification->value, 0);
+    if (payload == nullptr) {
+      old = exchange_acquire(&own.notification->value, 0);
+    } else {
+      do {
+        old = detail::load_notification(own.notification, carried);
+      } while (!compare_swap_acquire(&own.notification->value, old, 0));
+    }
   }
   value = scope.broadcast(old);
   if (payload != nullptr) *payload = scope.broadcast(carried);
@@ -445,7 +451,7 @@ GIGABAR_DEVICE Status change_word(const Scope& scope, const DeviceFabric& fabric
   }
   if (place.status != Status::unavailable) return place.status;
   std::uint64_t answer = 0;
-  const Status status = by_queue(scope, fabric, remote.rank, queue_id, [&](PeerQueue& queue) {
+  const Status status = by_queue(scope, fabric, remote.rank, queue_id, timeout, [&](PeerQueue& queue) {
     const Remote word = behind(find_segment(fabric, remote.rank, remote.segment)->remote, remote.offset_bytes);
     return change_by_queue<Sharing::device>(queue.queue, queue, word, change, timeout, answer);
   });
@@ -554,7 +560,7 @@ template <class Scope>
 GIGABAR_DEVICE Status barrier(const Scope& scope, const DeviceFabric& fabric, Timeout timeout) {
   const bool is_to_meet = detail::sync_all(scope) && scope.rank() == 0;
   const Status status = is_to_meet ? detail::meet_all(fabric, timeout) : Status::ok;
-  return detail::agree(scope, status);
+  return detail::agree(detail::patient(scope, timeout), status);
 }
 
 }  // namespace gigabar::inline v0::device

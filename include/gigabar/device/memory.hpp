@@ -178,6 +178,17 @@ GIGABAR_DEVICE std::uint32_t exchange_acquire(std::uint32_t* word, std::uint32_t
 #endif
 }
 
+// Replaces `expected` by `desired`; true when the word was `expected`: as exchange_acquire.
+GIGABAR_DEVICE bool compare_swap_acquire(std::uint32_t* word, std::uint32_t expected, std::uint32_t desired) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t old;
+  asm volatile("atom.acquire.sys.global.cas.b32 %0, [%1], %2, %3;" : "=r"(old) : "l"(word), "r"(expected), "r"(desired) : "memory");
+  return old == expected;
+#else
+  return __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+#endif
+}
+
 // The following functions are atomic among threads of one GPU only.
 GIGABAR_DEVICE std::uint64_t fetch_add_device(std::uint64_t* word, std::uint64_t value) {
 #if defined(__CUDA_ARCH__)

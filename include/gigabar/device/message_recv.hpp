@@ -171,7 +171,7 @@ GIGABAR_DEVICE Status recv_pieces(const Scope& scope, BasicRecvRing<Line>& ring,
     const std::uint32_t room = most > ring.done_bytes ? most - ring.done_bytes : 0;
     const Status status = take_piece<What>(scope, ring, room, take, timeout, order, head);
     const std::uint32_t all = ring.done_bytes + head.left;
-    if (scope.any(status != Status::ok)) {
+    if (patient(scope, timeout).any(status != Status::ok)) {
       const Failure failure = agree_on_failure(scope, status, all);
       bytes = failure.bytes;
       return failure.status;
@@ -337,7 +337,7 @@ GIGABAR_DEVICE Status recv(const Scope& scope, BasicRecvRing<Line>& ring, void* 
     const std::uint32_t room = capacity < ring.piece_bytes() ? static_cast<std::uint32_t>(capacity) : ring.piece_bytes();
     std::uint32_t size = 0;
     const Status status = detail::recv_at_once(scope, ring, to, room, size, timeout);
-    if (!scope.any(status != Status::ok)) {
+    if (!detail::patient(scope, timeout).any(status != Status::ok)) {
       ring.pass(BasicRing<Line>::lines_of(size));
       detail::give_credit(scope, ring);
       bytes = size;
@@ -369,7 +369,7 @@ GIGABAR_DEVICE Status recv_value(const Scope& scope, BasicRecvRing<Line>& ring, 
     const Status status = detail::await(ring.status(), nullptr, timeout, [&] {
       return Line::template load<Order::none>(ring.first_line(), ring.first_number(), words);
     });
-    if (!scope.any(status != Status::ok || words[0] != sizeof value)) {
+    if (!detail::patient(scope, timeout).any(status != Status::ok || words[0] != sizeof value)) {
       ring = next;
       detail::give_credit(scope, ring);
       value = detail::value_of_bits<T>(words[1] | std::uint64_t{words[Line::kWords - 1]} << 32);

@@ -43,7 +43,7 @@ GIGABAR_DEVICE_CALLED Credit await_credit(Scope scope, const std::uint64_t* word
     // A receiver that was lost gives no more credit: the sender need not fill the ring to notice.
     if (status == Status::ok) status = status_at(peer);
   }
-  credit = scope.broadcast(credit);
+  credit = patient(scope, timeout).broadcast(credit);
   return {agree(scope, status), credit};
 }
 

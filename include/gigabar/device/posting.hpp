@@ -324,10 +324,11 @@ GIGABAR_DEVICE_CALLED Status post_as(Sharing sharing, PeerQueue& queue, const Po
   }
 }
 
-// One thread acts for the scope, after a barrier with the others; `act` gets the queue. peer_lost takes precedence over the queue's
-// status.
+// One thread acts for the scope, for up to `timeout`, after a barrier with the others; `act` gets the queue. peer_lost takes
+// precedence over the queue's status.
 template <class Scope, class Act>
-GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, Rank rank, QueueId queue, const Act& act) {
+GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, Rank rank, QueueId queue, Timeout timeout,
+                               const Act& act) {
   const QueuePlace place = find_queue(fabric, rank, queue);
   if (place.status != Status::ok) return place.status;
   Status status = Status::ok;
@@ -337,7 +338,7 @@ GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, R
     status = act(*place.queue);
     if (peer != Status::ok) status = peer;
   }
-  return agree(scope, status);
+  return agree(patient(scope, timeout), status);
 }
 
 // The status of the target rank, for the thread of rank 0 of each block. It is loaded first and used last: so it takes no time
@@ -394,7 +395,7 @@ GIGABAR_DEVICE Status raise(const BasicBlocks<Own>& blocks, Status peer, Notific
 template <class Scope>
 GIGABAR_DEVICE Status raise_for_cpu(const Scope& scope, const DeviceFabric& fabric, Rank rank, SegmentId segment, NotificationId id,
                                     std::uint32_t value, Order order, const Post& post) {
-  return by_queue(scope, fabric, rank, post.queue, [&](PeerQueue& queue) {
+  return by_queue(scope, fabric, rank, post.queue, post.timeout, [&](PeerQueue& queue) {
     const Remote to = find_segment(fabric, rank, segment)->remote_notifications;
     return post_as(post.sharing, queue, PostWord{value_of(to, id), value, order, post.timeout});
   });

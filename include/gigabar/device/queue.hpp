@@ -312,7 +312,7 @@ GIGABAR_DEVICE Status post(const Scope& scope, Queue& queue, std::uint32_t per_t
   const std::uint64_t count = std::uint64_t{per_thread} * scope.size();
   std::uint64_t first = 0;
   if (scope.rank() == 0) first = reserve<S>(queue, count, timeout);
-  first = scope.broadcast(first);
+  first = patient(scope, timeout).broadcast(first);
   if ((first & kFailure) != 0) return static_cast<Status>(first & 0xff);
   const std::uint8_t last_flags = scope.rank() + 1 == scope.size() ? mlx5::kCqUpdate : std::uint8_t{0};
   const bool is_good = fill(first + std::uint64_t{per_thread} * scope.rank(), last_flags);
@@ -550,7 +550,7 @@ template <Sharing S, class Scope>
 GIGABAR_DEVICE Status wait(const Scope& scope, Queue& queue, Ticket ticket, Timeout timeout) {
   Status status = Status::ok;
   if (scope.rank() == 0) status = detail::wait_alone<S>(queue, ticket, timeout);
-  return detail::agree(scope, status);
+  return detail::agree(detail::patient(scope, timeout), status);
 }
 
 // Waits for everything that any thread posted to the queue before. Errors: as wait.
@@ -558,7 +558,7 @@ template <Sharing S, class Scope>
 GIGABAR_DEVICE Status flush(const Scope& scope, Queue& queue, Timeout timeout) {
   Status status = Status::ok;
   if (scope.rank() == 0) status = detail::wait_alone<S>(queue, Ticket{Shared<S>::load(&queue.reserved)}, timeout);
-  return detail::agree(scope, status);
+  return detail::agree(detail::patient(scope, timeout), status);
 }
 
 // Returns why the queue is in error, if it is. Threads: any that can access the queue. With a collapsed CQ the HCA overwrites the

@@ -215,8 +215,9 @@ GIGABAR_DEVICE_CALLED std::uint64_t meet(PlaceInBlocks place, MeetFor what, std:
 //   its own status. A block that is ahead waits in its next call until all others have come to the one before.
 // - Where the blocks need a common answer, or where one posts to a queue for all, they meet. Then all must be on the GPU at once,
 //   as with a cooperative launch. So must they in a kernel with more than one call.
-// - A block that does not come within the timeout breaks the scope: then all calls of its blocks return timed_out, and open() of
-//   its group returns unavailable until the session is opened again.
+// - A block that does not come within the timeout (and that of the call, where some of the others wait for something else first)
+//   breaks the scope: then all calls of its blocks return timed_out, and open() of its group returns unavailable until the session
+//   is opened again.
 // - When the peer is lost, each block is told by itself, perhaps one call later than another. It comes to its calls all the
 //   same, so that no other block waits for it.
 // - Local memory of a write may change behind a meeting: sync(), wait(), flush().
@@ -255,6 +256,12 @@ class BasicBlocks {
   GIGABAR_DEVICE const Own& own() const { return own_; }
   GIGABAR_DEVICE const detail::PlaceInBlocks& place() const { return place_; }
   GIGABAR_DEVICE bool is_broken() const { return load_relaxed(&place_.group->is_broken) != 0; }
+  GIGABAR_DEVICE BasicBlocks patient(Timeout timeout) const {
+    BasicBlocks longer = *this;
+    std::uint64_t& ns = longer.place_.timeout.ns;
+    ns = ns > kForever.ns - timeout.ns ? kForever.ns : ns + timeout.ns;
+    return longer;
+  }
 
  private:
   GIGABAR_DEVICE std::uint64_t meet(detail::MeetFor what, std::uint64_t value) const {
@@ -298,6 +305,15 @@ GIGABAR_DEVICE bool is_broken(const Scope&) {
 template <class Own>
 GIGABAR_DEVICE bool is_broken(const BasicBlocks<Own>& blocks) {
   return blocks.is_broken();
+}
+// The scope that meets behind a wait of up to `timeout` by some of its threads: the other blocks wait longer by that.
+template <class Scope>
+GIGABAR_DEVICE const Scope& patient(const Scope& scope, Timeout) {
+  return scope;
+}
+template <class Own>
+GIGABAR_DEVICE BasicBlocks<Own> patient(const BasicBlocks<Own>& blocks, Timeout timeout) {
+  return blocks.patient(timeout);
 }
 // Waits until all blocks of the scope are here; false: one did not come. Nothing in scopes of one block.
 template <class Scope>
