@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,6 +16,12 @@
 namespace gigabar::transport::ucx {
 
 inline constexpr std::uint8_t kVersion = 5;  // of everything below
+
+// How much one side may ask of the other: both sides count alike.
+inline constexpr std::size_t kMaxPayloadBytes = 65536;
+inline constexpr std::uint64_t kWindowUnits = 2U << 20;  // what either side holds at most for messages of a link, in bytes
+// What a message counts: its bytes and the record that keeps them.
+constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
 
 // --- Parcels -------------------------------------------------------------------------------------------------------------------
 
