@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ports of RDMA devices are used, and how they are opened. A port is known by an IP address, because that is how rdma_cm
 // finds it: binding to the address chooses device, port and GID.
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 
@@ -13,14 +12,11 @@
 #include "base/errors.hpp"
 #include "base/insertion_sort.hpp"
 #include "base/log.hpp"
-#include "base/options.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "gigabar/topology.hpp"
 #include "rdma/rail_order.hpp"
 #include "transport/verbs/device.hpp"
 #include "transport/verbs/network.hpp"
-
-#if GIGABAR_HAS_RDMACM
 
 namespace gigabar::transport::rdma {
 namespace {
@@ -97,10 +93,10 @@ bool is_gid_of(ibv_context* context, unsigned port, int index, const RailAddress
 
 // Nothing: no RDMA device has that address, or its port is down.
 std::optional<Candidate> candidate_at(rdma_event_channel* channel, const RailAddress& address, const TransportOptions& options) {
-  rdma_cm_id* raw = nullptr;
-  if (rdmacm::functions().rdma_create_id(channel, &raw, nullptr, RDMA_PS_TCP) != 0) return {};
   Candidate candidate;
-  candidate.id.reset(raw);
+  candidate.id = make_id(channel, nullptr);
+  if (candidate.id == nullptr) return {};
+  rdma_cm_id* const raw = candidate.id.get();
   candidate.address = address;
   SocketAddress socket = socket_address(address, 0);
   if (rdmacm::functions().rdma_bind_addr(raw, socket.get()) != 0 || raw->verbs == nullptr) return {};
@@ -212,13 +208,10 @@ Result<void> fill(Device& device) {
   errno = 0;
   device.channel = functions.ibv_create_comp_channel(device.context);
   if (device.channel == nullptr) return call_failed("ibv_create_comp_channel", device.name, errno);
-  const int flags = ::fcntl(device.channel->fd, F_GETFL);
-  if (flags < 0 || ::fcntl(device.channel->fd, F_SETFL, flags | O_NONBLOCK) != 0)
-    return call_failed("fcntl", text("completion channel of ", device.name), errno);
+  if (!unblock(device.channel->fd)) return call_failed("fcntl", text("completion channel of ", device.name), errno);
   // The context is shared with other users of librdmacm in this process, which hardly read them.
-  const int event_flags = ::fcntl(device.context->async_fd, F_GETFL);
-  device.has_events = functions.ibv_get_async_event != nullptr && functions.ibv_ack_async_event != nullptr && event_flags >= 0 &&
-                      ::fcntl(device.context->async_fd, F_SETFL, event_flags | O_NONBLOCK) == 0;
+  device.has_events =
+      functions.ibv_get_async_event != nullptr && functions.ibv_ack_async_event != nullptr && unblock(device.context->async_fd);
   if (device.probe_pages.data() == nullptr) return call_failed("mmap", "a page", ENOMEM);
   // iWARP writes what it reads as a peer's write.
   const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | (device.is_iwarp ? IBV_ACCESS_REMOTE_WRITE : 0);
@@ -243,12 +236,12 @@ Result<std::size_t> device_of(Rails& rails, Candidate& candidate) {
 
 Result<Id> listen_at(rdma_event_channel* channel, const RailAddress& address, const std::string& name) {
   const auto& cm = rdmacm::functions();
-  rdma_cm_id* raw = nullptr;
-  if (cm.rdma_create_id(channel, &raw, nullptr, RDMA_PS_TCP) != 0) return call_failed("rdma_create_id", name, errno);
-  Id id(raw);
+  Id id = make_id(channel, nullptr);
+  if (id == nullptr) return call_failed("rdma_create_id", name, errno);
   SocketAddress socket = socket_address(address, 0);
-  if (cm.rdma_bind_addr(raw, socket.get()) != 0) return call_failed("rdma_bind_addr", text(name, " ", text_of(address)), errno);
-  if (cm.rdma_listen(raw, kBacklog) != 0) return call_failed("rdma_listen", text(name, " ", text_of(address)), errno);
+  if (cm.rdma_bind_addr(id.get(), socket.get()) != 0)
+    return call_failed("rdma_bind_addr", text(name, " ", text_of(address)), errno);
+  if (cm.rdma_listen(id.get(), kBacklog) != 0) return call_failed("rdma_listen", text(name, " ", text_of(address)), errno);
   return id;
 }
 
@@ -293,5 +286,3 @@ Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& op
 }
 
 }  // namespace gigabar::transport::rdma
-
-#endif

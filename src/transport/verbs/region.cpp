@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/verbs/region.hpp"
 
-#if GIGABAR_HAS_RDMACM
-
 #include <algorithm>
 
 #include "base/errors.hpp"
@@ -92,5 +90,3 @@ Result<Parcel> VerbsRegion::key(const Peer&) const {
 }
 
 }  // namespace gigabar::transport::rdma
-
-#endif

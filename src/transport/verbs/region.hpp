@@ -2,8 +2,6 @@
 // Memory that the NICs of this side reach, and the peers' memory that they name by its keys.
 #pragma once
 
-#if GIGABAR_HAS_RDMACM
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,5 +64,3 @@ class VerbsRemoteRegion final : public RemoteRegion {
 };
 
 }  // namespace gigabar::transport::rdma
-
-#endif

@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/verbs/open.hpp"
-
-#include "base/counted.hpp"
-#include "base/errors.hpp"
-#include "base/quietly.hpp"
-#include "driver/rdmacm/rdmacm.hpp"
-#include "driver/verbs/verbs.hpp"
-#include "platform/kernel_memcpy.hpp"
 #include "transport/verbs/transport_state.hpp"
-#include "transport/verbs/wire.hpp"
 
-#if GIGABAR_HAS_RDMACM
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -24,45 +13,13 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
+#include "base/errors.hpp"
 #include "base/log.hpp"
-#endif
+#include "base/quietly.hpp"
+#include "platform/kernel_memcpy.hpp"
 
-namespace gigabar::transport {
-namespace {
-
-constexpr int kMaxRailCount = static_cast<int>(rdma::kMaxRails);
-
-Result<void> check_options(const TransportOptions& options) {
-  const auto wrong = [](const char* option, std::string cause) {
-    return make_error(Status::invalid_argument, "open verbs", option, std::move(cause));
-  };
-  if (options.rail_count < 1 || options.rail_count > kMaxRailCount || options.rails.size() > rdma::kMaxRails)
-    return wrong("rail_count", text("1 to ", kMaxRailCount, " rails can be used"));
-  if (options.gid_index < -1 || options.gid_index > 255)
-    return wrong("gid_index", text(options.gid_index, " is not within 0 to 255"));
-  if (options.traffic_class < -1 || options.traffic_class > 255)
-    return wrong("traffic_class", text(options.traffic_class, " is not within 0 to 255"));
-  if (options.connect_deadline_ns <= 0) return wrong("connect_deadline_ns", "a deadline is a positive time");
-  if (options.service_level < -1 || options.service_level > 15)
-    return wrong("service_level", text(options.service_level, " is not within 0 to 15"));
-  return {};
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Transport>> open_verbs(const TransportOptions& options) {
-  if (Result<void> checked = check_options(options); !checked) return std::move(checked).error();
-  if (!verbs::availability().is_ok()) return make_error("open verbs", "libibverbs", verbs::availability());
-  if (!rdmacm::availability().is_ok()) return make_error("open verbs", "librdmacm", rdmacm::availability());
-#if GIGABAR_HAS_RDMACM
-  return rdma::VerbsTransport::open(options);
-#else
-  return make_error(Status::unavailable, "open verbs", "librdmacm", "this build has no support for RDMA connections");
-#endif
-}
-
-#if GIGABAR_HAS_RDMACM
-namespace rdma {
+namespace gigabar::transport::rdma {
 namespace {
 
 constexpr std::int64_t kLookEveryNs = 1'000'000;         // for rdma_cm's events and deadlines while there is no reason to
@@ -106,9 +63,7 @@ Result<std::unique_ptr<Transport>> VerbsTransport::open(const TransportOptions& 
                                 : "this machine has no RDMA device, or rdma_ucm is not loaded (modprobe rdma_ucm)",
                       errno_code(code));
   }
-  const int flags = ::fcntl(transport->channel_->fd, F_GETFL);
-  if (flags < 0 || ::fcntl(transport->channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
-    return call_failed("fcntl", "channel of rdma_cm", errno);
+  if (!unblock(transport->channel_->fd)) return call_failed("fcntl", "channel of rdma_cm", errno);
   auto rails = open_rails(transport->channel_.get(), options);
   if (!rails) return std::move(rails).error();
   transport->rails_ = std::move(*rails);
@@ -324,7 +279,10 @@ void VerbsTransport::handle(const CmEvent& event, Sink& sink) {
   for (std::size_t i = 0; i < links_.size(); ++i) {  // NOLINT(modernize-loop-convert): callbacks may add links
     if (links_[i]->is_on(event.id)) return links_[i]->handle(event, sink);
   }
-  on_listener_event(event);
+  if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
+  for (Rail& rail : rails_.rails) {
+    if (rail.listener != nullptr && rail.listener.get() == event.id) return leave(*rail.device, "was removed");
+  }
 }
 
 void VerbsTransport::on_request(const CmEvent& event) {
@@ -399,13 +357,6 @@ void VerbsTransport::on_device_event(Device& device, const ibv_async_event& even
   if (event.event_type == IBV_EVENT_DEVICE_FATAL) leave(device, "reported a fatal error");
 }
 
-void VerbsTransport::on_listener_event(const CmEvent& event) {
-  if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
-  for (Rail& rail : rails_.rails) {
-    if (rail.listener != nullptr && rail.listener.get() == event.id) return leave(*rail.device, "was removed");
-  }
-}
-
 void VerbsTransport::take_wakes() {
   is_armed_ = false;
   for (const auto& device : rails_.devices) {
@@ -438,6 +389,4 @@ bool VerbsTransport::arm() {
   return false;
 }
 
-}  // namespace rdma
-#endif
-}  // namespace gigabar::transport
+}  // namespace gigabar::transport::rdma
