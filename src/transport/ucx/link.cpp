@@ -51,7 +51,7 @@ UcxLink::~UcxLink() {
     do hub_->progress();
     while (pieces_under_way_ > 0 && !deadline.has_passed());
     if (pieces_under_way_ > 0) quietly([&] { log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s")); });
-    leave_endpoint();
+    hub_->leave(*std::exchange(endpoint_, nullptr), kLingerNs);
     if (can_tell && is_reading) quietly([&] { say_farewell(Farewell::closed); });
   }
   hub_->remove_link(number_, *this);
@@ -300,7 +300,7 @@ bool UcxLink::finish_breaking(std::int64_t now_ns) {
     hub_->close(*endpoint_);
     if (pieces_under_way_ > 0 && now_ns < give_up_at_ns_) return false;
     if (pieces_under_way_ > 0) log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s"));
-    leave_endpoint();
+    hub_->leave(*std::exchange(endpoint_, nullptr), kLingerNs);
     if (farewell_) say_farewell(*farewell_);
   }
   for (const Write& write : writes_) hub_->tell({this, Done{write.cookie, cancelled(object(), *error_)}});
@@ -314,11 +314,6 @@ bool UcxLink::finish_breaking(std::int64_t now_ns) {
 
 Operation& UcxLink::farewell(Farewell reason) const {
   return hub_->take_operation(WireKind::bye, peer_number_, {.request = static_cast<std::uint32_t>(reason)});
-}
-
-void UcxLink::leave_endpoint() {
-  hub_->leave(*endpoint_, kLingerNs);
-  endpoint_ = nullptr;
 }
 
 // Through an endpoint of its own: the link's may be stuck behind data that the peer does not take, and is closed by now. The peer

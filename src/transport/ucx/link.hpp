@@ -119,7 +119,6 @@ class UcxLink final : public Link {
   // Breaking.
   void fail(Error error, std::optional<Farewell> farewell);
   bool finish_breaking(std::int64_t now_ns);
-  void leave_endpoint();
   Operation& farewell(Farewell reason) const;
   void say_farewell(Farewell reason);
   std::string object() const;

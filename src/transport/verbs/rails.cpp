@@ -5,9 +5,11 @@
 #include <net/if.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <span>
 
 #include "base/errors.hpp"
 #include "base/insertion_sort.hpp"
@@ -38,30 +40,24 @@ struct Candidate {
   Id id;  // bound to it
 };
 
-std::uint8_t prefix_of(const std::uint8_t* mask, std::size_t bytes) {
-  unsigned bits = 0;
-  for (std::size_t i = 0; i < bytes; ++i) bits += static_cast<unsigned>(__builtin_popcount(mask[i]));
-  return static_cast<std::uint8_t>(bits);
+std::span<const std::uint8_t> bytes_of(const sockaddr* address, bool is_ipv6) {
+  if (is_ipv6) return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr.s6_addr;
+  return {reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr), sizeof(in_addr)};
 }
 
 // Nothing: an address that no link can use.
 std::optional<RailAddress> address_of(const ifaddrs& entry) {
   if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0 || (entry.ifa_flags & IFF_LOOPBACK) != 0) return {};
   RailAddress address;
-  if (entry.ifa_addr->sa_family == AF_INET) {
-    const auto* const ipv4 = reinterpret_cast<const sockaddr_in*>(entry.ifa_addr);
-    std::memcpy(address.bytes.data(), &ipv4->sin_addr, 4);
-    const auto* const mask = reinterpret_cast<const sockaddr_in*>(entry.ifa_netmask);
-    if (mask != nullptr) address.prefix_bits = prefix_of(reinterpret_cast<const std::uint8_t*>(&mask->sin_addr), 4);
-    return address;
-  }
-  if (entry.ifa_addr->sa_family != AF_INET6) return {};
-  const auto* const ipv6 = reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr);
-  if (IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) return {};  // means nothing without the interface, whose number the peer cannot know
-  address.is_ipv6 = true;
-  std::memcpy(address.bytes.data(), &ipv6->sin6_addr, 16);
-  const auto* const mask = reinterpret_cast<const sockaddr_in6*>(entry.ifa_netmask);
-  if (mask != nullptr) address.prefix_bits = prefix_of(mask->sin6_addr.s6_addr, 16);
+  address.is_ipv6 = entry.ifa_addr->sa_family == AF_INET6;
+  if (!address.is_ipv6 && entry.ifa_addr->sa_family != AF_INET) return {};
+  const auto bytes = bytes_of(entry.ifa_addr, address.is_ipv6);
+  // It means nothing without the interface, whose number the peer cannot know.
+  if (address.is_ipv6 && IN6_IS_ADDR_LINKLOCAL(reinterpret_cast<const in6_addr*>(bytes.data()))) return {};
+  std::copy(bytes.begin(), bytes.end(), address.bytes.begin());
+  if (entry.ifa_netmask == nullptr) return address;
+  for (const std::uint8_t byte : bytes_of(entry.ifa_netmask, address.is_ipv6))
+    address.prefix_bits = static_cast<std::uint8_t>(address.prefix_bits + std::popcount(byte));
   return address;
 }
 

@@ -107,12 +107,9 @@ std::string text_of(const RailAddress& address) {
 
 bool is_same_network(const RailAddress& first, const RailAddress& second) noexcept {
   if (first.is_ipv6 != second.is_ipv6) return false;
-  unsigned bits = std::min(first.prefix_bits, second.prefix_bits);
-  for (std::size_t i = 0; bits > 0; ++i) {
-    const unsigned here = std::min(bits, 8u);
-    const auto mask = static_cast<std::uint8_t>(0xff << (8 - here));
-    if (((first.bytes[i] ^ second.bytes[i]) & mask) != 0) return false;
-    bits -= here;
+  const unsigned bits = std::min(first.prefix_bits, second.prefix_bits);
+  for (unsigned bit = 0; bit < bits; ++bit) {
+    if (((first.bytes[bit / 8] ^ second.bytes[bit / 8]) & (0x80 >> bit % 8)) != 0) return false;
   }
   return true;
 }
