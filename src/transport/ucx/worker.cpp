@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -40,33 +41,24 @@ Error failed(const char* call, const std::string& object, ucs_status_t code, std
 }
 
 // UCX's configuration: its own variables of the environment, then what is wanted here where they say nothing.
-class Configuration {
- public:
-  Configuration() { status_ = lib().ucp_config_read(nullptr, nullptr, &config_); }
-  ~Configuration() {
-    if (status_ == UCS_OK) lib().ucp_config_release(config_);
-  }
-  Configuration(const Configuration&) = delete;
-  Configuration& operator=(const Configuration&) = delete;
-
-  ucs_status_t status() const { return status_; }
-  const ucp_config_t* get() const { return config_; }
-  ucs_status_t set(const char* name, const char* value) { return lib().ucp_config_modify(config_, name, value); }
-  // A name that this UCX does not know changes nothing.
-  void set_default(const char* name, const char* value) {
-    if (!environment(text("UCX_", name).c_str())) static_cast<void>(set(name, value));
-  }
-  // UCX 1.13 knows what is a transport's without its name in front, later ones with it.
-  void set_tcp_default(const char* name, const char* value) {
-    const std::string full = text("TCP_", name);
-    if (environment(text("UCX_", full).c_str())) return;
-    for (const char* known : {full.c_str(), name}) static_cast<void>(set(known, value));
-  }
-
- private:
-  ucp_config_t* config_ = nullptr;
-  ucs_status_t status_;
+struct ConfigurationCloser {
+  void operator()(ucp_config_t* configuration) const noexcept { lib().ucp_config_release(configuration); }
 };
+using Configuration = std::unique_ptr<ucp_config_t, ConfigurationCloser>;
+
+ucs_status_t set(const Configuration& configuration, const char* name, const char* value) {
+  return lib().ucp_config_modify(configuration.get(), name, value);
+}
+// A name that this UCX does not know changes nothing.
+void set_default(const Configuration& configuration, const char* name, const char* value) {
+  if (!environment(text("UCX_", name).c_str())) static_cast<void>(set(configuration, name, value));
+}
+// UCX 1.13 knows what is a transport's without its name in front, later ones with it.
+void set_tcp_default(const Configuration& configuration, const char* name, const char* value) {
+  const std::string full = text("TCP_", name);
+  if (environment(text("UCX_", full).c_str())) return;
+  for (const char* known : {full.c_str(), name}) static_cast<void>(set(configuration, known, value));
+}
 
 // What fits into a fragment, whatever the user made of it.
 std::uint32_t choose_piece_bytes() {
@@ -84,33 +76,35 @@ std::uint32_t choose_piece_bytes() {
 // transports would open the GPUs' drivers for memory that is never given to it.
 constexpr const char* kTransports = "^shm,self,cuda,rocm,ze";
 
-Result<void> configure(Configuration& configuration, const std::string& devices) {
-  if (configuration.status() != UCS_OK) {
-    return failed("ucp_config_read", "its configuration", configuration.status(), "look at the variables UCX_*");
+Result<Configuration> configure(const std::string& devices) {
+  ucp_config_t* read = nullptr;
+  if (const ucs_status_t status = lib().ucp_config_read(nullptr, nullptr, &read); status != UCS_OK) {
+    return failed("ucp_config_read", "its configuration", status, "look at the variables UCX_*");
   }
+  Configuration configuration(read);
   if (const auto transports = environment("GIGABAR_UCX_TLS")) {
-    const ucs_status_t status = configuration.set("TLS", transports->c_str());
+    const ucs_status_t status = set(configuration, "TLS", transports->c_str());
     if (status != UCS_OK) return failed("ucp_config_modify", text("GIGABAR_UCX_TLS=", *transports), status);
   } else {
-    configuration.set_default("TLS", kTransports);
+    set_default(configuration, "TLS", kTransports);
   }
   // UCX listens at an address of every interface that it uses, and obeys whoever connects: its TCP protocol has a write to any
   // address of this process.
-  if (const ucs_status_t status = configuration.set("NET_DEVICES", devices.c_str()); status != UCS_OK) {
+  if (const ucs_status_t status = set(configuration, "NET_DEVICES", devices.c_str()); status != UCS_OK) {
     return failed("ucp_config_modify", text("NET_DEVICES=", devices), status);
   }
   // UCX refuses to send larger ones than it receives.
   if (parse_bytes(environment("UCX_TCP_RX_SEG_SIZE").value_or("")).value_or(kSegmentBytes) >= kSegmentBytes) {
-    configuration.set_tcp_default("TX_SEG_SIZE", std::to_string(kSegmentBytes).c_str());
+    set_tcp_default(configuration, "TX_SEG_SIZE", std::to_string(kSegmentBytes).c_str());
   }
   // UCX 1.13.1 handles a write event of a connection that it has just freed in the same round, when both ends destroy it while data
   // waits for the socket (uct_tcp_iface_handle_events after a FIN). Zero-copy sends make that frequent; without them it is rare.
-  configuration.set_default("ZCOPY_THRESH", "inf");
+  set_default(configuration, "ZCOPY_THRESH", "inf");
   // One event a round. UCX 1.13.1 takes up to 16 at once and ends the process (an assertion in uct_tcp_iface_handle_events) when
   // one of them belongs to a connection that was found broken since: by a send from the callback of an event before it.
-  configuration.set_tcp_default("MAX_POLL", "1");
-  configuration.set_tcp_default("CONN_NB", "y");  // connect() would block for minutes when the peer's host is gone
-  return {};
+  set_tcp_default(configuration, "MAX_POLL", "1");
+  set_tcp_default(configuration, "CONN_NB", "y");  // connect() would block for minutes when the peer's host is gone
+  return configuration;
 }
 
 // "#   lane[0]:  1:tcp/lo.0 md[1] -> ...": the first lane's "tcp/lo".
@@ -139,13 +133,13 @@ std::string text_of(ucs_status_t status) {
 NativeCode native_of(ucs_status_t status) { return {NativeDomain::none, status, text("UCX status ", static_cast<int>(status))}; }
 
 Result<void> Hub::open_context(const std::string& devices) {
-  Configuration configuration;
-  if (Result<void> configured = configure(configuration, devices); !configured) return configured;
+  auto configuration = configure(devices);
+  if (!configuration) return std::move(configuration).error();
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   parameters.name = "gigabar";
-  const ucs_status_t status = lib().ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, configuration.get(), &context_);
+  const ucs_status_t status = lib().ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, configuration->get(), &context_);
   if (status == UCS_OK) return {};
   context_ = nullptr;
   return failed("ucp_init", ucp::availability().reason, status,
