@@ -4,7 +4,6 @@
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -24,10 +23,6 @@ Error no_descriptor(const char* call, int code) {
 }
 
 }  // namespace
-
-Hub::Hub() noexcept : process_(::getpid()) {}
-
-bool Hub::is_of_this_process() const noexcept { return process_ == ::getpid(); }
 
 Result<std::shared_ptr<Hub>> Hub::open(const TransportOptions& options) {
   if (!ucp::availability().is_ok()) return make_error("open UCX", "libucp", ucp::availability());

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -73,7 +74,7 @@ class Hub {
 
   const std::shared_ptr<Home>& home() const noexcept { return home_; }
   // False in a child after fork, which has neither UCX's threads nor a right to the connections.
-  bool is_of_this_process() const noexcept;
+  bool is_of_this_process() const noexcept { return process_ == ::getpid(); }
   std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
   // The sink of the poll() under way; null outside of it.
   Sink* sink() const noexcept { return sink_; }
@@ -114,7 +115,7 @@ class Hub {
   bool progress();
 
  private:
-  Hub() noexcept;
+  Hub() = default;
   Result<void> open_context(const std::string& devices);
   Result<void> open_worker();
   Result<void> open_wake_descriptor(int worker_descriptor);
@@ -131,7 +132,7 @@ class Hub {
   static ucs_status_t on_arrival(void* hub, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
                                  const ucp_am_recv_param_t* parameters) noexcept;
 
-  pid_t process_;  // that opened it
+  pid_t process_ = ::getpid();  // that opened it
   std::shared_ptr<Home> home_ = std::make_shared<Home>("UCX");
   std::unordered_map<std::uint64_t, UcxLink*> links_;
   std::vector<UcxLink*> attended_;

@@ -91,12 +91,4 @@ std::optional<WireHeader> parse_header(const void* header, std::size_t header_by
   return parsed;
 }
 
-Access access_of(const WireHeader& header) {
-  Access access;
-  std::memcpy(&access, header.body.data(), sizeof access);
-  return access;
-}
-
-void set_access(WireHeader& header, const Access& access) { std::memcpy(header.body.data(), &access, sizeof access); }
-
 }  // namespace gigabar::transport::ucx

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/bytes.hpp"
@@ -228,9 +229,7 @@ void write_message_header(const MessageHeader& header, std::byte* bytes) noexcep
 }
 
 std::uint8_t needed_bytes(const Header& header) noexcept {
-  std::array<std::uint64_t, kHeaderBytes / 8> words;
-  static_assert(sizeof words == kHeaderBytes);
-  std::memcpy(words.data(), header.data(), kHeaderBytes);
+  const auto words = std::bit_cast<std::array<std::uint64_t, kHeaderBytes / 8>>(header);
   std::size_t count = words.size();
   while (count > 0 && words[count - 1] == 0) --count;
   return static_cast<std::uint8_t>(8 * count);
