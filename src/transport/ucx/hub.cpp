@@ -71,10 +71,10 @@ bool Hub::poll(Sink& sink) {
   return is_something;
 }
 
-// Whose it was is not known.
+// There was no memory for something of a link; of which is not known.
 void Hub::fail_all() {
   try {
-    for (auto& [number, link] : links_) link->starve();
+    for (auto& [number, link] : links_) link->lost(UCS_ERR_NO_MEMORY);
   } catch (const std::bad_alloc&) {
     is_starved_ = true;
     throw;

@@ -51,8 +51,6 @@ class UcxLink final : public Link {
   // The connection broke.
   void lost(ucs_status_t status);
   void receive(const WireHeader& header, std::span<const std::byte> data);
-  // There was no memory for something of it.
-  void starve() { lost(UCS_ERR_NO_MEMORY); }
   // Breaks the link because of what the peer sent.
   void refuse(std::string_view why, Farewell reason = Farewell::bad_message);
   struct Work {

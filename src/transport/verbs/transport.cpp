@@ -99,9 +99,7 @@ Result<void> VerbsTransport::open_wake_descriptor() {
   return watched;
 }
 
-bool VerbsTransport::needs_processor() const noexcept {
-  return std::any_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_software; });
-}
+bool VerbsTransport::needs_processor() const noexcept { return std::ranges::any_of(rails_.devices, &Device::is_software); }
 
 void VerbsTransport::remove(VerbsLink* link) noexcept { std::erase(links_, link); }
 
@@ -116,7 +114,7 @@ Result<std::unique_ptr<Region>> VerbsTransport::register_memory(const MemoryRang
   if (range.kind == MemoryKind::stand_in && !options_.stand_in_registration)
     return make_error(Status::not_supported, "register memory", object, "this NIC does not reach stand-in memory", "stage it");
   take_device_events();  // one that has just gone must not refuse it for the others
-  if (std::all_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_gone; }))
+  if (std::ranges::all_of(rails_.devices, &Device::is_gone))
     return make_error(Status::device_error, "register memory", object, "every RDMA device was removed or failed",
                       "see the kernel's log (dmesg); ranks that start anew find them again");
   std::vector<std::size_t> rail_devices;
@@ -132,10 +130,8 @@ Result<std::unique_ptr<RemoteRegion>> VerbsTransport::open_region(const Peer& pe
 }
 
 std::string VerbsTransport::why_no_words() const {
-  const bool has_only_iwarp =
-      std::all_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_iwarp; });
-  if (has_only_iwarp) return std::string(kNoWordsOfIwarp);
-  const bool has_rxe = std::any_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_rxe; });
+  if (std::ranges::all_of(rails_.devices, &Device::is_iwarp)) return std::string(kNoWordsOfIwarp);
+  const bool has_rxe = std::ranges::any_of(rails_.devices, &Device::is_rxe);
   return std::string(has_rxe && !kernel_stores_words_once() ? kNoWordsOfThisKernel : "");
 }
 
