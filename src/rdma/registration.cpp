@@ -132,15 +132,15 @@ Result<Mr> register_pages(ibv_pd* domain, const std::string& device, void* addre
                     std::move(why.remedy), errno_code(code), why.check);
 }
 
-Result<GpuMr> register_gpu_memory(ibv_pd* domain, const std::string& device, std::uintptr_t address, std::size_t bytes,
-                                  int access) {
+Result<Registration> register_gpu_memory(ibv_pd* domain, const std::string& device, std::uintptr_t address, std::size_t bytes,
+                                         int access) {
   auto dma_buf = register_dma_buf(domain, device, address, bytes, access);
-  if (dma_buf) return GpuMr{std::move(*dma_buf), "dma_buf", "the GPU memory is registered as a dma-buf"};
+  if (dma_buf) return Registration{std::move(*dma_buf), "dma_buf", "the GPU memory is registered as a dma-buf"};
   auto peer_memory = register_peer_memory(domain, device, address, bytes, access);
   if (peer_memory)
-    return GpuMr{std::move(*peer_memory), "peer_memory",
-                 text("the GPU memory is registered through the kernel's peer memory (nvidia-peermem); not as a dma-buf: ",
-                      dma_buf.error().record().cause)};
+    return Registration{std::move(*peer_memory), "peer_memory",
+                        text("the GPU memory is registered through the kernel's peer memory (nvidia-peermem); not as a dma-buf: ",
+                             dma_buf.error().record().cause)};
   if (peer_memory.status() == Status::out_of_descriptors || dma_buf.status() == Status::out_of_descriptors)
     return std::move(dma_buf).error();
   return make_error(Status::not_supported, "register memory", range_text(address, bytes),

@@ -35,12 +35,13 @@ constexpr bool is_gpu_memory(MemoryKind kind) noexcept {
 
 // GPU memory with one domain of `device`, in the way that works: as a dma-buf, else through the kernel's peer memory.
 // Errors: out_of_descriptors; not_supported, with both reasons.
-struct GpuMr {
+struct Registration {
   Mr region;
   std::string_view how;  // "dma_buf", "peer_memory"
   std::string reason;
 };
-Result<GpuMr> register_gpu_memory(ibv_pd* domain, const std::string& device, std::uintptr_t address, std::size_t bytes, int access);
+Result<Registration> register_gpu_memory(ibv_pd* domain, const std::string& device, std::uintptr_t address, std::size_t bytes,
+                                         int access);
 
 }  // namespace gigabar::rdma
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the links are told, and when they and UCX get their turn. The calls of UCX are in worker.cpp.
 #include "transport/ucx/hub.hpp"
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -24,26 +24,22 @@ Error no_descriptor(const char* call, int code) {
 
 }  // namespace
 
-Hub::Hub() noexcept : process_(::getpid()) {}
-
-bool Hub::is_of_this_process() const noexcept { return process_ == ::getpid(); }
-
 Result<std::shared_ptr<Hub>> Hub::open(const TransportOptions& options) {
+  if (!ucp::availability().is_ok()) return make_error("open UCX", "libucp", ucp::availability());
   std::shared_ptr<Hub> hub(new Hub);
   hub->connect_deadline_ns_ = options.connect_deadline_ns;
-  auto worker = Worker::open(*hub, options.ucx_devices);
-  if (!worker) return std::move(worker).error();
-  hub->worker_ = std::move(*worker);
-  if (Result<void> opened = hub->open_wake_descriptor(); !opened) return std::move(opened).error();
+  Result<void> opened = hub->open_context(options.ucx_devices);
+  if (opened) opened = hub->open_worker();
+  if (!opened) return std::move(opened).error();
   return hub;
 }
 
-Result<void> Hub::open_wake_descriptor() {
+Result<void> Hub::open_wake_descriptor(int worker_descriptor) {
   wake_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!wake_.is_open()) return no_descriptor("epoll_create1", errno);
   timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.is_open()) return no_descriptor("timerfd_create", errno);
-  for (const int watched : {worker_->descriptor(), timer_.get()}) {
+  for (const int watched : {worker_descriptor, timer_.get()}) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = watched;
@@ -67,20 +63,20 @@ void Hub::attend_to(UcxLink& link) {
 bool Hub::poll(Sink& sink) {
   if (is_timer_set_) set_timer(0);
   sink_ = &sink;
-  bool is_something = worker_->progress();
-  if (worker_->take_starvation()) fail_all();
+  bool is_something = progress();
+  if (std::exchange(is_starved_, false)) fail_all();
   is_something |= attend();
   is_something |= deliver();
   sink_ = nullptr;
   return is_something;
 }
 
-// Whose it was is not known.
+// There was no memory for something of a link; of which is not known.
 void Hub::fail_all() {
   try {
-    for (auto& [number, link] : links_) link->starve();
+    for (auto& [number, link] : links_) link->lost(UCS_ERR_NO_MEMORY);
   } catch (const std::bad_alloc&) {
-    worker_->starve();
+    is_starved_ = true;
     throw;
   }
 }
@@ -128,7 +124,8 @@ bool Hub::arm() {
     if (!wakes_at) return false;
     first = std::min(first, *wakes_at);
   }
-  if (!worker_->arm()) return false;
+  if (leaving_count_ > 0) return false;  // closing goes on in progress() only
+  if (ucp::library().ucp_worker_arm(worker_) != UCS_OK) return false;
   if (first != std::numeric_limits<std::int64_t>::max()) set_timer(first);
   return true;
 }
@@ -142,20 +139,13 @@ void Hub::set_timer(std::int64_t at_ns) {
   is_timer_set_ = at_ns != 0;
 }
 
-void Hub::arrived(const WireHeader& header, std::span<const std::byte> data) {
-  const auto found = links_.find(header.link);
-  if (found == links_.end()) {
-    ++strangers_;
-    return;
-  }
-  found->second->receive(header, data);
-}
-
-void Hub::stranger(const WireHeader* header) {
-  ++strangers_;
-  if (header == nullptr) return;
-  const auto found = links_.find(header->link);
-  if (found != links_.end()) found->second->refuse("it sent data by rendezvous");
+// Something that is none of ours, or data of a kind that we do not send, is a stranger's.
+void Hub::arrived(const std::optional<WireHeader>& header, std::span<const std::byte> data, bool is_rendezvous) {
+  const auto found = header ? links_.find(header->link) : links_.end();
+  if (found == links_.end() || is_rendezvous) ++strangers_;
+  if (found == links_.end()) return;
+  if (is_rendezvous) return found->second->refuse("it sent data by rendezvous");
+  found->second->receive(*header, data);
 }
 
 }  // namespace gigabar::transport::ucx

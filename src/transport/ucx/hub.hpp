@@ -1,21 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all links and regions of one UCX transport share: the worker, who is at home here, and what is to be told to the sink.
+// What all links and regions of one UCX transport share: UCX's context and worker, an endpoint per link, the active messages on
+// their way out, who is at home here, and what is to be told to the sink. Callbacks of UCX end here; they reach a link only through
+// its endpoint, which forgets it first, or by its number.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <unordered_map>
 #include <variant>
 #include <vector>
 
 #include "base/descriptor.hpp"
-#include "transport/ucx/worker.hpp"
+#include "driver/ucp/ucp.hpp"
+#include "transport/ucx/wire.hpp"
 
 namespace gigabar::transport::ucx {
 
+class Endpoint;
+class Hub;
 class UcxLink;
+
+// One active message from when it is made until UCX needs neither header nor data.
+struct Operation {
+  WireHeader header;
+  std::vector<std::byte> copy;      // data that belongs to this object; the capacity stays
+  std::span<const std::byte> data;  // what is sent: of `copy`, or the caller's memory
+  Endpoint* endpoint = nullptr;     // while UCX has it
+  void* owner = nullptr;            // the sender's; not looked at here
+};
+
+class Endpoint {
+ public:
+  bool is_lost() const noexcept { return is_lost_; }
+
+ private:
+  friend class Hub;
+  Hub* hub_ = nullptr;
+  ucp_ep_h handle_ = nullptr;  // null: closed
+  UcxLink* link_ = nullptr;    // null: nobody is told
+  void* closing_ = nullptr;    // UCX's request
+  unsigned under_way_ = 0;     // operations that UCX has
+  bool is_lost_ = false;
+  std::int64_t close_at_ns_ = 0;  // without a link: when it is to be closed
+};
 
 struct Done {
   std::uint64_t cookie = 0;
@@ -27,15 +62,19 @@ struct Event {
   std::variant<Ready, Done, Error> what;
 };
 
-class Hub final : public Receiver {
+class Hub {
  public:
-  // Errors: as Worker::open, out_of_descriptors.
+  // Listens at the interfaces that the options name, whatever UCX_NET_DEVICES says: UCX obeys whoever connects. Errors: unavailable
+  // (UCX's availability; no network that it can use), out_of_memory, out_of_descriptors, device_error.
   static Result<std::shared_ptr<Hub>> open(const TransportOptions& options);
+  // Ends everything under way within some seconds.
+  ~Hub();
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
 
-  Worker& worker() noexcept { return *worker_; }
   const std::shared_ptr<Home>& home() const noexcept { return home_; }
-  // False in a child after fork, which has no right to the connections.
-  bool is_of_this_process() const noexcept;
+  // False in a child after fork, which has neither UCX's threads nor a right to the connections.
+  bool is_of_this_process() const noexcept { return process_ == ::getpid(); }
   std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
   // The sink of the poll() under way; null outside of it.
   Sink* sink() const noexcept { return sink_; }
@@ -52,18 +91,48 @@ class Hub final : public Receiver {
   // Active messages that no link here expects.
   std::uint64_t strangers() const noexcept { return strangers_; }
 
+  // --- UCX's worker and its endpoints ---
+  const std::string& address() const noexcept { return address_; }
+  std::uint32_t piece_bytes() const noexcept { return piece_bytes_; }
+  // The connection is made on the way; the first operation that fails, or the link's lost(), tells that it cannot be. Errors:
+  // unavailable (no common network), out_of_memory, device_error.
+  // Without a link nobody is told.
+  Result<Endpoint*> connect(const std::string& address, UcxLink* link, const std::string& peer);
+  // "tcp/lo": what carries this endpoint's messages, or "ucx" when UCX does not tell.
+  std::string rail_of(const Endpoint& endpoint) const;
+  // Cancels what is under way; the link's sent() is still called for each, later.
+  void close(Endpoint& endpoint);
+  // The link leaves: it is not called any more. Closes the endpoint after `linger_ns`, in which what UCX has may still go out.
+  void leave(Endpoint& endpoint, std::int64_t linger_ns);
+
+  // With a header for the receiver's link of that number; whoever sends it fills in what is counted.
+  Operation& take_operation(WireKind kind, std::uint64_t link, const Access& access = {});
+  void give_back(Operation& operation);
+  // UCX takes it, or the link's sent() was called before this returns.
+  void send(Endpoint& endpoint, Operation& operation);
+
+  // UCX's part of poll(). True when something happened.
+  bool progress();
+
  private:
-  Hub() noexcept;
-  Result<void> open_wake_descriptor();
+  Hub() = default;
+  Result<void> open_context(const std::string& devices);
+  Result<void> open_worker();
+  Result<void> open_wake_descriptor(int worker_descriptor);
   void set_timer(std::int64_t at_ns);
   bool deliver();
   bool attend();
   void fail_all();
+  void arrived(const std::optional<WireHeader>& header, std::span<const std::byte> data, bool is_rendezvous);
+  void finished(Operation& operation, ucs_status_t status);
+  bool tidy();
 
-  void arrived(const WireHeader& header, std::span<const std::byte> data) override;
-  void stranger(const WireHeader* header) override;
+  static void on_sent(void* request, ucs_status_t status, void* operation) noexcept;
+  static void on_lost(void* endpoint, ucp_ep_h handle, ucs_status_t status) noexcept;
+  static ucs_status_t on_arrival(void* hub, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
+                                 const ucp_am_recv_param_t* parameters) noexcept;
 
-  pid_t process_;
+  pid_t process_ = ::getpid();  // that opened it
   std::shared_ptr<Home> home_ = std::make_shared<Home>("UCX");
   std::unordered_map<std::uint64_t, UcxLink*> links_;
   std::vector<UcxLink*> attended_;
@@ -74,7 +143,22 @@ class Hub final : public Receiver {
   Descriptor wake_;  // an epoll of the worker's descriptor and the timer
   Descriptor timer_;
   bool is_timer_set_ = false;
-  std::unique_ptr<Worker> worker_;  // goes first: its end calls back
+
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  std::string address_;
+  std::uint32_t piece_bytes_ = 0;
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+  std::size_t leaving_count_ = 0;  // endpoints without a link, or being closed
+  std::deque<Operation> operations_;
+  std::vector<Operation*> free_operations_;
+  // Whether something that arrived, or the end of something sent, was lost since, because there was no memory for it. Exceptions do
+  // not pass through UCX.
+  bool is_starved_ = false;
 };
+
+// UCX's words for it, and the status that Gigabar has for it.
+std::string text_of(ucs_status_t status);
+NativeCode native_of(ucs_status_t status);
 
 }  // namespace gigabar::transport::ucx

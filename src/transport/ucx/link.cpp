@@ -3,7 +3,6 @@
 #include "transport/ucx/link.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -46,19 +45,18 @@ UcxLink::~UcxLink() {
     state_ = LinkState::broken;
     // In order, after what was sent before.
     // A farewell may be left out, and the peer sees the connection end.
-    if (can_tell && !is_reading)
-      quietly([&] { send_control(WireKind::bye, {.request = static_cast<std::uint32_t>(Farewell::closed)}); });
-    if (is_reading) hub_->worker().close(*endpoint_);
+    if (can_tell && !is_reading) quietly([&] { send(farewell(Farewell::closed)); });
+    if (is_reading) hub_->close(*endpoint_);
     const Deadline deadline = Deadline::after_ns(kGiveUpNs);
-    do hub_->worker().progress();
+    do hub_->progress();
     while (pieces_under_way_ > 0 && !deadline.has_passed());
     if (pieces_under_way_ > 0) quietly([&] { log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s")); });
-    leave_endpoint();
+    hub_->leave(*std::exchange(endpoint_, nullptr), kLingerNs);
     if (can_tell && is_reading) quietly([&] { say_farewell(Farewell::closed); });
   }
   hub_->remove_link(number_, *this);
   for (const Outgoing& item : outgoing_) {
-    if (item.operation != nullptr) hub_->worker().give_back(*item.operation);
+    if (item.operation != nullptr) hub_->give_back(*item.operation);
   }
 }
 
@@ -66,18 +64,18 @@ std::string UcxLink::object() const { return text("rank ", rank_, " over ", rail
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
-Invitation UcxLink::invitation() const { return {number_, hub_->worker().piece_bytes(), hub_->worker().address()}; }
+Invitation UcxLink::invitation() const { return {number_, hub_->piece_bytes(), hub_->address()}; }
 
 Result<void> UcxLink::connect(const Invitation& invitation) {
   peer_number_ = invitation.link;
   peer_address_ = invitation.address;
-  piece_bytes_ = std::min(invitation.piece_bytes, hub_->worker().piece_bytes());
+  piece_bytes_ = std::min(invitation.piece_bytes, hub_->piece_bytes());
   limits_.payload_bytes = std::min<std::size_t>(kMaxPayloadBytes, piece_bytes_);
-  auto endpoint = hub_->worker().connect(invitation.address, this, object());
+  auto endpoint = hub_->connect(invitation.address, this, object());
   if (!endpoint) return std::move(endpoint).error();
   endpoint_ = *endpoint;
-  rail_ = hub_->worker().rail_of(*endpoint_);
-  send_control(WireKind::hello, {});
+  rail_ = hub_->rail_of(*endpoint_);
+  send(hub_->take_operation(WireKind::hello, peer_number_));
   return {};
 }
 
@@ -98,17 +96,11 @@ Result<void> UcxLink::complete(Parcel answer) {
   return {};
 }
 
-void UcxLink::heard() {
-  if (has_heard_) return;
-  has_heard_ = true;
-  become_ready();
-}
-
 // The peer can receive: it said something, and it is known where it is.
 void UcxLink::become_ready() {
   if (state_ != LinkState::connecting || endpoint_ == nullptr || !has_heard_) return;
   state_ = LinkState::ready;
-  rail_ = hub_->worker().rail_of(*endpoint_);
+  rail_ = hub_->rail_of(*endpoint_);
   hub_->tell({this, Ready{}});
   pump();  // the peer, ready before, may have asked for something
 }
@@ -125,12 +117,10 @@ Posted UcxLink::post_message(const Header& header, std::span<const std::byte> pa
          Farewell::own_failure);
     return Posted::broken;
   }
-  Operation& operation = hub_->worker().take_operation();
+  Operation& operation = hub_->take_operation(WireKind::message, peer_number_);
   operation.copy.assign(payload.begin(), payload.end());
   operation.data = operation.copy;
-  std::memcpy(operation.header.body.data(), header.data(), header.size());
-  operation.owner = nullptr;
-  operation.header.kind = static_cast<std::uint8_t>(WireKind::message);
+  operation.header.body = header;
   posted_units_ += units;
   outgoing_.push_back({&operation, nullptr});
   pump();
@@ -143,35 +133,34 @@ Reach UcxLink::reach(Direction direction, const Region& local, const RemoteRegio
 
 Posted UcxLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                            std::uint64_t bytes, std::uint64_t cookie) {
-  if (state_ == LinkState::broken) return Posted::broken;
-  if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMaxTransfers) return Posted::full;
-  if (auto why = why_no_transfer(local, local_offset, remote, remote_offset, bytes, object(), "UCX")) {
-    hub_->tell({this, Done{cookie, std::move(*why)}});
-    return Posted::ok;
-  }
-  const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
-  const Access to{key.region, 0, key.guard, remote_offset, bytes};
-  writes_.push_back({cookie, static_cast<const PlacedRegion&>(local).at(local_offset), to});
-  outgoing_.push_back({nullptr, &writes_.back()});
-  pump();
-  return Posted::ok;
+  return post_transfer(WireKind::write, local, local_offset, remote, remote_offset, bytes, cookie);
 }
 
 Posted UcxLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                           std::uint64_t bytes, std::uint64_t cookie) {
+  return post_transfer(WireKind::read, local, local_offset, remote, remote_offset, bytes, cookie);
+}
+
+Posted UcxLink::post_transfer(WireKind kind, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                              std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
   if (state_ == LinkState::broken) return Posted::broken;
   if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMaxTransfers) return Posted::full;
   if (auto why = why_no_transfer(local, local_offset, remote, remote_offset, bytes, object(), "UCX")) {
     hub_->tell({this, Done{cookie, std::move(*why)}});
     return Posted::ok;
   }
+  const Place here = static_cast<const PlacedRegion&>(local).at(local_offset);
   const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
-  while (reads_.contains(next_request_)) ++next_request_;
-  reads_[next_request_] = {cookie, static_cast<const PlacedRegion&>(local).at(local_offset), bytes, bytes};
-  Operation& operation = hub_->worker().take_operation();
-  operation.header.kind = static_cast<std::uint8_t>(WireKind::read);
-  set_access(operation.header, {key.region, next_request_++, key.guard, remote_offset, bytes});
-  outgoing_.push_back({&operation, nullptr});
+  Access there{key.region, 0, key.guard, remote_offset, bytes};
+  if (kind == WireKind::write) {
+    writes_.push_back({cookie, here, there});
+    outgoing_.push_back({nullptr, &writes_.back()});
+  } else {
+    while (reads_.contains(next_request_)) ++next_request_;
+    there.request = next_request_++;
+    reads_[there.request] = {cookie, here, bytes, bytes};
+    outgoing_.push_back({&hub_->take_operation(kind, peer_number_, there), nullptr});
+  }
   pump();
   return Posted::ok;
 }
@@ -207,7 +196,7 @@ void UcxLink::send_next() {
   const Outgoing next = outgoing_.front();
   if (next.write != nullptr) return send_piece(*next.write);
   outgoing_.pop_front();
-  send(*next.operation, static_cast<WireKind>(next.operation->header.kind));
+  send(*next.operation);
 }
 
 void UcxLink::send_piece(Write& write) {
@@ -216,14 +205,14 @@ void UcxLink::send_piece(Write& write) {
   place.offset += write.sent_bytes;
   const std::byte* from = hub_->home()->memory(place, bytes);
   if (from == nullptr) return fail(taken_back_under_way("write", object()), Farewell::own_failure);
-  Operation& operation = hub_->worker().take_operation();
+  Operation& operation = hub_->take_operation(WireKind::write, peer_number_,
+                                              {write.to.region, 0, write.to.guard, write.to.offset + write.sent_bytes, bytes});
   operation.data = {from, bytes};
   operation.owner = &write;
-  set_access(operation.header, {write.to.region, 0, write.to.guard, write.to.offset + write.sent_bytes, bytes});
   write.sent_bytes += bytes;
   if (write.sent_bytes == write.to.bytes) outgoing_.pop_front();
   ++pieces_under_way_;
-  send(operation, WireKind::write);
+  send(operation);
 }
 
 // The bytes are copied: the region may go before UCX has sent them.
@@ -234,36 +223,30 @@ void UcxLink::send_answer() {
   place.offset += answer.sent_bytes;
   const std::byte* from = hub_->home()->memory(place, bytes);
   if (from == nullptr) return refuse("it reads from a region that was taken back", Farewell::bad_access);
-  Operation& operation = hub_->worker().take_operation();
+  Operation& operation =
+      hub_->take_operation(WireKind::answer, peer_number_, {0, answer.asked.request, 0, answer.sent_bytes, bytes});
   operation.copy.assign(from, from + bytes);
   operation.data = operation.copy;
-  set_access(operation.header, {0, answer.asked.request, 0, answer.sent_bytes, bytes});
   answer.sent_bytes += bytes;
   if (answer.sent_bytes == answer.asked.bytes) answers_.pop_front();
-  send(operation, WireKind::answer);
+  send(operation);
 }
 
-void UcxLink::send(Operation& operation, WireKind kind) {
-  const auto body = operation.header.body;
-  operation.header = make_header(kind, peer_number_, static_cast<std::uint32_t>(operation.data.size()));
-  operation.header.body = body;
-  if (kind == WireKind::message || kind == WireKind::write) operation.header.sequence = next_sequence_++;
-  operation.header.acknowledged = told_units_ = consumed_units_;
+void UcxLink::send(Operation& operation) {
+  WireHeader& header = operation.header;
+  const auto kind = static_cast<WireKind>(header.kind);
+  header.data_bytes = static_cast<std::uint32_t>(operation.data.size());
+  if (kind == WireKind::message || kind == WireKind::write) header.sequence = next_sequence_++;
+  header.acknowledged = told_units_ = consumed_units_;
   ++under_way_;
-  hub_->worker().send(*endpoint_, operation);
-}
-
-void UcxLink::send_control(WireKind kind, const Access& access) {
-  Operation& operation = hub_->worker().take_operation();
-  set_access(operation.header, access);
-  send(operation, kind);
+  hub_->send(*endpoint_, operation);
 }
 
 // One at a time: a peer that reads nothing cannot make them pile up, and the next one tells all that came meanwhile.
 void UcxLink::send_credit() {
   if (is_credit_under_way_ || state_ != LinkState::ready || consumed_units_ - told_units_ < kWindowUnits / 4) return;
   is_credit_under_way_ = true;
-  send_control(WireKind::credit, {});
+  send(hub_->take_operation(WireKind::credit, peer_number_));
 }
 
 void UcxLink::sent(Operation& operation, ucs_status_t status) {
@@ -314,10 +297,10 @@ void UcxLink::fail(Error error, std::optional<Farewell> farewell) {
 // Nothing is told before UCX has returned all local memory.
 bool UcxLink::finish_breaking(std::int64_t now_ns) {
   if (endpoint_ != nullptr) {
-    hub_->worker().close(*endpoint_);
+    hub_->close(*endpoint_);
     if (pieces_under_way_ > 0 && now_ns < give_up_at_ns_) return false;
     if (pieces_under_way_ > 0) log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s"));
-    leave_endpoint();
+    hub_->leave(*std::exchange(endpoint_, nullptr), kLingerNs);
     if (farewell_) say_farewell(*farewell_);
   }
   for (const Write& write : writes_) hub_->tell({this, Done{write.cookie, cancelled(object(), *error_)}});
@@ -329,21 +312,17 @@ bool UcxLink::finish_breaking(std::int64_t now_ns) {
   return true;
 }
 
-void UcxLink::leave_endpoint() {
-  hub_->worker().leave(*endpoint_, kLingerNs);
-  endpoint_ = nullptr;
+Operation& UcxLink::farewell(Farewell reason) const {
+  return hub_->take_operation(WireKind::bye, peer_number_, {.request = static_cast<std::uint32_t>(reason)});
 }
 
 // Through an endpoint of its own: the link's may be stuck behind data that the peer does not take, and is closed by now. The peer
 // would else notice only when UCX next looks whether it is alive, and UCX finds that its process is.
 void UcxLink::say_farewell(Farewell reason) {
-  const auto endpoint = hub_->worker().connect(peer_address_, nullptr, object());
+  const auto endpoint = hub_->connect(peer_address_, nullptr, object());
   if (!endpoint) return;
-  Operation& operation = hub_->worker().take_operation();
-  operation.header = make_header(WireKind::bye, peer_number_, 0);
-  set_access(operation.header, {.request = static_cast<std::uint32_t>(reason)});
-  hub_->worker().send(**endpoint, operation);
-  hub_->worker().leave(**endpoint, kLingerNs);
+  hub_->send(**endpoint, farewell(reason));
+  hub_->leave(**endpoint, kLingerNs);
 }
 
 UcxLink::Work UcxLink::work(std::int64_t now_ns) {

@@ -13,11 +13,10 @@
 #include <vector>
 
 #include "transport/ucx/hub.hpp"
-#include "transport/ucx/windows.hpp"
 
 namespace gigabar::transport::ucx {
 
-class UcxLink final : public Link, private EndpointUser {
+class UcxLink final : public Link {
  public:
   // The number is told to the peer, which puts it into everything that it sends.
   UcxLink(std::shared_ptr<Hub> hub, const Peer& peer, std::uint64_t number);
@@ -43,13 +42,15 @@ class UcxLink final : public Link, private EndpointUser {
 
   // What the peer needs to connect.
   Invitation invitation() const;
-  // Connects to the worker that the peer named. Errors: as Worker::connect.
+  // Connects to the worker that the peer named. Errors: as Hub::connect.
   Result<void> connect(const Invitation& invitation);
 
   // --- For the hub ---
+  // UCX is done with an operation, which is given back afterwards. Called from its progress(), and from send().
+  void sent(Operation& operation, ucs_status_t status);
+  // The connection broke.
+  void lost(ucs_status_t status);
   void receive(const WireHeader& header, std::span<const std::byte> data);
-  // There was no memory for something of it.
-  void starve() { lost(UCS_ERR_NO_MEMORY); }
   // Breaks the link because of what the peer sent.
   void refuse(std::string_view why, Farewell reason = Farewell::bad_message);
   struct Work {
@@ -90,15 +91,15 @@ class UcxLink final : public Link, private EndpointUser {
   };
 
   // Sending.
+  Posted post_transfer(WireKind kind, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                       std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie);
   void pump();
   void pump_later();  // in the next poll()
   void send_next();
   void send_piece(Write& write);
   void send_answer();
-  void send(Operation& operation, WireKind kind);
-  void send_control(WireKind kind, const Access& access);
+  void send(Operation& operation);
   void send_credit();
-  void sent(Operation& operation, ucs_status_t status) override;
   void finish_piece(Write& write, std::uint64_t bytes);
 
   // Receiving.
@@ -110,15 +111,13 @@ class UcxLink final : public Link, private EndpointUser {
   void take_read(const Access& asked);
   void take_answer(const Access& access, std::span<const std::byte> data);
   void take_acknowledgement(std::uint64_t units);
-  void heard();
   void become_ready();
   bool deliver_inbox();
 
   // Breaking.
-  void lost(ucs_status_t status) override;
   void fail(Error error, std::optional<Farewell> farewell);
   bool finish_breaking(std::int64_t now_ns);
-  void leave_endpoint();
+  Operation& farewell(Farewell reason) const;
   void say_farewell(Farewell reason);
   std::string object() const;
 

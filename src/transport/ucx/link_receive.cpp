@@ -20,7 +20,8 @@ void UcxLink::receive(const WireHeader& header, std::span<const std::byte> data)
     const auto reason = static_cast<Farewell>(access.request);
     return fail(make_error(Status::peer_lost, "connection", object(), std::string(sentence_of(reason))), {});
   }
-  heard();
+  has_heard_ = true;
+  become_ready();
   take_acknowledgement(header.acknowledged);
   if (state_ == LinkState::broken) return;
   switch (kind) {

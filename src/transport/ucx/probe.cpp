@@ -5,23 +5,19 @@
 
 #include "driver/probe.hpp"
 #if GIGABAR_HAS_UCP
-#include "transport/ucx/worker.hpp"
+#include "transport/ucx/hub.hpp"
 #endif
 
 namespace gigabar::transport {
 namespace {
 
 #if GIGABAR_HAS_UCP
-class Nobody final : public ucx::Receiver {
-  void arrived(const ucx::WireHeader&, std::span<const std::byte>) override {}
-  void stranger(const ucx::WireHeader*) override {}
-};
-
-// As Hub::open() does, over loopback alone: this process is to be reached from nowhere else. What UCX says of it by an error the
-// process that is tried for will hear itself.
+// Over loopback alone: this process is to be reached from nowhere else. What UCX says of it by an error the process that is tried
+// for will hear itself.
 void open_ucx_once() {
-  Nobody nobody;
-  if (const auto worker = ucx::Worker::open(nobody, "lo"); worker) (*worker)->progress();
+  TransportOptions options;
+  options.ucx_devices = "lo";
+  if (const auto hub = ucx::Hub::open(options); hub) (*hub)->progress();
 }
 #else
 void open_ucx_once() {}

@@ -3,73 +3,61 @@
 
 #include <cstring>
 
+#include "base/bytes.hpp"
 #include "base/errors.hpp"
 
 namespace gigabar::transport::ucx {
 namespace {
 
 constexpr std::uint16_t kMagic = 0x6762;
-constexpr std::uint32_t kParcelMagic = 0x58554247;  // "GBUX"
+constexpr std::string_view kParcelMagic = "GBUX";
 constexpr std::string_view kAddressName = "ucx";
 
-struct InvitationHead {
-  std::uint32_t magic = kParcelMagic;
-  std::uint8_t version = kVersion;
-  std::uint8_t kind = 0;
-  std::uint16_t address_bytes = 0;
-  std::uint64_t sum = 0;  // of everything else
-  std::uint64_t link = 0;
-  std::uint32_t piece_bytes = 0;
-  std::uint32_t zero = 0;
-};
-static_assert(sizeof(InvitationHead) == 32);
+// Of an invitation: magic, version, kind, length of the address, sum, number of the link, bytes of a piece, zeros. The address
+// follows.
+constexpr std::size_t kHeadBytes = 32;
+constexpr std::size_t kSumAt = 8;
 
-// FNV-1a: against damage, not against a forger.
-std::uint64_t sum_of(std::string_view bytes, std::uint64_t sum = 0xcbf29ce484222325) {
-  for (const char byte : bytes) sum = (sum ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+// FNV-1a of everything else in an invitation: against damage, not against a forger.
+std::uint64_t sum_of(std::string invitation) {
+  invitation.replace(kSumAt, sizeof(std::uint64_t), sizeof(std::uint64_t), '\0');
+  std::uint64_t sum = 0xcbf29ce484222325;
+  for (const char byte : invitation) sum = (sum ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   return sum;
 }
 
-template <class Record>
-std::string_view bytes_of(const Record& record) {
-  return {reinterpret_cast<const char*>(&record), sizeof record};
-}
-
-std::uint64_t sum_of(InvitationHead head, std::string_view address) {
-  head.sum = 0;
-  return sum_of(address, sum_of(bytes_of(head)));
-}
-
-Error malformed(const char* what, const char* cause) {
-  return make_error(Status::bad_file, "read", what, cause, "use the same version of Gigabar at every rank");
+Error malformed(const char* cause) {
+  return make_error(Status::bad_file, "read", "the peer's UCX parcel", cause, "use the same version of Gigabar at every rank");
 }
 
 }  // namespace
 
 std::string encode(InvitationKind kind, const Invitation& invitation) {
-  InvitationHead head;
-  head.kind = static_cast<std::uint8_t>(kind);
-  head.address_bytes = static_cast<std::uint16_t>(invitation.address.size());
-  head.link = invitation.link;
-  head.piece_bytes = invitation.piece_bytes;
-  head.sum = sum_of(head, invitation.address);
-  return std::string(bytes_of(head)) + invitation.address;
+  ByteWriter writer(kParcelMagic);
+  writer.number(kVersion).number(static_cast<std::uint8_t>(kind)).number(static_cast<std::uint16_t>(invitation.address.size()));
+  writer.number(std::uint64_t{0}).number(invitation.link).number(invitation.piece_bytes).number(std::uint32_t{0});
+  std::string bytes = writer.bytes(invitation.address).take();
+  const std::uint64_t sum = sum_of(bytes);
+  std::memcpy(bytes.data() + kSumAt, &sum, sizeof sum);
+  return bytes;
 }
 
 Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes) {
-  constexpr const char* kWhat = "the peer's UCX parcel";
-  InvitationHead head;
-  if (bytes.size() <= sizeof head || bytes.size() > kMaxParcelBytes) return malformed(kWhat, "its length cannot be");
-  std::memcpy(&head, bytes.data(), sizeof head);
-  const std::string_view address = bytes.substr(sizeof head);
-  if (head.magic != kParcelMagic || head.version != kVersion) return malformed(kWhat, "it is of another kind or version");
-  if (head.kind != static_cast<std::uint8_t>(kind)) return malformed(kWhat, "an offer was mistaken for an answer");
-  if (head.address_bytes != address.size()) return malformed(kWhat, "it was cut");
-  if (head.sum != sum_of(head, address)) return malformed(kWhat, "its sum is wrong: it was damaged on the way");
-  if (head.zero != 0 || head.link == 0 || head.piece_bytes < kMinPieceBytes || head.piece_bytes > kMaxPieceBytes) {
-    return malformed(kWhat, "a number in it is out of range");
+  if (bytes.size() <= kHeadBytes || bytes.size() > kMaxParcelBytes) return malformed("its length cannot be");
+  ByteReader reader(bytes);
+  const bool is_ours = reader.bytes(kParcelMagic.size()) == kParcelMagic;
+  if (reader.number<std::uint8_t>() != kVersion || !is_ours) return malformed("it is of another kind or version");
+  if (reader.number<std::uint8_t>() != static_cast<std::uint8_t>(kind)) return malformed("an offer was mistaken for an answer");
+  if (reader.number<std::uint16_t>() != bytes.size() - kHeadBytes) return malformed("it was cut");
+  if (reader.number<std::uint64_t>() != sum_of(std::string(bytes))) {
+    return malformed("its sum is wrong: it was damaged on the way");
   }
-  return Invitation{head.link, head.piece_bytes, std::string(address)};
+  Invitation invitation{reader.number<std::uint64_t>(), reader.number<std::uint32_t>(), std::string(bytes.substr(kHeadBytes))};
+  if (reader.number<std::uint32_t>() != 0 || invitation.link == 0 || invitation.piece_bytes < kMinPieceBytes ||
+      invitation.piece_bytes > kMaxPieceBytes) {
+    return malformed("a number in it is out of range");
+  }
+  return invitation;
 }
 
 std::string address_text(std::string_view library_version) {
@@ -102,13 +90,5 @@ std::optional<WireHeader> parse_header(const void* header, std::size_t header_by
   if (parsed.kind < static_cast<std::uint8_t>(WireKind::hello) || parsed.kind > static_cast<std::uint8_t>(WireKind::bye)) return {};
   return parsed;
 }
-
-Access access_of(const WireHeader& header) {
-  Access access;
-  std::memcpy(&access, header.body.data(), sizeof access);
-  return access;
-}
-
-void set_access(WireHeader& header, const Access& access) { std::memcpy(header.body.data(), &access, sizeof access); }
 
 }  // namespace gigabar::transport::ucx

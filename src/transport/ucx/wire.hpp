@@ -2,7 +2,8 @@
 // What this transport says to its counterpart: parcels and keys through the ranks' channel, headers of UCP's active messages.
 #pragma once
 
-#include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,6 +16,12 @@
 namespace gigabar::transport::ucx {
 
 inline constexpr std::uint8_t kVersion = 5;  // of everything below
+
+// How much one side may ask of the other: both sides count alike.
+inline constexpr std::size_t kMaxPayloadBytes = 65536;
+inline constexpr std::uint64_t kWindowUnits = 2U << 20;  // what either side holds at most for messages of a link, in bytes
+// What a message counts: its bytes and the record that keeps them.
+constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
 
 // --- Parcels -------------------------------------------------------------------------------------------------------------------
 
@@ -58,9 +65,9 @@ struct WireHeader {
   std::uint64_t link = 0;          // the receiver's number
   std::uint64_t sequence = 0;      // of messages and writes, which count together; 0 in others
   std::uint64_t acknowledged = 0;  // units of messages that the sender has consumed on this link
-  std::array<std::byte, 32> body{};
+  Header body{};
 };
-static_assert(sizeof(WireHeader) == 64 && kHeaderBytes == 32);
+static_assert(sizeof(WireHeader) == 64);
 
 struct Access {
   std::uint32_t region = 0;
@@ -69,15 +76,14 @@ struct Access {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
-static_assert(sizeof(Access) == sizeof(WireHeader::body));
 
 // All but `data_bytes`, `link` and the order of things is the receiver's to check.
 WireHeader make_header(WireKind kind, std::uint64_t link, std::uint32_t data_bytes);
 // Nothing when it is none of ours, of another version, of an unknown kind, or does not fit `data_bytes`.
 std::optional<WireHeader> parse_header(const void* header, std::size_t header_bytes, std::size_t data_bytes);
 
-Access access_of(const WireHeader& header);
-void set_access(WireHeader& header, const Access& access);
+inline Access access_of(const WireHeader& header) { return std::bit_cast<Access>(header.body); }
+inline void set_access(WireHeader& header, const Access& access) { header.body = std::bit_cast<Header>(access); }
 inline Place place_of(const Access& access, Rank rank) { return {access.region, access.offset, Guard{rank, access.guard}}; }
 
 }  // namespace gigabar::transport::ucx

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ucx/worker.hpp"
-
-#include <unistd.h>
-
+// The hub's calls of UCX, and UCX's of the hub.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -17,6 +15,7 @@
 #include "base/options.hpp"
 #include "base/quietly.hpp"
 #include "base/uncancelled.hpp"
+#include "transport/ucx/link.hpp"
 
 namespace gigabar::transport::ucx {
 namespace {
@@ -42,33 +41,24 @@ Error failed(const char* call, const std::string& object, ucs_status_t code, std
 }
 
 // UCX's configuration: its own variables of the environment, then what is wanted here where they say nothing.
-class Configuration {
- public:
-  Configuration() { status_ = lib().ucp_config_read(nullptr, nullptr, &config_); }
-  ~Configuration() {
-    if (status_ == UCS_OK) lib().ucp_config_release(config_);
-  }
-  Configuration(const Configuration&) = delete;
-  Configuration& operator=(const Configuration&) = delete;
-
-  ucs_status_t status() const { return status_; }
-  const ucp_config_t* get() const { return config_; }
-  ucs_status_t set(const char* name, const char* value) { return lib().ucp_config_modify(config_, name, value); }
-  // A name that this UCX does not know changes nothing.
-  void set_default(const char* name, const char* value) {
-    if (!environment(text("UCX_", name).c_str())) static_cast<void>(set(name, value));
-  }
-  // UCX 1.13 knows what is a transport's without its name in front, later ones with it.
-  void set_tcp_default(const char* name, const char* value) {
-    const std::string full = text("TCP_", name);
-    if (environment(text("UCX_", full).c_str())) return;
-    for (const char* known : {full.c_str(), name}) static_cast<void>(set(known, value));
-  }
-
- private:
-  ucp_config_t* config_ = nullptr;
-  ucs_status_t status_;
+struct ConfigurationCloser {
+  void operator()(ucp_config_t* configuration) const noexcept { lib().ucp_config_release(configuration); }
 };
+using Configuration = std::unique_ptr<ucp_config_t, ConfigurationCloser>;
+
+ucs_status_t set(const Configuration& configuration, const char* name, const char* value) {
+  return lib().ucp_config_modify(configuration.get(), name, value);
+}
+// A name that this UCX does not know changes nothing.
+void set_default(const Configuration& configuration, const char* name, const char* value) {
+  if (!environment(text("UCX_", name).c_str())) static_cast<void>(set(configuration, name, value));
+}
+// UCX 1.13 knows what is a transport's without its name in front, later ones with it.
+void set_tcp_default(const Configuration& configuration, const char* name, const char* value) {
+  const std::string full = text("TCP_", name);
+  if (environment(text("UCX_", full).c_str())) return;
+  for (const char* known : {full.c_str(), name}) static_cast<void>(set(configuration, known, value));
+}
 
 // What fits into a fragment, whatever the user made of it.
 std::uint32_t choose_piece_bytes() {
@@ -86,33 +76,35 @@ std::uint32_t choose_piece_bytes() {
 // transports would open the GPUs' drivers for memory that is never given to it.
 constexpr const char* kTransports = "^shm,self,cuda,rocm,ze";
 
-Result<void> configure(Configuration& configuration, const std::string& devices) {
-  if (configuration.status() != UCS_OK) {
-    return failed("ucp_config_read", "its configuration", configuration.status(), "look at the variables UCX_*");
+Result<Configuration> configure(const std::string& devices) {
+  ucp_config_t* read = nullptr;
+  if (const ucs_status_t status = lib().ucp_config_read(nullptr, nullptr, &read); status != UCS_OK) {
+    return failed("ucp_config_read", "its configuration", status, "look at the variables UCX_*");
   }
+  Configuration configuration(read);
   if (const auto transports = environment("GIGABAR_UCX_TLS")) {
-    const ucs_status_t status = configuration.set("TLS", transports->c_str());
+    const ucs_status_t status = set(configuration, "TLS", transports->c_str());
     if (status != UCS_OK) return failed("ucp_config_modify", text("GIGABAR_UCX_TLS=", *transports), status);
   } else {
-    configuration.set_default("TLS", kTransports);
+    set_default(configuration, "TLS", kTransports);
   }
   // UCX listens at an address of every interface that it uses, and obeys whoever connects: its TCP protocol has a write to any
   // address of this process.
-  if (const ucs_status_t status = configuration.set("NET_DEVICES", devices.c_str()); status != UCS_OK) {
+  if (const ucs_status_t status = set(configuration, "NET_DEVICES", devices.c_str()); status != UCS_OK) {
     return failed("ucp_config_modify", text("NET_DEVICES=", devices), status);
   }
   // UCX refuses to send larger ones than it receives.
   if (parse_bytes(environment("UCX_TCP_RX_SEG_SIZE").value_or("")).value_or(kSegmentBytes) >= kSegmentBytes) {
-    configuration.set_tcp_default("TX_SEG_SIZE", std::to_string(kSegmentBytes).c_str());
+    set_tcp_default(configuration, "TX_SEG_SIZE", std::to_string(kSegmentBytes).c_str());
   }
   // UCX 1.13.1 handles a write event of a connection that it has just freed in the same round, when both ends destroy it while data
   // waits for the socket (uct_tcp_iface_handle_events after a FIN). Zero-copy sends make that frequent; without them it is rare.
-  configuration.set_default("ZCOPY_THRESH", "inf");
+  set_default(configuration, "ZCOPY_THRESH", "inf");
   // One event a round. UCX 1.13.1 takes up to 16 at once and ends the process (an assertion in uct_tcp_iface_handle_events) when
   // one of them belongs to a connection that was found broken since: by a send from the callback of an event before it.
-  configuration.set_tcp_default("MAX_POLL", "1");
-  configuration.set_tcp_default("CONN_NB", "y");  // connect() would block for minutes when the peer's host is gone
-  return {};
+  set_tcp_default(configuration, "MAX_POLL", "1");
+  set_tcp_default(configuration, "CONN_NB", "y");  // connect() would block for minutes when the peer's host is gone
+  return configuration;
 }
 
 // "#   lane[0]:  1:tcp/lo.0 md[1] -> ...": the first lane's "tcp/lo".
@@ -140,36 +132,29 @@ std::string text_of(ucs_status_t status) {
 
 NativeCode native_of(ucs_status_t status) { return {NativeDomain::none, status, text("UCX status ", static_cast<int>(status))}; }
 
-Result<std::unique_ptr<Worker>> Worker::open(Receiver& receiver, const std::string& devices) {
-  if (!ucp::availability().is_ok()) return make_error("open UCX", "libucp", ucp::availability());
-  std::unique_ptr<Worker> worker(new Worker(receiver));
-  if (Result<void> opened = worker->open_context(devices); !opened) return std::move(opened).error();
-  if (Result<void> opened = worker->open_worker(); !opened) return std::move(opened).error();
-  return worker;
-}
-
-Result<void> Worker::open_context(const std::string& devices) {
-  Configuration configuration;
-  if (Result<void> configured = configure(configuration, devices); !configured) return configured;
+Result<void> Hub::open_context(const std::string& devices) {
+  auto configuration = configure(devices);
+  if (!configuration) return std::move(configuration).error();
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   parameters.name = "gigabar";
-  const ucs_status_t status = lib().ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, configuration.get(), &context_);
+  const ucs_status_t status = lib().ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, configuration->get(), &context_);
   if (status == UCS_OK) return {};
   context_ = nullptr;
   return failed("ucp_init", ucp::availability().reason, status,
                 "look at UCX_TLS, GIGABAR_UCX_TLS, UCX_NET_DEVICES and 'ucx_info -d'");
 }
 
-Result<void> Worker::open_worker() {
+Result<void> Hub::open_worker() {
   const std::string object = ucp::availability().reason;
   ucp_worker_params_t parameters{};
   parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucs_status_t status = lib().ucp_worker_create(context_, &parameters, &worker_);
   if (status != UCS_OK) return worker_ = nullptr, failed("ucp_worker_create", object, status);
-  if (status = lib().ucp_worker_get_efd(worker_, &descriptor_); status != UCS_OK) {
+  int descriptor = -1;
+  if (status = lib().ucp_worker_get_efd(worker_, &descriptor); status != UCS_OK) {
     return failed("ucp_worker_get_efd", object, status);
   }
   ucp_am_handler_param_t handler{};
@@ -177,7 +162,7 @@ Result<void> Worker::open_worker() {
                        UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = kMessageId;
   handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  handler.cb = &Worker::on_arrival;
+  handler.cb = &Hub::on_arrival;
   handler.arg = this;
   if (status = lib().ucp_worker_set_am_recv_handler(worker_, &handler); status != UCS_OK) {
     return failed("ucp_worker_set_am_recv_handler", object, status);
@@ -190,16 +175,14 @@ Result<void> Worker::open_worker() {
   address_.assign(reinterpret_cast<const char*>(address), bytes);
   lib().ucp_worker_release_address(worker_, address);
   piece_bytes_ = choose_piece_bytes();
-  return {};
+  return open_wake_descriptor(descriptor);
 }
 
-Worker::Worker(Receiver& receiver) noexcept : receiver_(receiver), process_(::getpid()) {}
-
-Worker::~Worker() {
-  if (process_ != ::getpid()) return;
+Hub::~Hub() {
+  if (!is_of_this_process()) return;
   if (worker_ != nullptr) {
     for (const auto& endpoint : endpoints_) {
-      endpoint->user_ = nullptr;
+      endpoint->link_ = nullptr;
       close(*endpoint);
     }
     const Deadline deadline = Deadline::after_ns(kEndDeadlineNs);
@@ -215,18 +198,18 @@ Worker::~Worker() {
   if (context_ != nullptr) lib().ucp_cleanup(context_);
 }
 
-Result<Endpoint*> Worker::connect(const std::string& address, EndpointUser* user, const std::string& peer) {
+Result<Endpoint*> Hub::connect(const std::string& address, UcxLink* link, const std::string& peer) {
   // UCX takes no length: what a malformed address makes it read beyond the end is ours and zero.
   std::string padded = address;
   padded.resize(2 * kMaxParcelBytes);
   auto endpoint = std::make_unique<Endpoint>();
-  endpoint->worker_ = this;
-  endpoint->user_ = user;
+  endpoint->hub_ = this;
+  endpoint->link_ = link;
   ucp_ep_params_t parameters{};
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   parameters.address = reinterpret_cast<const ucp_address_t*>(padded.data());
   parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  parameters.err_handler.cb = &Worker::on_lost;
+  parameters.err_handler.cb = &Hub::on_lost;
   parameters.err_handler.arg = endpoint.get();
   const ucs_status_t status = lib().ucp_ep_create(worker_, &parameters, &endpoint->handle_);
   if (status != UCS_OK) return failed("ucp_ep_create", peer, status, "look at UCX_TLS and UCX_NET_DEVICES at both ranks");
@@ -234,7 +217,7 @@ Result<Endpoint*> Worker::connect(const std::string& address, EndpointUser* user
   return endpoints_.back().get();
 }
 
-std::string Worker::rail_of(const Endpoint& endpoint) const {
+std::string Hub::rail_of(const Endpoint& endpoint) const {
   std::string rail;
   char* information = nullptr;
   std::size_t bytes = 0;
@@ -249,7 +232,7 @@ std::string Worker::rail_of(const Endpoint& endpoint) const {
   return rail.empty() ? "ucx" : rail;
 }
 
-void Worker::close(Endpoint& endpoint) {
+void Hub::close(Endpoint& endpoint) {
   if (endpoint.handle_ == nullptr) return;
   if (endpoint.close_at_ns_ == 0) ++leaving_count_;
   endpoint.close_at_ns_ = 1;
@@ -260,31 +243,33 @@ void Worker::close(Endpoint& endpoint) {
   if (request != nullptr && !UCS_PTR_IS_ERR(request)) endpoint.closing_ = request;
 }
 
-void Worker::leave(Endpoint& endpoint, std::int64_t linger_ns) {
-  endpoint.user_ = nullptr;
+void Hub::leave(Endpoint& endpoint, std::int64_t linger_ns) {
+  endpoint.link_ = nullptr;
   if (endpoint.handle_ == nullptr) return;
   if (endpoint.close_at_ns_ == 0) ++leaving_count_;
   endpoint.close_at_ns_ = now_ns() + linger_ns;
 }
 
-Operation& Worker::take_operation() {
+Operation& Hub::take_operation(WireKind kind, std::uint64_t link, const Access& access) {
   if (free_operations_.empty()) {
     if (free_operations_.capacity() <= operations_.size()) free_operations_.reserve(2 * operations_.size() + 64);
-    return operations_.emplace_back();
+    free_operations_.push_back(&operations_.emplace_back());
   }
   Operation& operation = *free_operations_.back();
   free_operations_.pop_back();
+  operation.header = make_header(kind, link, 0);
+  set_access(operation.header, access);
   return operation;
 }
 
-void Worker::give_back(Operation& operation) {
+void Hub::give_back(Operation& operation) {
   operation.endpoint = nullptr;
   operation.owner = nullptr;
   operation.data = {};
   free_operations_.push_back(&operation);  // there is room for each
 }
 
-void Worker::send(Endpoint& endpoint, Operation& operation) {
+void Hub::send(Endpoint& endpoint, Operation& operation) {
   const Uncancelled uncancelled;
   operation.endpoint = &endpoint;
   ++endpoint.under_way_;
@@ -292,7 +277,7 @@ void Worker::send(Endpoint& endpoint, Operation& operation) {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  parameters.cb.send = &Worker::on_sent;
+  parameters.cb.send = &Hub::on_sent;
   parameters.user_data = &operation;
   parameters.flags = UCP_AM_SEND_FLAG_EAGER;
   parameters.memory_type = UCS_MEMORY_TYPE_HOST;
@@ -303,14 +288,14 @@ void Worker::send(Endpoint& endpoint, Operation& operation) {
   if (UCS_PTR_IS_ERR(request)) return finished(operation, UCS_PTR_STATUS(request));
 }
 
-void Worker::finished(Operation& operation, ucs_status_t status) {
+void Hub::finished(Operation& operation, ucs_status_t status) {
   Endpoint& endpoint = *operation.endpoint;
   --endpoint.under_way_;
-  if (endpoint.user_ != nullptr) endpoint.user_->sent(operation, status);
+  if (endpoint.link_ != nullptr) endpoint.link_->sent(operation, status);
   give_back(operation);
 }
 
-bool Worker::progress() {
+bool Hub::progress() {
   bool is_something = false;
   for (unsigned i = 0; i < kMaxProgressCalls && lib().ucp_worker_progress(worker_) != 0; ++i) is_something = true;
   if (leaving_count_ > 0) is_something |= tidy();
@@ -318,7 +303,7 @@ bool Worker::progress() {
 }
 
 // Closes endpoints whose time is over and drops those that are closed.
-bool Worker::tidy() {
+bool Hub::tidy() {
   const std::int64_t now = now_ns();
   const auto is_over = [&](const std::unique_ptr<Endpoint>& item) {
     Endpoint& endpoint = *item;
@@ -327,53 +312,43 @@ bool Worker::tidy() {
     if (endpoint.closing_ != nullptr && lib().ucp_request_check_status(endpoint.closing_) != UCS_INPROGRESS) {
       lib().ucp_request_free(std::exchange(endpoint.closing_, nullptr));
     }
-    return endpoint.user_ == nullptr && endpoint.handle_ == nullptr && endpoint.closing_ == nullptr && endpoint.under_way_ == 0;
+    return endpoint.link_ == nullptr && endpoint.handle_ == nullptr && endpoint.closing_ == nullptr && endpoint.under_way_ == 0;
   };
   const std::size_t over = std::erase_if(endpoints_, is_over);
   leaving_count_ -= over;
   return over > 0;
 }
 
-bool Worker::arm() {
-  if (leaving_count_ > 0) return false;  // closing goes on in progress() only
-  return lib().ucp_worker_arm(worker_) == UCS_OK;
-}
-
-void Worker::on_sent(void* request, ucs_status_t status, void* operation) noexcept {
+void Hub::on_sent(void* request, ucs_status_t status, void* operation) noexcept {
   lib().ucp_request_free(request);
   auto& sent = *static_cast<Operation*>(operation);
-  Worker& worker = *sent.endpoint->worker_;
+  Hub& hub = *sent.endpoint->hub_;
   try {
-    worker.finished(sent, status);
+    hub.finished(sent, status);
   } catch (const std::bad_alloc&) {
-    worker.starve();
+    hub.is_starved_ = true;
   }
 }
 
-void Worker::on_lost(void* endpoint, ucp_ep_h, ucs_status_t status) noexcept {
+void Hub::on_lost(void* endpoint, ucp_ep_h, ucs_status_t status) noexcept {
   auto& lost = *static_cast<Endpoint*>(endpoint);
   lost.is_lost_ = true;
   try {
-    if (lost.user_ != nullptr) lost.user_->lost(status);
+    if (lost.link_ != nullptr) lost.link_->lost(status);
   } catch (const std::bad_alloc&) {
-    lost.worker_->starve();
+    lost.hub_->is_starved_ = true;
   }
 }
 
-ucs_status_t Worker::on_arrival(void* worker, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
-                                const ucp_am_recv_param_t* parameters) noexcept try {
-  Receiver& receiver = static_cast<Worker*>(worker)->receiver_;
-  const auto parsed = parse_header(header, header_bytes, data_bytes);
+ucs_status_t Hub::on_arrival(void* hub, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
+                             const ucp_am_recv_param_t* parameters) noexcept try {
   const bool is_rendezvous = (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;  // `data` is no data then
-  if (!parsed || is_rendezvous) {
-    receiver.stranger(parsed ? &*parsed : nullptr);
-  } else {
-    receiver.arrived(*parsed, {static_cast<const std::byte*>(data), data_bytes});
-  }
+  static_cast<Hub*>(hub)->arrived(parse_header(header, header_bytes, data_bytes), {static_cast<const std::byte*>(data), data_bytes},
+                                  is_rendezvous);
   // UCX takes the data back; a rendezvous that nobody started ends with UCS_OK at its sender.
   return UCS_OK;
 } catch (const std::bad_alloc&) {
-  static_cast<Worker*>(worker)->starve();
+  static_cast<Hub*>(hub)->is_starved_ = true;
   return UCS_OK;
 }
 

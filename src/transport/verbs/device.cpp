@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/verbs/device.hpp"
 
-#if GIGABAR_HAS_RDMACM
-
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +11,16 @@ namespace gigabar::transport::rdma {
 void IdCloser::operator()(rdma_cm_id* id) const noexcept {
   if (id->qp != nullptr) rdmacm::functions().rdma_destroy_qp(id);
   rdmacm::functions().rdma_destroy_id(id);
+}
+
+Id make_id(rdma_event_channel* channel, void* context) noexcept {
+  rdma_cm_id* id = nullptr;
+  return Id(rdmacm::functions().rdma_create_id(channel, &id, context, RDMA_PS_TCP) == 0 ? id : nullptr);
+}
+
+bool unblock(int descriptor) noexcept {
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  return flags >= 0 && ::fcntl(descriptor, F_SETFL, flags | O_NONBLOCK) == 0;
 }
 
 Pages::Pages(std::size_t bytes) noexcept : data_(nullptr) {
@@ -51,5 +60,3 @@ SocketAddress socket_address(const RailAddress& address, std::uint16_t port) noe
 }
 
 }  // namespace gigabar::transport::rdma
-
-#endif

@@ -2,8 +2,6 @@
 // The RDMA devices of this side and their ports (rails).
 #pragma once
 
-#if GIGABAR_HAS_RDMACM
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,6 +26,11 @@ struct IdCloser {
   void operator()(rdma_cm_id* id) const noexcept;
 };
 using Id = std::unique_ptr<rdma_cm_id, IdCloser>;
+// Null: see errno.
+Id make_id(rdma_event_channel* channel, void* context) noexcept;
+
+// Reads of the descriptor end with EAGAIN where they would wait. False with errno set.
+bool unblock(int descriptor) noexcept;
 
 using gigabar::rdma::call_failed;
 using gigabar::rdma::is_gpu_memory;
@@ -106,5 +109,3 @@ struct SocketAddress {
 SocketAddress socket_address(const RailAddress& address, std::uint16_t port) noexcept;
 
 }  // namespace gigabar::transport::rdma
-
-#endif

@@ -122,8 +122,7 @@ class Credits {
 struct OperationState {
   std::uint64_t cookie = 0;
   unsigned pieces_left = 0;  // 0: not in use
-  bool is_read = false;
-  bool fills_gpu = false;  // a read into GPU memory
+  bool fills_gpu = false;    // a read into GPU memory
 };
 
 // The operations under way.

@@ -2,8 +2,6 @@
 // Messages, writes, reads and their completions. Connecting is in link_connect.cpp, words are in link_words.cpp.
 #include "transport/verbs/link.hpp"
 
-#if GIGABAR_HAS_RDMACM
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -106,39 +104,64 @@ void VerbsLink::abandon() noexcept {
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
-// A software adapter is the kernel's, and takes requests by a system call.
-int VerbsLink::post(ibv_send_wr& request) noexcept {
+// One piece only: libsiw puts several inline pieces on top of each other.
+int VerbsLink::post(ibv_wr_opcode opcode, const Span& span, std::uint64_t id, unsigned flags, std::uint64_t addend) noexcept {
+  ibv_sge piece{span.local, static_cast<std::uint32_t>(span.bytes), span.local_key};
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = opcode;
+  request.send_flags = flags;
+  if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    request.wr.atomic.remote_addr = span.remote;
+    request.wr.atomic.compare_add = addend;
+    request.wr.atomic.rkey = span.remote_key;
+  } else {
+    request.wr.rdma.remote_addr = span.remote;
+    request.wr.rdma.rkey = span.remote_key;
+  }
+  // A software adapter is the kernel's, and takes requests by a system call.
   std::optional<Uncancelled> uncancelled;
   if (device_->is_software) uncancelled.emplace();
   ibv_send_wr* refused = nullptr;
   return ibv_post_send(pair_, &request, &refused);
 }
 
-int VerbsLink::send(const std::byte* bytes, std::size_t count, std::uint32_t local_key, std::uint64_t id, unsigned flags) {
-  // One piece only: libsiw puts several inline pieces on top of each other.
-  ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes), static_cast<std::uint32_t>(count), local_key};
-  ibv_send_wr request{};
-  request.wr_id = id;
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  request.opcode = IBV_WR_SEND;
-  request.send_flags = flags;
-  return post(request);
-}
-
 bool VerbsLink::must_signal() const noexcept { return unsignalled_ + 1 >= kSignalEvery; }
 
-Posted VerbsLink::refused_post(int result, const char* call) {
+Posted VerbsLink::refused_post(int result) {
+  constexpr const char* kCall = "ibv_post_send";
   const int code = code_of(result);
   // The kernel has not yet taken the entries of the queue that we count as free.
   if ((code == ENOMEM || code == EAGAIN) && !ledger_.is_empty()) return Posted::full;
   // How siw refuses work once the connection has ended.
   if (code == ENOTCONN || code == ECONNRESET || code == EPIPE) {
-    fail(failed(Status::peer_lost, text(call, " failed: ", std::strerror(code)), "connect anew if the peer still runs"));
+    fail(failed(Status::peer_lost, text(kCall, " failed: ", std::strerror(code)), "connect anew if the peer still runs"));
   } else {
-    fail(call_failed(call, describe(), code));
+    fail(call_failed(kCall, describe(), code));
   }
   return Posted::broken;
+}
+
+// What lies in the next slot, or goes from the request itself.
+Posted VerbsLink::post_ordered(ibv_wr_opcode opcode, const Span& span, bool is_inline, unsigned flags) {
+  if (is_inline) flags |= IBV_SEND_INLINE;
+  if (span.bytes > kMaxUnsignalledBytes) flags |= IBV_SEND_SIGNALED;
+  const bool is_write = opcode == IBV_WR_RDMA_WRITE;
+  const Ledger::Entry entry{Ledger::kNoOperation, !is_inline};
+  const std::uint64_t number = is_write ? add_write(entry) : ledger_.add(entry);
+  if (const int result = post(opcode, span, work_id(WorkKind::ordered, number), flags); result != 0) {
+    if (is_write) {
+      take_back_write();
+    } else {
+      ledger_.take_back();
+    }
+    return refused_post(result);
+  }
+  if (!is_inline) take_slot();
+  count_signal((flags & IBV_SEND_SIGNALED) != 0);
+  return Posted::ok;
 }
 
 Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<const std::byte> payload) {
@@ -161,19 +184,9 @@ Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<c
   if (header != nullptr) std::memcpy(bytes + kMessageHeaderBytes, header->data(), caller_bytes);
   if (!payload.empty()) std::memcpy(bytes + header_bytes, payload.data(), payload.size());
 
-  const bool is_signalled = count > kMaxUnsignalledBytes || must_signal();
-  unsigned flags = 0;
-  if (is_inline) flags |= IBV_SEND_INLINE;
-  if (is_signalled) flags |= IBV_SEND_SIGNALED;
-  const std::uint64_t number = ledger_.add({Ledger::kNoOperation, !is_inline});
-  const int result =
-      send(bytes, count, send_region_ != nullptr ? send_region_->lkey : 0, work_id(WorkKind::ordered, number), flags);
-  if (result != 0) {
-    ledger_.take_back();
-    return refused_post(result, "ibv_post_send");
-  }
-  if (!is_inline) take_slot();
-  count_signal(is_signalled);
+  const Span span{reinterpret_cast<std::uintptr_t>(bytes), 0, count, send_region_->lkey, 0};
+  const Posted posted = post_ordered(IBV_WR_SEND, span, is_inline, must_signal() ? unsigned{IBV_SEND_SIGNALED} : 0U);
+  if (posted != Posted::ok) return posted;
   credits_.told(first.credits);
   if (kind == MessageKind::payload) has_gpu_writes_ = false;
   return Posted::ok;
@@ -211,42 +224,12 @@ Reach VerbsLink::reach(Direction direction, const Region& local, const RemoteReg
           !is_gdr};
 }
 
-std::optional<VerbsLink::Span> VerbsLink::span_of(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                                                  std::uint64_t remote_offset, std::uint64_t bytes) const {
-  const auto& ours = static_cast<const VerbsRegion&>(local);
-  const auto& theirs = static_cast<const VerbsRemoteRegion&>(remote);
-  if (!is_inside(local_offset, bytes, ours.bytes()) || !is_inside(remote_offset, bytes, theirs.bytes())) return {};
-  if (!theirs.has_rail(peer_rail_)) return {};
-  return Span{ours.address() + local_offset, theirs.address() + remote_offset, bytes, ours.local_key(rail_index_),
-              theirs.remote_key(peer_rail_)};
-}
-
-Posted VerbsLink::refuse(std::uint64_t cookie, std::string cause) {
-  refused_.push_back({cookie, failed(Status::out_of_range, std::move(cause))});
-  return Posted::ok;
-}
-
-int VerbsLink::post_piece(const Span& span, std::uint64_t id, bool is_read) {
-  ibv_sge piece{span.local, static_cast<std::uint32_t>(span.bytes), span.local_key};
-  ibv_send_wr request{};
-  request.wr_id = id;
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  request.opcode = is_read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
-  // Each one: siw sends what is not signalled from the pages themselves, and later completions do not tell when it is done with
-  // them.
-  request.send_flags = IBV_SEND_SIGNALED;
-  request.wr.rdma.remote_addr = span.remote;
-  request.wr.rdma.rkey = span.remote_key;
-  return post(request);
-}
-
 Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_read, bool fills_gpu) {
   const std::uint64_t piece_bytes = is_read ? read_piece_bytes_ : piece_bytes_;
   const auto count = static_cast<unsigned>((span.bytes + piece_bytes - 1) / piece_bytes);
   if (!operations_.has_room() || !ledger_.has_room(count)) return Posted::full;
   if (is_read && reads_under_way_ + count > read_depth_) return Posted::full;
-  const std::uint16_t operation = operations_.add({cookie, count, is_read, fills_gpu});
+  const std::uint16_t operation = operations_.add({cookie, count, fills_gpu});
   for (unsigned i = 0; i < count; ++i) {
     Span piece = span;
     const std::uint64_t begin = i * piece_bytes;
@@ -255,12 +238,14 @@ Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_re
     piece.bytes = std::min(piece_bytes, span.bytes - begin);
     const std::uint64_t id =
         is_read ? work_id(WorkKind::read, operation) : work_id(WorkKind::ordered, add_write({operation, false}));
-    const int result = post_piece(piece, id, is_read);
+    // Each one signalled: siw sends what is not from the pages themselves, and later completions do not tell when it is done with
+    // them.
+    const int result = post(is_read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, piece, id, IBV_SEND_SIGNALED);
     if (result != 0) {
       if (!is_read) take_back_write();
       if (i == 0) {
         operations_.drop(operation);
-        return refused_post(result, "ibv_post_send");
+        return refused_post(result);
       }
       fail(call_failed("ibv_post_send", describe(), code_of(result)));
       return Posted::ok;  // its done() tells it
@@ -275,14 +260,31 @@ Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_re
 
 Posted VerbsLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
                              std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
+  return post_transfer(false, local, local_offset, remote, remote_offset, bytes, cookie);
+}
+
+Posted VerbsLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                            std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
+  return post_transfer(true, local, local_offset, remote, remote_offset, bytes, cookie);
+}
+
+Posted VerbsLink::post_transfer(bool is_read, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                                std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
   if (state_ == LinkState::broken || failure_) return Posted::broken;
   if (state_ != LinkState::ready) return Posted::full;
-  const auto span = span_of(local, local_offset, remote, remote_offset, bytes);
-  if (!span || bytes > limits_.write_bytes)
-    return refuse(cookie, text("a write of ", counted(bytes, "byte"), " is not inside both regions"));
-  const Posted posted = post_pieces(*span, cookie, false, false);
-  if (posted == Posted::ok)
-    has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(static_cast<const VerbsRemoteRegion&>(remote).kind());
+  const auto& ours = static_cast<const VerbsRegion&>(local);
+  const auto& theirs = static_cast<const VerbsRemoteRegion&>(remote);
+  const bool is_right = is_inside(local_offset, bytes, ours.bytes()) && is_inside(remote_offset, bytes, theirs.bytes()) &&
+                        bytes <= (is_read ? limits_.read_bytes : limits_.write_bytes) && theirs.has_rail(peer_rail_);
+  if (!is_right) {
+    const char* const what = is_read ? "a read of " : "a write of ";
+    refused_.push_back({cookie, failed(Status::out_of_range, text(what, counted(bytes, "byte"), " is not inside both regions"))});
+    return Posted::ok;
+  }
+  const Span span{ours.address() + local_offset, theirs.address() + remote_offset, bytes, ours.local_key(rail_index_),
+                  theirs.remote_key(peer_rail_)};
+  const Posted posted = post_pieces(span, cookie, is_read, is_read && is_gpu_memory(ours.kind()));
+  if (posted == Posted::ok && !is_read) has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.kind());
   return posted;
 }
 
@@ -302,40 +304,11 @@ Posted VerbsLink::post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t r
   if (state_ != LinkState::ready || !ledger_.has_room(1)) return Posted::full;
   const bool is_inline = bytes.size() <= inline_bytes_;
   if (!is_inline && slots_in_use_ >= kSendSlots) return Posted::full;
-  if (is_inline) flags |= IBV_SEND_INLINE;
-  if (bytes.size() > kMaxUnsignalledBytes) flags |= IBV_SEND_SIGNALED;
-  ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()), static_cast<std::uint32_t>(bytes.size()), 0};
-  if (!is_inline) {
-    std::byte* const slot = send_slot();
-    std::memcpy(slot, bytes.data(), bytes.size());
-    piece.addr = reinterpret_cast<std::uintptr_t>(slot);
-    piece.lkey = send_region_->lkey;
-  }
-  ibv_send_wr request{};
-  request.wr_id = work_id(WorkKind::ordered, add_write({Ledger::kNoOperation, !is_inline}));
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  request.opcode = IBV_WR_RDMA_WRITE;
-  request.send_flags = flags;
-  request.wr.rdma.remote_addr = theirs.address() + remote_offset;
-  request.wr.rdma.rkey = theirs.remote_key(peer_rail_);
-  if (const int result = post(request); result != 0) {
-    take_back_write();
-    return refused_post(result, "ibv_post_send");
-  }
-  if (!is_inline) take_slot();
-  count_signal((flags & IBV_SEND_SIGNALED) != 0);
-  return Posted::ok;
-}
-
-Posted VerbsLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                            std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
-  if (state_ == LinkState::broken || failure_) return Posted::broken;
-  if (state_ != LinkState::ready) return Posted::full;
-  const auto span = span_of(local, local_offset, remote, remote_offset, bytes);
-  if (!span || bytes > limits_.read_bytes)
-    return refuse(cookie, text("a read of ", counted(bytes, "byte"), " is not inside both regions"));
-  return post_pieces(*span, cookie, true, is_gpu_memory(local.kind()));
+  const std::byte* from = bytes.data();
+  if (!is_inline) from = static_cast<const std::byte*>(std::memcpy(send_slot(), bytes.data(), bytes.size()));
+  const Span span{reinterpret_cast<std::uintptr_t>(from), theirs.address() + remote_offset, bytes.size(), send_region_->lkey,
+                  theirs.remote_key(peer_rail_)};
+  return post_ordered(IBV_WR_RDMA_WRITE, span, is_inline, flags);
 }
 
 // --- Completions -----------------------------------------------------------------------------------------------------------------
@@ -387,28 +360,19 @@ bool VerbsLink::tell_refused(Sink& sink) {
 void VerbsLink::on_completion(const ibv_wc& completion, Sink& sink) {
   if (completion.status != IBV_WC_SUCCESS) return on_failed(completion);
   const std::uint64_t number = number_of(completion.wr_id);
-  switch (kind_of(completion.wr_id)) {
-    case WorkKind::receive: ++heard_; return on_receive(static_cast<unsigned>(number), completion.byte_len, sink);
-    case WorkKind::ordered: return on_ordered(number, sink);
-    case WorkKind::read:
-      ++heard_;
-      if (operations_.find(number) == nullptr) return;
-      ledger_.retire_read();
-      --reads_under_way_;
-      return finish_piece(static_cast<std::uint16_t>(number), sink);
-    case WorkKind::atomic:
-    case WorkKind::barrier:
-      ++heard_;
-      ledger_.retire_read();
-      --reads_under_way_;
-      if (kind_of(completion.wr_id) == WorkKind::barrier) writes_placed_ = std::max(writes_placed_, number);
-      return;
-    case WorkKind::probe:
-      ++heard_;
-      ledger_.retire_read();
-      probe_posted_ns_ = 0;
-      return;
+  const WorkKind kind = kind_of(completion.wr_id);
+  if (kind == WorkKind::ordered) return on_ordered(number, sink);
+  ++heard_;
+  if (kind == WorkKind::receive) return on_receive(static_cast<unsigned>(number), completion.byte_len, sink);
+  if (kind == WorkKind::read && operations_.find(number) == nullptr) return;
+  ledger_.retire_read();
+  if (kind == WorkKind::probe) {
+    probe_posted_ns_ = 0;
+    return;
   }
+  --reads_under_way_;
+  if (kind == WorkKind::barrier) writes_placed_ = std::max(writes_placed_, number);
+  if (kind == WorkKind::read) finish_piece(static_cast<std::uint16_t>(number), sink);
 }
 
 bool VerbsLink::is_port_up() const {
@@ -523,21 +487,21 @@ void VerbsLink::disconnect() noexcept {
 
 void VerbsLink::break_down(Sink& sink) {
   state_ = LinkState::broken;
-  std::array<ibv_wc, 16> completions;
+  const auto take_all = [&](bool has_receives) {
+    std::array<ibv_wc, 16> completions;
+    for (int count = take_completions(completions); count > 0; count = take_completions(completions)) {
+      for (const ibv_wc& completion : std::span(completions).first(static_cast<std::size_t>(count))) {
+        if (has_receives || kind_of(completion.wr_id) != WorkKind::receive) on_completion(completion, sink);
+      }
+    }
+  };
   // What had arrived or was done before the end is told as such.
-  for (int count = take_completions(completions); count > 0; count = take_completions(completions)) {
-    for (int i = 0; i < count; ++i) on_completion(completions[static_cast<std::size_t>(i)], sink);
-  }
+  take_all(true);
   disconnect();
   // With the queue pair goes the adapter's right to touch our memory; what it completed until then is still in the queue.
   if (pair_ != nullptr) rdmacm::functions().rdma_destroy_qp(id_.get());
   pair_ = nullptr;
-  for (int count = take_completions(completions); count > 0; count = take_completions(completions)) {
-    for (int i = 0; i < count; ++i) {
-      const ibv_wc& completion = completions[static_cast<std::size_t>(i)];
-      if (kind_of(completion.wr_id) != WorkKind::receive) on_completion(completion, sink);
-    }
-  }
+  take_all(false);
   tell_refused(sink);
   for (std::uint16_t i = 0; i < kOperations; ++i) {
     const OperationState* const operation = operations_.find(i);
@@ -552,8 +516,8 @@ void VerbsLink::break_down(Sink& sink) {
 void VerbsLink::post_probe(std::int64_t now) {
   if (!peer_ || peer_->probe_key == 0 || read_depth_ == 0 || !ledger_.has_control_room()) return;
   const Span span{device_->probe_sink(), peer_->probe_address, 8, device_->probe->lkey, peer_->probe_key};
-  const int result = post_piece(span, work_id(WorkKind::probe, 0), true);
-  if (result != 0) return static_cast<void>(refused_post(result, "ibv_post_send"));
+  const int result = post(IBV_WR_RDMA_READ, span, work_id(WorkKind::probe, 0), IBV_SEND_SIGNALED);
+  if (result != 0) return static_cast<void>(refused_post(result));
   ledger_.add_read();
   probe_posted_ns_ = now;
   probe_behind_ = ledger_.posted_count();
@@ -594,5 +558,3 @@ Error VerbsLink::failed(Status status, std::string cause, std::string remedy) co
 }
 
 }  // namespace gigabar::transport::rdma
-
-#endif

@@ -12,8 +12,6 @@
 // No immediate data and no reliance on receiver-not-ready: iWARP has neither.
 #pragma once
 
-#if GIGABAR_HAS_RDMACM
-
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -96,7 +94,6 @@ class VerbsLink final : public Link {
   // Acceptor: waits for the peer that shows `expected` and is on its rail `peer_rail`; `token_` is what we show.
   void expect(const Token& expected, std::size_t peer_rail);
   bool is_expecting(std::size_t rail, const Token& token) const noexcept;
-  std::size_t rail_index() const noexcept { return rail_index_; }
   // Takes the id of a connection request whose token was right, and accepts it.
   void take_request(Id id, const CmEvent& event, const Introduction& peer);
   // An event of this link's id.
@@ -138,6 +135,7 @@ class VerbsLink final : public Link {
   void on_address();
   void on_route();
   void on_established(const CmEvent& event, Sink& sink);
+  // The queue pair, with the first receives.
   Result<void> make_pair();
   Result<void> post_first_receives();
   rdma_conn_param parameters(const std::array<std::uint8_t, kIntroductionBytes>& introduction, unsigned reads) const;
@@ -150,17 +148,16 @@ class VerbsLink final : public Link {
   Error failed(Status status, std::string cause, std::string remedy = {}) const;
 
   // Sending.
-  int post(ibv_send_wr& request) noexcept;
-  int send(const std::byte* bytes, std::size_t count, std::uint32_t local_key, std::uint64_t id, unsigned flags);
+  // `addend`: of an atomic.
+  int post(ibv_wr_opcode opcode, const Span& span, std::uint64_t id, unsigned flags, std::uint64_t addend = 0) noexcept;
+  Posted post_ordered(ibv_wr_opcode opcode, const Span& span, bool is_inline, unsigned flags);
   bool must_signal() const noexcept;
   void count_signal(bool is_signalled) noexcept { unsignalled_ = is_signalled ? 0 : unsignalled_ + 1; }
   Posted post_bytes(MessageKind kind, const Header* header, std::span<const std::byte> payload);
   bool post_control(MessageKind kind);
   Posted post_pieces(const Span& span, std::uint64_t cookie, bool is_read, bool fills_gpu);
-  int post_piece(const Span& span, std::uint64_t id, bool is_read);
-  Posted refuse(std::uint64_t cookie, std::string cause);
-  std::optional<Span> span_of(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                              std::uint64_t remote_offset, std::uint64_t bytes) const;
+  Posted post_transfer(bool is_read, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                       std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie);
   Posted post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t remote_offset, std::span<const std::byte> bytes,
                        unsigned flags);
   std::uint64_t add_write(Ledger::Entry entry) noexcept {
@@ -174,10 +171,10 @@ class VerbsLink final : public Link {
     writes_posted_ = writes_before_;
   }
   Posted post_set(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value);
-  Posted post_add(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value);
-  Posted post_unwanted_read(ibv_send_wr& request, WorkKind kind, std::uint64_t number);
+  Posted post_unwanted_read(WorkKind kind, std::uint64_t number, const VerbsRemoteRegion& words, std::uint64_t offset,
+                            std::uint64_t addend = 0);
   void post_probe(std::int64_t now);
-  Posted refused_post(int result, const char* call);
+  Posted refused_post(int result);
 
   // Completions.
   int take_completions(std::array<ibv_wc, 16>& completions);
@@ -268,5 +265,3 @@ class VerbsLink final : public Link {
 };
 
 }  // namespace gigabar::transport::rdma
-
-#endif

@@ -17,8 +17,6 @@
 #include "transport/verbs/network.hpp"
 #include "transport/verbs/transport_state.hpp"
 
-#if GIGABAR_HAS_RDMACM
-
 namespace gigabar::transport::rdma {
 namespace {
 
@@ -103,17 +101,16 @@ void VerbsLink::start(const RailAddress& to) {
 
 Result<void> VerbsLink::new_id() {
   const auto& cm = rdmacm::functions();
-  rdma_cm_id* raw = nullptr;
-  if (cm.rdma_create_id(transport_->channel(), &raw, this, RDMA_PS_TCP) != 0)
-    return call_failed("rdma_create_id", describe(), errno);
-  id_.reset(raw);
+  Id made = make_id(transport_->channel(), this);
+  if (made == nullptr) return call_failed("rdma_create_id", describe(), errno);
+  id_ = std::move(made);
   if (auto service = type_of_service(transport_->options(), local_address_.technology)) {
-    if (cm.rdma_set_option(raw, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &*service, sizeof *service) != 0)
+    if (cm.rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &*service, sizeof *service) != 0)
       return call_failed("rdma_set_option(TOS)", describe(), errno);
   }
   // Older kernels do not know it: theirs are a few seconds too.
   auto timeout = kAckTimeout;
-  if (!device_->is_iwarp) cm.rdma_set_option(raw, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
+  if (!device_->is_iwarp) cm.rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
   return {};
 }
 
@@ -173,7 +170,6 @@ rdma_conn_param VerbsLink::parameters(const std::array<std::uint8_t, kIntroducti
 void VerbsLink::on_route() {
   if (transport_->options().service_level >= 0 && !path_) return start_again_with_path();
   if (Result<void> made = make_pair(); !made) return fail(std::move(made).error());
-  if (Result<void> posted = post_first_receives(); !posted) return fail(std::move(posted).error());
   const auto introduced = write_introduction(introduction());
   rdma_conn_param wanted = parameters(introduced, kMaxReads);
   if (rdmacm::functions().rdma_connect(id_.get(), &wanted) != 0) return fail(call_failed("rdma_connect", describe(), errno));
@@ -196,7 +192,7 @@ Result<void> VerbsLink::make_pair() {
       inline_bytes_ = inline_bytes;
       constexpr std::size_t kHeaders = kMessageHeaderBytes + kHeaderBytes;
       limits_.quick_payload_bytes = inline_bytes_ > kHeaders ? inline_bytes_ - kHeaders : 0;
-      return {};
+      return post_first_receives();
     }
     code = errno;
     if (code != EINVAL && code != ENOMEM) break;
@@ -227,7 +223,6 @@ void VerbsLink::take_request(Id id, const CmEvent& event, const Introduction& pe
   };
   if (id_->verbs != device_->context) return refuse(failed(Status::device_error, "the request came through another device"));
   if (Result<void> made = make_pair(); !made) return refuse(std::move(made).error());
-  if (Result<void> posted = post_first_receives(); !posted) return refuse(std::move(posted).error());
   const auto introduced = write_introduction(introduction());
   rdma_conn_param wanted = parameters(introduced, event.initiator_depth);
   wanted.responder_resources = std::min(wanted.responder_resources, event.responder_resources);
@@ -318,5 +313,3 @@ void VerbsLink::handle(const CmEvent& event, Sink& sink) {
 }
 
 }  // namespace gigabar::transport::rdma
-
-#endif

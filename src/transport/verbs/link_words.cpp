@@ -2,8 +2,6 @@
 // Words: behind the writes, without the peer's CPU. link.hpp says what their order rests on.
 #include "transport/verbs/link.hpp"
 
-#if GIGABAR_HAS_RDMACM
-
 #include <algorithm>
 
 #include "base/errors.hpp"
@@ -29,7 +27,8 @@ Posted VerbsLink::post_word(WordKind kind, const RemoteRegion& words, std::size_
   }
   if (state_ == LinkState::broken || failure_) return Posted::broken;
   if (state_ != LinkState::ready) return Posted::full;
-  return kind == WordKind::set ? post_set(theirs, index, value) : post_add(theirs, index, value);
+  if (kind == WordKind::set) return post_set(theirs, index, value);
+  return post_unwanted_read(WorkKind::atomic, 0, theirs, word_counter_at(index), value);
 }
 
 // Signalled, so that the next word soon knows that it need not wait for this one.
@@ -37,40 +36,26 @@ Posted VerbsLink::post_set(const VerbsRemoteRegion& words, std::size_t index, st
   unsigned flags = IBV_SEND_SIGNALED;
   if (!peer_->is_in_order && std::max(ledger_.retired_count(), writes_placed_) < writes_posted_) {
     if (!ledger_.has_room(2)) return Posted::full;
-    ibv_send_wr barrier{};
-    barrier.opcode = IBV_WR_RDMA_READ;
-    barrier.wr.rdma.remote_addr = words.address();
-    barrier.wr.rdma.rkey = words.remote_key(peer_rail_);
-    if (const Posted posted = post_unwanted_read(barrier, WorkKind::barrier, writes_posted_); posted != Posted::ok) return posted;
+    const Posted posted = post_unwanted_read(WorkKind::barrier, writes_posted_, words, 0);
+    if (posted != Posted::ok) return posted;
     flags |= IBV_SEND_FENCE;
   }
   const std::uint64_t word = value;  // with the bytes behind it, see transport.hpp
   return post_bytes_to(words, word_value_at(index), std::as_bytes(std::span(&word, 1)), flags);
 }
 
-Posted VerbsLink::post_add(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value) {
-  ibv_send_wr request{};
-  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  request.wr.atomic.remote_addr = words.address() + word_counter_at(index);
-  request.wr.atomic.compare_add = value;
-  request.wr.atomic.rkey = words.remote_key(peer_rail_);
-  return post_unwanted_read(request, WorkKind::atomic, 0);
-}
-
 // A read or an atomic of 8 bytes, which nobody wants: a responder keeps an answer for either.
-Posted VerbsLink::post_unwanted_read(ibv_send_wr& request, WorkKind kind, std::uint64_t number) {
+Posted VerbsLink::post_unwanted_read(WorkKind kind, std::uint64_t number, const VerbsRemoteRegion& words, std::uint64_t offset,
+                                     std::uint64_t addend) {
   if (!ledger_.has_room(1) || reads_under_way_ >= read_depth_) return Posted::full;
-  ibv_sge piece{device_->unwanted_sink(), sizeof(std::uint64_t), device_->probe->lkey};
-  request.wr_id = work_id(kind, number);
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  request.send_flags = IBV_SEND_SIGNALED;
-  if (const int result = post(request); result != 0) return refused_post(result, "ibv_post_send");
+  const Span span{device_->unwanted_sink(), words.address() + offset, sizeof(std::uint64_t), device_->probe->lkey,
+                  words.remote_key(peer_rail_)};
+  const auto opcode = kind == WorkKind::atomic ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_RDMA_READ;
+  const int result = post(opcode, span, work_id(kind, number), IBV_SEND_SIGNALED, addend);
+  if (result != 0) return refused_post(result);
   ledger_.add_read();
   ++reads_under_way_;
   return Posted::ok;
 }
 
 }  // namespace gigabar::transport::rdma
-
-#endif

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/verbs/network.hpp"
 
-#if GIGABAR_HAS_RDMACM
-
 #include <endian.h>
 
 #include <fstream>
@@ -83,5 +81,3 @@ std::string network_of(ibv_qp* pair, const std::string& device, unsigned port, T
 }
 
 }  // namespace gigabar::transport::rdma
-
-#endif

@@ -2,8 +2,6 @@
 // What the network is asked for on behalf of a connection (service level, traffic class), and what it then has.
 #pragma once
 
-#if GIGABAR_HAS_RDMACM
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,5 +29,3 @@ ibv_path_data path_with(const ibv_sa_path_rec& found, std::uint8_t service_level
 std::string network_of(ibv_qp* pair, const std::string& device, unsigned port, Technology technology);
 
 }  // namespace gigabar::transport::rdma
-
-#endif

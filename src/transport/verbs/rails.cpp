@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ports of RDMA devices are used, and how they are opened. A port is known by an IP address, because that is how rdma_cm
 // finds it: binding to the address chooses device, port and GID.
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <span>
 
 #include "base/errors.hpp"
 #include "base/insertion_sort.hpp"
 #include "base/log.hpp"
-#include "base/options.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "gigabar/topology.hpp"
 #include "rdma/rail_order.hpp"
 #include "transport/verbs/device.hpp"
 #include "transport/verbs/network.hpp"
-
-#if GIGABAR_HAS_RDMACM
 
 namespace gigabar::transport::rdma {
 namespace {
@@ -42,30 +40,24 @@ struct Candidate {
   Id id;  // bound to it
 };
 
-std::uint8_t prefix_of(const std::uint8_t* mask, std::size_t bytes) {
-  unsigned bits = 0;
-  for (std::size_t i = 0; i < bytes; ++i) bits += static_cast<unsigned>(__builtin_popcount(mask[i]));
-  return static_cast<std::uint8_t>(bits);
+std::span<const std::uint8_t> bytes_of(const sockaddr* address, bool is_ipv6) {
+  if (is_ipv6) return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr.s6_addr;
+  return {reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr), sizeof(in_addr)};
 }
 
 // Nothing: an address that no link can use.
 std::optional<RailAddress> address_of(const ifaddrs& entry) {
   if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0 || (entry.ifa_flags & IFF_LOOPBACK) != 0) return {};
   RailAddress address;
-  if (entry.ifa_addr->sa_family == AF_INET) {
-    const auto* const ipv4 = reinterpret_cast<const sockaddr_in*>(entry.ifa_addr);
-    std::memcpy(address.bytes.data(), &ipv4->sin_addr, 4);
-    const auto* const mask = reinterpret_cast<const sockaddr_in*>(entry.ifa_netmask);
-    if (mask != nullptr) address.prefix_bits = prefix_of(reinterpret_cast<const std::uint8_t*>(&mask->sin_addr), 4);
-    return address;
-  }
-  if (entry.ifa_addr->sa_family != AF_INET6) return {};
-  const auto* const ipv6 = reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr);
-  if (IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) return {};  // means nothing without the interface, whose number the peer cannot know
-  address.is_ipv6 = true;
-  std::memcpy(address.bytes.data(), &ipv6->sin6_addr, 16);
-  const auto* const mask = reinterpret_cast<const sockaddr_in6*>(entry.ifa_netmask);
-  if (mask != nullptr) address.prefix_bits = prefix_of(mask->sin6_addr.s6_addr, 16);
+  address.is_ipv6 = entry.ifa_addr->sa_family == AF_INET6;
+  if (!address.is_ipv6 && entry.ifa_addr->sa_family != AF_INET) return {};
+  const auto bytes = bytes_of(entry.ifa_addr, address.is_ipv6);
+  // It means nothing without the interface, whose number the peer cannot know.
+  if (address.is_ipv6 && IN6_IS_ADDR_LINKLOCAL(reinterpret_cast<const in6_addr*>(bytes.data()))) return {};
+  std::copy(bytes.begin(), bytes.end(), address.bytes.begin());
+  if (entry.ifa_netmask == nullptr) return address;
+  for (const std::uint8_t byte : bytes_of(entry.ifa_netmask, address.is_ipv6))
+    address.prefix_bits = static_cast<std::uint8_t>(address.prefix_bits + std::popcount(byte));
   return address;
 }
 
@@ -97,10 +89,10 @@ bool is_gid_of(ibv_context* context, unsigned port, int index, const RailAddress
 
 // Nothing: no RDMA device has that address, or its port is down.
 std::optional<Candidate> candidate_at(rdma_event_channel* channel, const RailAddress& address, const TransportOptions& options) {
-  rdma_cm_id* raw = nullptr;
-  if (rdmacm::functions().rdma_create_id(channel, &raw, nullptr, RDMA_PS_TCP) != 0) return {};
   Candidate candidate;
-  candidate.id.reset(raw);
+  candidate.id = make_id(channel, nullptr);
+  if (candidate.id == nullptr) return {};
+  rdma_cm_id* const raw = candidate.id.get();
   candidate.address = address;
   SocketAddress socket = socket_address(address, 0);
   if (rdmacm::functions().rdma_bind_addr(raw, socket.get()) != 0 || raw->verbs == nullptr) return {};
@@ -212,13 +204,10 @@ Result<void> fill(Device& device) {
   errno = 0;
   device.channel = functions.ibv_create_comp_channel(device.context);
   if (device.channel == nullptr) return call_failed("ibv_create_comp_channel", device.name, errno);
-  const int flags = ::fcntl(device.channel->fd, F_GETFL);
-  if (flags < 0 || ::fcntl(device.channel->fd, F_SETFL, flags | O_NONBLOCK) != 0)
-    return call_failed("fcntl", text("completion channel of ", device.name), errno);
+  if (!unblock(device.channel->fd)) return call_failed("fcntl", text("completion channel of ", device.name), errno);
   // The context is shared with other users of librdmacm in this process, which hardly read them.
-  const int event_flags = ::fcntl(device.context->async_fd, F_GETFL);
-  device.has_events = functions.ibv_get_async_event != nullptr && functions.ibv_ack_async_event != nullptr && event_flags >= 0 &&
-                      ::fcntl(device.context->async_fd, F_SETFL, event_flags | O_NONBLOCK) == 0;
+  device.has_events =
+      functions.ibv_get_async_event != nullptr && functions.ibv_ack_async_event != nullptr && unblock(device.context->async_fd);
   if (device.probe_pages.data() == nullptr) return call_failed("mmap", "a page", ENOMEM);
   // iWARP writes what it reads as a peer's write.
   const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | (device.is_iwarp ? IBV_ACCESS_REMOTE_WRITE : 0);
@@ -243,12 +232,12 @@ Result<std::size_t> device_of(Rails& rails, Candidate& candidate) {
 
 Result<Id> listen_at(rdma_event_channel* channel, const RailAddress& address, const std::string& name) {
   const auto& cm = rdmacm::functions();
-  rdma_cm_id* raw = nullptr;
-  if (cm.rdma_create_id(channel, &raw, nullptr, RDMA_PS_TCP) != 0) return call_failed("rdma_create_id", name, errno);
-  Id id(raw);
+  Id id = make_id(channel, nullptr);
+  if (id == nullptr) return call_failed("rdma_create_id", name, errno);
   SocketAddress socket = socket_address(address, 0);
-  if (cm.rdma_bind_addr(raw, socket.get()) != 0) return call_failed("rdma_bind_addr", text(name, " ", text_of(address)), errno);
-  if (cm.rdma_listen(raw, kBacklog) != 0) return call_failed("rdma_listen", text(name, " ", text_of(address)), errno);
+  if (cm.rdma_bind_addr(id.get(), socket.get()) != 0)
+    return call_failed("rdma_bind_addr", text(name, " ", text_of(address)), errno);
+  if (cm.rdma_listen(id.get(), kBacklog) != 0) return call_failed("rdma_listen", text(name, " ", text_of(address)), errno);
   return id;
 }
 
@@ -293,5 +282,3 @@ Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& op
 }
 
 }  // namespace gigabar::transport::rdma
-
-#endif

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/verbs/region.hpp"
 
-#if GIGABAR_HAS_RDMACM
-
 #include <algorithm>
 
 #include "base/errors.hpp"
@@ -36,52 +34,42 @@ Result<std::unique_ptr<Region>> VerbsRegion::make(const MemoryRange& range, cons
   const std::string object = range_text(reinterpret_cast<std::uintptr_t>(range.address), range.bytes);
   if (range.address == nullptr || range.bytes == 0)
     return make_error(Status::invalid_argument, "register memory", object, "there is no memory to register");
+  if (range.kind == MemoryKind::managed)
+    return make_error(Status::not_supported, "register memory", object, "managed memory moves between CPU and GPU",
+                      "use cudaMalloc, or stage it");
   std::unique_ptr<VerbsRegion> region(new VerbsRegion(range, devices, std::move(rail_devices), std::move(order)));
-  Result<void> registered;
-  switch (range.kind) {
-    case MemoryKind::managed:
-      return make_error(Status::not_supported, "register memory", object, "managed memory moves between CPU and GPU",
-                        "use cudaMalloc, or stage it");
-    case MemoryKind::device:
-    case MemoryKind::device_vmm:
-    case MemoryKind::device_pool: registered = region->register_gpu(); break;
-    case MemoryKind::stand_in:
-    case MemoryKind::host_pageable:
-    case MemoryKind::host_pinned: registered = region->register_host(); break;
-  }
-  if (!registered) return std::move(registered).error();
+  if (Result<void> registered = region->register_all(); !registered) return std::move(registered).error();
   return std::unique_ptr<Region>(std::move(region));
 }
 
-Result<void> VerbsRegion::register_host() {
-  has_atomics_ = range_.holds_words && have_common_atomics(devices_);
-  for (const auto& device : devices_) {
-    Mr& region = regions_.emplace_back();
-    if (device->is_gone) continue;
-    auto registered = register_pages(device->domain, device->name, range_.address, range_.bytes,
-                                     has_atomics_ ? kAccess | IBV_ACCESS_REMOTE_ATOMIC : kAccess);
-    if (!registered) return std::move(registered).error();
-    region = std::move(*registered);
+Result<void> VerbsRegion::register_all() {
+  if (is_gpu_memory(range_.kind) && range_.kind != MemoryKind::stand_in) {
+    if (Result<void> ordered = order_->add(range_.device); !ordered) return ordered;
+    is_ordered_ = true;
+  } else {
+    has_atomics_ = range_.holds_words && have_common_atomics(devices_);
   }
-  how_ = "pinned";
-  reason_ =
-      range_.kind == MemoryKind::stand_in ? "stand-in memory is host memory, which every NIC can pin" : "host memory is pinned";
-  return {};
-}
-
-Result<void> VerbsRegion::register_gpu() {
-  if (Result<void> ordered = order_->add(range_.device); !ordered) return ordered;
-  is_ordered_ = true;
   for (const auto& device : devices_) {
     Mr& region = regions_.emplace_back();
     if (device->is_gone) continue;
-    auto registered = gigabar::rdma::register_gpu_memory(device->domain, device->name, address(), range_.bytes, kAccess);
+    auto registered = register_with(*device);
     if (!registered) return std::move(registered).error();
     region = std::move(registered->region);
     how_ = registered->how;
     reason_ = std::move(registered->reason);
   }
   return {};
+}
+
+Result<gigabar::rdma::Registration> VerbsRegion::register_with(const Device& device) const {
+  if (is_ordered_) return gigabar::rdma::register_gpu_memory(device.domain, device.name, address(), range_.bytes, kAccess);
+  const int access = has_atomics_ ? kAccess | IBV_ACCESS_REMOTE_ATOMIC : kAccess;
+  auto pages = register_pages(device.domain, device.name, range_.address, range_.bytes, access);
+  if (!pages) return std::move(pages).error();
+  const bool is_stand_in = range_.kind == MemoryKind::stand_in;
+  return gigabar::rdma::Registration{
+      std::move(*pages), "pinned",
+      is_stand_in ? "stand-in memory is host memory, which every NIC can pin" : "host memory is pinned"};
 }
 
 Result<Parcel> VerbsRegion::key(const Peer&) const {
@@ -92,5 +80,3 @@ Result<Parcel> VerbsRegion::key(const Peer&) const {
 }
 
 }  // namespace gigabar::transport::rdma
-
-#endif

@@ -2,8 +2,6 @@
 // Memory that the NICs of this side reach, and the peers' memory that they name by its keys.
 #pragma once
 
-#if GIGABAR_HAS_RDMACM
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,14 +33,14 @@ class VerbsRegion final : public Region {
  private:
   VerbsRegion(const MemoryRange& range, const std::vector<std::shared_ptr<Device>>& devices, std::vector<std::size_t> rail_devices,
               std::shared_ptr<GpuOrder> order);
-  Result<void> register_host();
-  Result<void> register_gpu();
+  Result<void> register_all();
+  Result<gigabar::rdma::Registration> register_with(const Device& device) const;
 
   MemoryRange range_;
   std::vector<std::shared_ptr<Device>> devices_;
   std::vector<std::size_t> rail_devices_;
   std::shared_ptr<GpuOrder> order_;
-  bool is_ordered_ = false;  // order_ counts it
+  bool is_ordered_ = false;  // it is a GPU's, and order_ counts it
   bool has_atomics_ = false;
   std::vector<Mr> regions_;  // one per device; null: it was gone, and so were its links
   std::string_view how_ = "none";
@@ -66,5 +64,3 @@ class VerbsRemoteRegion final : public RemoteRegion {
 };
 
 }  // namespace gigabar::transport::rdma
-
-#endif

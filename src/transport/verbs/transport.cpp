@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/verbs/open.hpp"
-
-#include "base/counted.hpp"
-#include "base/errors.hpp"
-#include "base/quietly.hpp"
-#include "driver/rdmacm/rdmacm.hpp"
-#include "driver/verbs/verbs.hpp"
-#include "platform/kernel_memcpy.hpp"
 #include "transport/verbs/transport_state.hpp"
-#include "transport/verbs/wire.hpp"
 
-#if GIGABAR_HAS_RDMACM
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -24,45 +13,13 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
+#include "base/errors.hpp"
 #include "base/log.hpp"
-#endif
+#include "base/quietly.hpp"
+#include "platform/kernel_memcpy.hpp"
 
-namespace gigabar::transport {
-namespace {
-
-constexpr int kMaxRailCount = static_cast<int>(rdma::kMaxRails);
-
-Result<void> check_options(const TransportOptions& options) {
-  const auto wrong = [](const char* option, std::string cause) {
-    return make_error(Status::invalid_argument, "open verbs", option, std::move(cause));
-  };
-  if (options.rail_count < 1 || options.rail_count > kMaxRailCount || options.rails.size() > rdma::kMaxRails)
-    return wrong("rail_count", text("1 to ", kMaxRailCount, " rails can be used"));
-  if (options.gid_index < -1 || options.gid_index > 255)
-    return wrong("gid_index", text(options.gid_index, " is not within 0 to 255"));
-  if (options.traffic_class < -1 || options.traffic_class > 255)
-    return wrong("traffic_class", text(options.traffic_class, " is not within 0 to 255"));
-  if (options.connect_deadline_ns <= 0) return wrong("connect_deadline_ns", "a deadline is a positive time");
-  if (options.service_level < -1 || options.service_level > 15)
-    return wrong("service_level", text(options.service_level, " is not within 0 to 15"));
-  return {};
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Transport>> open_verbs(const TransportOptions& options) {
-  if (Result<void> checked = check_options(options); !checked) return std::move(checked).error();
-  if (!verbs::availability().is_ok()) return make_error("open verbs", "libibverbs", verbs::availability());
-  if (!rdmacm::availability().is_ok()) return make_error("open verbs", "librdmacm", rdmacm::availability());
-#if GIGABAR_HAS_RDMACM
-  return rdma::VerbsTransport::open(options);
-#else
-  return make_error(Status::unavailable, "open verbs", "librdmacm", "this build has no support for RDMA connections");
-#endif
-}
-
-#if GIGABAR_HAS_RDMACM
-namespace rdma {
+namespace gigabar::transport::rdma {
 namespace {
 
 constexpr std::int64_t kLookEveryNs = 1'000'000;         // for rdma_cm's events and deadlines while there is no reason to
@@ -106,9 +63,7 @@ Result<std::unique_ptr<Transport>> VerbsTransport::open(const TransportOptions& 
                                 : "this machine has no RDMA device, or rdma_ucm is not loaded (modprobe rdma_ucm)",
                       errno_code(code));
   }
-  const int flags = ::fcntl(transport->channel_->fd, F_GETFL);
-  if (flags < 0 || ::fcntl(transport->channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
-    return call_failed("fcntl", "channel of rdma_cm", errno);
+  if (!unblock(transport->channel_->fd)) return call_failed("fcntl", "channel of rdma_cm", errno);
   auto rails = open_rails(transport->channel_.get(), options);
   if (!rails) return std::move(rails).error();
   transport->rails_ = std::move(*rails);
@@ -144,9 +99,7 @@ Result<void> VerbsTransport::open_wake_descriptor() {
   return watched;
 }
 
-bool VerbsTransport::needs_processor() const noexcept {
-  return std::any_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_software; });
-}
+bool VerbsTransport::needs_processor() const noexcept { return std::ranges::any_of(rails_.devices, &Device::is_software); }
 
 void VerbsTransport::remove(VerbsLink* link) noexcept { std::erase(links_, link); }
 
@@ -161,7 +114,7 @@ Result<std::unique_ptr<Region>> VerbsTransport::register_memory(const MemoryRang
   if (range.kind == MemoryKind::stand_in && !options_.stand_in_registration)
     return make_error(Status::not_supported, "register memory", object, "this NIC does not reach stand-in memory", "stage it");
   take_device_events();  // one that has just gone must not refuse it for the others
-  if (std::all_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_gone; }))
+  if (std::ranges::all_of(rails_.devices, &Device::is_gone))
     return make_error(Status::device_error, "register memory", object, "every RDMA device was removed or failed",
                       "see the kernel's log (dmesg); ranks that start anew find them again");
   std::vector<std::size_t> rail_devices;
@@ -177,10 +130,8 @@ Result<std::unique_ptr<RemoteRegion>> VerbsTransport::open_region(const Peer& pe
 }
 
 std::string VerbsTransport::why_no_words() const {
-  const bool has_only_iwarp =
-      std::all_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_iwarp; });
-  if (has_only_iwarp) return std::string(kNoWordsOfIwarp);
-  const bool has_rxe = std::any_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_rxe; });
+  if (std::ranges::all_of(rails_.devices, &Device::is_iwarp)) return std::string(kNoWordsOfIwarp);
+  const bool has_rxe = std::ranges::any_of(rails_.devices, &Device::is_rxe);
   return std::string(has_rxe && !kernel_stores_words_once() ? kNoWordsOfThisKernel : "");
 }
 
@@ -324,7 +275,10 @@ void VerbsTransport::handle(const CmEvent& event, Sink& sink) {
   for (std::size_t i = 0; i < links_.size(); ++i) {  // NOLINT(modernize-loop-convert): callbacks may add links
     if (links_[i]->is_on(event.id)) return links_[i]->handle(event, sink);
   }
-  on_listener_event(event);
+  if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
+  for (Rail& rail : rails_.rails) {
+    if (rail.listener != nullptr && rail.listener.get() == event.id) return leave(*rail.device, "was removed");
+  }
 }
 
 void VerbsTransport::on_request(const CmEvent& event) {
@@ -399,13 +353,6 @@ void VerbsTransport::on_device_event(Device& device, const ibv_async_event& even
   if (event.event_type == IBV_EVENT_DEVICE_FATAL) leave(device, "reported a fatal error");
 }
 
-void VerbsTransport::on_listener_event(const CmEvent& event) {
-  if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
-  for (Rail& rail : rails_.rails) {
-    if (rail.listener != nullptr && rail.listener.get() == event.id) return leave(*rail.device, "was removed");
-  }
-}
-
 void VerbsTransport::take_wakes() {
   is_armed_ = false;
   for (const auto& device : rails_.devices) {
@@ -438,6 +385,4 @@ bool VerbsTransport::arm() {
   return false;
 }
 
-}  // namespace rdma
-#endif
-}  // namespace gigabar::transport
+}  // namespace gigabar::transport::rdma

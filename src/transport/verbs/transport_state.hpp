@@ -2,8 +2,6 @@
 // The verbs transport: its rails, and the links on them.
 #pragma once
 
-#if GIGABAR_HAS_RDMACM
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,7 +55,6 @@ class VerbsTransport final : public Transport {
   void leave(Device& device, const char* why);
   void handle(const CmEvent& event, Sink& sink);
   void on_request(const CmEvent& event);
-  void on_listener_event(const CmEvent& event);
   void refuse(Id id, Refusal refusal, const char* why);
   void take_wakes();
 
@@ -75,5 +72,3 @@ class VerbsTransport final : public Transport {
 };
 
 }  // namespace gigabar::transport::rdma
-
-#endif

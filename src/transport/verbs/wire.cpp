@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/bytes.hpp"
@@ -61,6 +62,22 @@ std::optional<Value> if_done(const ByteReader& reader, Value value) {
   return value;
 }
 
+// Offers and answers: a rail of the sender with its address, and a token.
+std::string write_told(std::string_view magic, std::uint8_t rail, const RailAddress& address, const Token& token) {
+  ByteWriter writer = begin(magic);
+  writer.number(rail);
+  write_address(writer, address);
+  return writer.bytes(view_of(token)).take();
+}
+
+template <class Told>
+std::optional<Told> read_told(std::string_view magic, std::string_view bytes) {
+  ByteReader reader = after(magic, bytes);
+  Told told{reader.number<std::uint8_t>(), read_address(reader), reader.array<16>()};
+  reader.expect(told.rail < kMaxRails);
+  return if_done(reader, std::move(told));
+}
+
 std::string_view text_of(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -91,12 +108,9 @@ std::string text_of(const RailAddress& address) {
 
 bool is_same_network(const RailAddress& first, const RailAddress& second) noexcept {
   if (first.is_ipv6 != second.is_ipv6) return false;
-  unsigned bits = std::min(first.prefix_bits, second.prefix_bits);
-  for (std::size_t i = 0; bits > 0; ++i) {
-    const unsigned here = std::min(bits, 8u);
-    const auto mask = static_cast<std::uint8_t>(0xff << (8 - here));
-    if (((first.bytes[i] ^ second.bytes[i]) & mask) != 0) return false;
-    bits -= here;
+  const unsigned bits = std::min(first.prefix_bits, second.prefix_bits);
+  for (unsigned bit = 0; bit < bits; ++bit) {
+    if (((first.bytes[bit / 8] ^ second.bytes[bit / 8]) & (0x80 >> bit % 8)) != 0) return false;
   }
   return true;
 }
@@ -124,41 +138,16 @@ std::optional<std::vector<RailAddress>> read_card(std::string_view bytes) {
   return if_done(reader, std::move(rails));
 }
 
-std::string write_offer(const Offer& offer) {
-  ByteWriter writer = begin(kOfferMagic);
-  writer.number(offer.rail);
-  write_address(writer, offer.from);
-  writer.bytes(view_of(offer.token));
-  return writer.take();
-}
+std::string write_offer(const Offer& offer) { return write_told(kOfferMagic, offer.rail, offer.from, offer.token); }
 
-std::optional<Offer> read_offer(std::string_view bytes) {
-  ByteReader reader = after(kOfferMagic, bytes);
-  Offer offer;
-  offer.rail = reader.number<std::uint8_t>();
-  reader.expect(offer.rail < kMaxRails);
-  offer.from = read_address(reader);
-  offer.token = reader.array<16>();
-  return if_done(reader, offer);
-}
+std::optional<Offer> read_offer(std::string_view bytes) { return read_told<Offer>(kOfferMagic, bytes); }
 
-std::string write_answer(const Answer& answer) {
-  ByteWriter writer = begin(kAnswerMagic);
-  writer.number(answer.rail);
-  write_address(writer, answer.to);
-  writer.bytes(view_of(answer.token));
-  return writer.take();
-}
+std::string write_answer(const Answer& answer) { return write_told(kAnswerMagic, answer.rail, answer.to, answer.token); }
 
 std::optional<Answer> read_answer(std::string_view bytes) {
-  ByteReader reader = after(kAnswerMagic, bytes);
-  Answer answer;
-  answer.rail = reader.number<std::uint8_t>();
-  reader.expect(answer.rail < kMaxRails);
-  answer.to = read_address(reader);
-  reader.expect(answer.to.port != 0);
-  answer.token = reader.array<16>();
-  return if_done(reader, answer);
+  auto answer = read_told<Answer>(kAnswerMagic, bytes);
+  if (answer && answer->to.port == 0) answer.reset();
+  return answer;
 }
 
 std::string write_key(const Key& key) {
@@ -240,9 +229,7 @@ void write_message_header(const MessageHeader& header, std::byte* bytes) noexcep
 }
 
 std::uint8_t needed_bytes(const Header& header) noexcept {
-  std::array<std::uint64_t, kHeaderBytes / 8> words;
-  static_assert(sizeof words == kHeaderBytes);
-  std::memcpy(words.data(), header.data(), kHeaderBytes);
+  const auto words = std::bit_cast<std::array<std::uint64_t, kHeaderBytes / 8>>(header);
   std::size_t count = words.size();
   while (count > 0 && words[count - 1] == 0) --count;
   return static_cast<std::uint8_t>(8 * count);

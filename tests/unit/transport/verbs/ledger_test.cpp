@@ -57,7 +57,7 @@ TEST(VerbsLedger, NumbersGoOnBeyondTheQueuesLength) {
 TEST(VerbsLedger, OperationsEndWithTheirLastPiece) {
   Operations operations;
   std::vector<std::uint16_t> all;
-  while (operations.has_room()) all.push_back(operations.add({all.size(), 3, false, false}));
+  while (operations.has_room()) all.push_back(operations.add({all.size(), 3, false}));
   EXPECT_EQ(all.size(), kOperations);
   for (const std::uint16_t index : all) {
     EXPECT_FALSE(operations.finish_piece(index));
@@ -68,12 +68,12 @@ TEST(VerbsLedger, OperationsEndWithTheirLastPiece) {
   }
   EXPECT_EQ(operations.find(kOperations), nullptr);
   EXPECT_EQ(operations.find(UINT64_MAX), nullptr);
-  const std::uint16_t dropped = operations.add({1, 2, true, false});
+  const std::uint16_t dropped = operations.add({1, 2, false});
   operations.drop(dropped);
   EXPECT_EQ(operations.find(dropped), nullptr);
   for (unsigned i = 0; i < kOperations; ++i) {
     ASSERT_TRUE(operations.has_room());
-    operations.add({i, 1, false, false});
+    operations.add({i, 1, false});
   }
   EXPECT_FALSE(operations.has_room());
 }
