@@ -196,8 +196,7 @@ class Lane::Connection {
     if (!header || static_cast<FrameKind>(header->kind) != FrameKind::write) {
       return end({.kind = LaneEvent::Kind::refused, .reason = Farewell::bad_message}), false;
     }
-    const Access access = access_of(*header);
-    to_ = {header->number, access.offset, Guard{0, access.guard}};  // the link's rank is looked up with it
+    to_ = place_of(*header, Rank{0});  // the link's rank is looked up with it
     left_bytes_ = header->data_bytes;
     is_last_ = header->request == 1;
     return true;

@@ -165,8 +165,7 @@ void TcpLink::take_header(const FrameHeader& header) {
 }
 
 void TcpLink::begin_write(const FrameHeader& header) {
-  const Access access = access_of(header);
-  const Place to{header.number, access.offset, Guard{rank_, access.guard}};
+  const Place to = place_of(header, rank_);
   if (!hub_->home()->is_allowed(to, header.data_bytes)) {
     return refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   }
@@ -186,15 +185,15 @@ void TcpLink::begin_answer(const FrameHeader& header) {
 }
 
 void TcpLink::take_read(const FrameHeader& header) {
-  const Access asked = access_of(header);
-  const Place from{header.number, asked.offset, Guard{rank_, asked.guard}};
-  const bool is_allowed = asked.bytes > 0 && asked.bytes <= kTransferBytes && hub_->home()->memory(from, asked.bytes) != nullptr;
+  const Place from = place_of(header, rank_);
+  const std::uint64_t bytes = access_of(header).bytes;
+  const bool is_allowed = bytes > 0 && bytes <= kTransferBytes && hub_->home()->memory(from, bytes) != nullptr;
   if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once", Farewell::bad_message);
   Outgoing item;
   item.header = make_header(FrameKind::answer, static_cast<std::uint32_t>(header.request), 0, {});
   item.from = from;
-  item.bytes = asked.bytes;
+  item.bytes = bytes;
   answers_.push_back(std::move(item));
   pump();
 }

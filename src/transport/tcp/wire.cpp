@@ -17,8 +17,20 @@ constexpr std::string_view kOfferMagic = "gigabar tcp offer";
 constexpr std::string_view kAnswerMagic = "gigabar tcp answer";
 constexpr std::string_view kAddressName = "tcp";
 
-Error malformed(const char* what, const char* cause) {
-  return make_error(Status::bad_file, "read", what, cause, "use the same version of Gigabar at every rank");
+Error malformed(const char* cause) {
+  return make_error(Status::bad_file, "read", "the peer's TCP parcel", cause, "use the same version of Gigabar at every rank");
+}
+
+bool can_have(FrameKind kind, std::uint64_t data_bytes) noexcept {
+  switch (kind) {
+    case FrameKind::message: return data_bytes <= kMaxPayloadBytes;
+    case FrameKind::write:
+    case FrameKind::answer: return data_bytes > 0 && data_bytes <= kPieceBytes;
+    case FrameKind::read:
+    case FrameKind::bye:
+    case FrameKind::fence: return data_bytes == 0;
+  }
+  return false;
 }
 
 }  // namespace
@@ -48,11 +60,10 @@ std::string encode(const Offer& offer) {
 }
 
 Result<Offer> decode_offer(std::string_view bytes) {
-  constexpr const char* kWhat = "the peer's TCP parcel";
   ByteReader reader(bytes);
   reader.expect(reader.bytes(kOfferMagic.size()) == kOfferMagic);
   reader.expect(reader.number<std::uint8_t>() == kVersion);
-  if (!reader.is_ok()) return malformed(kWhat, "it is of another kind or version");
+  if (!reader.is_ok()) return malformed("it is of another kind or version");
   Offer offer;
   offer.link = reader.number<std::uint64_t>();
   offer.secret = secure::Secret(reader.bytes(kSecretBytes));
@@ -65,7 +76,7 @@ Result<Offer> decode_offer(std::string_view bytes) {
     reader.expect((address.size() == 4 || address.size() == 16) && port != 0);
     if (reader.is_ok()) offer.targets.push_back(secure::ip_address(address, port));
   }
-  if (!reader.is_done()) return malformed(kWhat, "it was cut, or a number in it is out of range");
+  if (!reader.is_done()) return malformed("it was cut, or a number in it is out of range");
   return offer;
 }
 
@@ -92,18 +103,13 @@ secure::Secret random_secret() {
   return made;
 }
 
-FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes) {
+FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access) {
   FrameHeader header;
   header.magic = kMagic;
   header.kind = static_cast<std::uint8_t>(kind);
   header.version = kVersion;
   header.number = number;
   header.data_bytes = data_bytes;
-  return header;
-}
-
-FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access) {
-  FrameHeader header = make_header(kind, number, data_bytes);
   std::memcpy(header.body.data(), &access, sizeof access);
   return header;
 }
@@ -114,25 +120,17 @@ Access access_of(const FrameHeader& header) noexcept {
   return access;
 }
 
+Place place_of(const FrameHeader& header, Rank rank) noexcept {
+  const Access access = access_of(header);
+  return {header.number, access.offset, Guard{rank, access.guard}};
+}
+
 std::optional<FrameHeader> parse_header(std::span<const std::byte> bytes) noexcept {
   FrameHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.magic != kMagic || header.version != kVersion) return {};
-  switch (static_cast<FrameKind>(header.kind)) {
-    case FrameKind::message:
-      if (header.data_bytes > kMaxPayloadBytes) return {};
-      return header;
-    case FrameKind::write:
-    case FrameKind::answer:
-      if (header.data_bytes == 0 || header.data_bytes > kPieceBytes) return {};
-      return header;
-    case FrameKind::read:
-    case FrameKind::bye:
-    case FrameKind::fence:
-      if (header.data_bytes != 0) return {};
-      return header;
-  }
-  return {};
+  const bool is_right = header.magic == kMagic && header.version == kVersion;
+  if (!is_right || !can_have(static_cast<FrameKind>(header.kind), header.data_bytes)) return {};
+  return header;
 }
 
 }  // namespace gigabar::transport::tcp

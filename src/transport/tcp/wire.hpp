@@ -95,9 +95,10 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 56);
 
-FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes);
-FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access);
+FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access = {});
 Access access_of(const FrameHeader& header) noexcept;
+// Of the receiver's memory, where the rank has a key of it.
+Place place_of(const FrameHeader& header, Rank rank) noexcept;
 // Nothing: these are no bytes of this protocol, or more data than a frame has. `bytes` has at least sizeof(FrameHeader).
 std::optional<FrameHeader> parse_header(std::span<const std::byte> bytes) noexcept;
 
