@@ -113,8 +113,7 @@ std::string TcpLink::object() const { return text("rank ", rank_, " over ", rail
 
 std::uint64_t TcpLink::memory_bytes() const noexcept {
   const std::size_t of_lanes = security_.protection == Protection::sealed ? std::size_t{2} * lane_count_ * secure::kRecordBytes : 0;
-  return sizeof *this + queued_units_ + carried_.capacity() + behind_fence_.capacity() + of_lanes +
-         (stream_ ? stream_->memory_bytes() : 0);
+  return sizeof *this + queued_units_ + carried_.capacity() + of_lanes + (stream_ ? stream_->memory_bytes() : 0);
 }
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
@@ -171,8 +170,7 @@ void TcpLink::advance(std::int64_t now_ns) {
   advance_dials(now_ns);
   if (state_ != LinkState::connecting || now_ns < connect_until_ns_) return;
   fail(make_error(Status::timed_out, "connect", object(), "no connection stands within the deadline",
-                  "look for a firewall between the hosts, and at GIGABAR_TCP_INTERFACES"),
-       {});
+                  "look for a firewall between the hosts, and at GIGABAR_TCP_INTERFACES"));
 }
 
 void TcpLink::advance_dials(std::int64_t now_ns) {
@@ -185,7 +183,7 @@ void TcpLink::advance_dials(std::int64_t now_ns) {
       case secure::Dial::Progress::failed: {
         ErrorRecord record = way.dial->error().record();
         record.object = object();
-        fail(Error(std::move(record)), {});
+        fail(Error(std::move(record)));
       }
     }
   }
@@ -213,7 +211,7 @@ Result<void> TcpLink::complete(Parcel answer) {
   if (!answer.descriptors.empty() || !lanes) {
     const Error error = make_error(Status::bad_file, "complete a link", object(), "the peer's answer is malformed",
                                    "use the same version of Gigabar at every rank");
-    fail(Error(error.record()), {});
+    fail(Error(error.record()));
     return error;
   }
   is_completed_ = true;
@@ -236,7 +234,7 @@ void TcpLink::become_ready() {
     lane_sockets_.push_back({ways_[lane + 1].stream->socket().get(), {}});
     if (!hub_->lane(lane).add(serial_, std::move(*ways_[lane + 1].stream), lane_counts_)) {
       const int code = errno;
-      return fail(make_error(status_of_errno(code), "connect", object(), "epoll_ctl failed", {}, errno_code(code)), {});
+      return fail(make_error(status_of_errno(code), "connect", object(), "epoll_ctl failed", {}, errno_code(code)));
     }
   }
   ways_.clear();
@@ -289,7 +287,7 @@ void TcpLink::post_small(Outgoing item, std::span<const std::byte> data) {
       item.copy.assign(data.begin(), data.end());
       own_.push_back(std::move(item));
     } catch (const std::bad_alloc&) {
-      if (sent_bytes > 0) fail(Error::out_of_memory(), {});  // half a frame is gone
+      if (sent_bytes > 0) fail(Error::out_of_memory());  // half a frame is gone
       throw;
     }
     if (own_.back().kind() == FrameKind::message) queued_units_ += units_of(data.size());
@@ -449,6 +447,12 @@ void TcpLink::refuse(std::string_view why, Farewell reason) {
   fail(make_error(Status::peer_lost, "connection", object(), text("the peer broke the rules: ", why)), reason);
 }
 
+void TcpLink::lost(std::string cause, std::string remedy, NativeCode native) {
+  fail(make_error(Status::peer_lost, "connection", object(), std::move(cause), std::move(remedy), std::move(native)));
+}
+
+void TcpLink::lost_by(std::string_view what, int code) { lost(text(what, std::strerror(code)), kConnectAnew, errno_code(code)); }
+
 void TcpLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
   if (state_ == LinkState::broken) return;
   if (state_ == LinkState::ready && farewell) say_farewell(*farewell);
@@ -482,18 +486,14 @@ void TcpLink::look_for_silence(std::int64_t now_ns) {
     // What has come is told first; at a fence nothing is received any more.
     if (!fence_ && (is_hungry_ || has_unread(stream_->socket().get()))) lane_ended_at_ns_ = now_ns;
     if (now_ns - lane_ended_at_ns_ >= kMaxEndNs) {
-      return fail(make_error(Status::peer_lost, "connection", object(), "the peer's end of a connection for large writes closed"),
-                  {});
+      return lost("the peer's end of a connection for large writes closed");
     }
     look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
   }
   const auto path = silent_path(now_ns, limit_ns);
   if (!path) return;
-  fail(make_error(
-           Status::peer_lost, "connection", object(),
-           text("the peer's host has acknowledged nothing for ", path->silent_ns / 1'000'000, " ms, although it was asked again"),
-           "see that the host runs, and look at the links and cables between"),
-       {});
+  lost(text("the peer's host has acknowledged nothing for ", path->silent_ns / 1'000'000, " ms, although it was asked again"),
+       "see that the host runs, and look at the links and cables between");
 }
 
 // What the sink posts meanwhile is for the next poll().
@@ -544,11 +544,7 @@ bool TcpLink::attend(Sink& sink) {
   is_something |= leave_fence(sink);
   const bool was_hungry = std::exchange(is_hungry_, false);
   if (state_ == LinkState::ready && (send_code_ || was_hungry)) is_something |= receive(sink);
-  if (state_ == LinkState::ready && send_code_ && !is_hungry_ && !fence_) {
-    fail(make_error(Status::peer_lost, "connection", object(), text("sending failed: ", std::strerror(*send_code_)),
-                    "forget the peer and connect anew", errno_code(*send_code_)),
-         {});
-  }
+  if (state_ == LinkState::ready && send_code_ && !is_hungry_ && !fence_) lost_by("sending failed: ", *send_code_);
   return tell_end(sink) || is_something;
 }
 

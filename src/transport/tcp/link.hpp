@@ -31,6 +31,7 @@ namespace gigabar::transport::tcp {
 
 inline constexpr std::uint64_t kLaneBytes = 64U << 10;    // smaller writes are sooner through without another thread
 inline constexpr std::int64_t kMaxEndNs = 1'000'000'000;  // between the ends of a link's connections
+inline constexpr const char* kConnectAnew = "forget the peer and connect anew";
 
 class TcpLink final : public Link {
  public:
@@ -152,7 +153,6 @@ class TcpLink final : public Link {
   void take_rest(std::size_t bytes, Sink& sink);
   void carry(std::span<const std::byte> begun);
   std::span<const std::byte> take_frames(std::span<const std::byte> bytes, Sink& sink);
-  void take_header(const FrameHeader& header);
   void begin_write(const FrameHeader& header);
   void begin_answer(const FrameHeader& header);
   void take_read(const FrameHeader& header);
@@ -162,9 +162,8 @@ class TcpLink final : public Link {
   // Lanes.
   Posted post_by_lanes(const Place& from, const Place& to, std::uint64_t bytes, std::uint64_t cookie);
   void put_fence();
-  bool is_behind_fence() const noexcept;
-  void take_fence(const FrameHeader& header, std::span<const std::byte> behind);
-  void pass_fence() noexcept;
+  void take_fence(const FrameHeader& header);
+  bool pass_fence() noexcept;
   bool leave_fence(Sink& sink);
   void leave_lanes() noexcept;
 
@@ -180,7 +179,9 @@ class TcpLink final : public Link {
   bool tell_end(Sink& sink);
   // Breaks the link because of what the peer sent.
   void refuse(std::string_view why, Farewell reason);
-  void fail(Error error, std::optional<Farewell> farewell) noexcept;
+  void lost(std::string cause, std::string remedy = {}, NativeCode native = {});
+  void lost_by(std::string_view what, int code);
+  void fail(Error error, std::optional<Farewell> farewell = {}) noexcept;
   void say_farewell(Farewell reason) noexcept;
   std::string object() const;
 
@@ -210,7 +211,7 @@ class TcpLink final : public Link {
   std::vector<Done> dones_;         // to be told
   std::optional<int> send_code_;    // nothing can be sent any more; what has come is still told
 
-  std::vector<std::byte> carried_;  // the beginning of a frame; of a message with a header all of it
+  std::vector<std::byte> carried_;  // the beginning of a frame, of a message with a header all of it; at a fence what has come
   std::size_t missing_bytes_ = 0;   // at the end of that message
   Incoming incoming_;
   bool is_hungry_ = false;  // there may be more than was received in one turn
@@ -225,9 +226,8 @@ class TcpLink final : public Link {
   ShareCounts sent_shares_{};
   bool is_fence_due_ = false;  // before the next message
   std::shared_ptr<LaneCounts> lane_counts_ = std::make_shared<LaneCounts>();
-  std::optional<ShareCounts> fence_;     // the receiver waits there
-  std::vector<std::byte> behind_fence_;  // what has come
-  std::int64_t lane_ended_at_ns_ = 0;    // 0: none has
+  std::optional<ShareCounts> fence_;   // the receiver waits there
+  std::int64_t lane_ended_at_ns_ = 0;  // 0: none has
 
   std::optional<Error> error_;  // why it broke, until it is told
 };

@@ -63,43 +63,36 @@ bool TcpLink::has_sent_all() const noexcept {
 
 // --- Receiving -------------------------------------------------------------------------------------------------------------------
 
-bool TcpLink::is_behind_fence() const noexcept {
-  const ShareCounts placed = lane_counts_->placed();
-  for (std::size_t lane = 0; lane < placed.size(); ++lane) {
-    if (static_cast<std::int32_t>(placed[lane] - (*fence_)[lane]) < 0) return false;
-  }
-  return true;
-}
-
 // Afterwards there is a fence_ where shares are missing.
-void TcpLink::take_fence(const FrameHeader& header, std::span<const std::byte> behind) {
+void TcpLink::take_fence(const FrameHeader& header) {
   ShareCounts counts;
   std::memcpy(counts.data(), header.body.data(), sizeof counts);
   if (std::any_of(counts.begin() + lane_count_, counts.end(), [](std::uint32_t count) { return count != 0; })) {
     return refuse("it counts large writes over connections that the link has not", Farewell::bad_message);
   }
   fence_ = counts;
-  // Either a lane sees that it is waited for, or its share is seen here.
-  lane_counts_->is_waited_for.store(true, std::memory_order_seq_cst);
-  if (!is_behind_fence()) return behind_fence_.assign(behind.begin(), behind.end());
   pass_fence();
 }
 
-void TcpLink::pass_fence() noexcept {
+// Whether all shares before it are in place. Either a lane sees that it is waited for, or its share is seen here.
+bool TcpLink::pass_fence() noexcept {
+  lane_counts_->is_waited_for.store(true, std::memory_order_seq_cst);
+  const ShareCounts placed = lane_counts_->placed();
+  for (std::size_t lane = 0; lane < placed.size(); ++lane) {
+    if (static_cast<std::int32_t>(placed[lane] - (*fence_)[lane]) < 0) return false;
+  }
   lane_counts_->is_waited_for.store(false, std::memory_order_relaxed);
   fence_.reset();
+  return true;
 }
 
 bool TcpLink::leave_fence(Sink& sink) {
-  if (!fence_ || state_ != LinkState::ready) return false;
-  lane_counts_->is_waited_for.store(true, std::memory_order_seq_cst);
-  if (!is_behind_fence()) return false;
-  pass_fence();
-  const std::vector<std::byte> come = std::exchange(behind_fence_, {});
+  if (!fence_ || state_ != LinkState::ready || !pass_fence()) return false;
+  const std::vector<std::byte> come = std::exchange(carried_, {});
   const auto rest = take_frames(come, sink);
   if (state_ != LinkState::ready) return true;
+  carry(rest);
   if (!fence_) {
-    carry(rest);
     is_hungry_ = true;
     hub_->attend_to(*this);
   }

@@ -46,19 +46,13 @@ std::size_t TcpLink::place_for_more(Scratch& scratch, std::span<iovec> pieces, s
 }
 
 void TcpLink::hear_end(const Moved& moved) {
-  const auto lost = [&](std::string cause, NativeCode native = {}) {
-    fail(make_error(Status::peer_lost, "connection", object(), std::move(cause), "forget the peer and connect anew",
-                    std::move(native)),
-         {});
-  };
-  // The kernel tells its reason once, to the call that came first.
-  if (moved.how == Moved::How::ended && send_code_ && *send_code_ != EPIPE && *send_code_ != ECONNRESET) {
-    return lost(text("sending failed: ", std::strerror(*send_code_)), errno_code(*send_code_));
-  }
   switch (moved.how) {
-    case Moved::How::ended: return lost("its socket closed without a farewell: its process has ended");
-    case Moved::How::failed: return lost(text("its socket broke: ", std::strerror(moved.code)), errno_code(moved.code));
-    case Moved::How::forged: return lost("what came is not authentic: something on the way changed it");
+    case Moved::How::ended:
+      // The kernel tells its reason once, to the call that came first.
+      if (send_code_ && *send_code_ != EPIPE && *send_code_ != ECONNRESET) return lost_by("sending failed: ", *send_code_);
+      return lost("its socket closed without a farewell: its process has ended", kConnectAnew);
+    case Moved::How::failed: return lost_by("its socket broke: ", moved.code);
+    case Moved::How::forged: return lost("what came is not authentic: something on the way changed it", kConnectAnew);
     case Moved::How::ok:
     case Moved::How::blocked: return;
   }
@@ -86,12 +80,11 @@ bool TcpLink::receive(Sink& sink) {
     }
     const auto rest = take_frames(std::span<const std::byte>(scratch).first(come), sink);
     if (state_ != LinkState::ready) return true;
+    if (missing_bytes_ == 0) carry(rest);
     if (fence_) {
-      carried_.clear();
       want_events();
       return true;
     }
-    if (missing_bytes_ == 0) carry(rest);
     // The socket had no more: its descriptor tells when it has.
     if (security_.protection == Protection::authenticated && moved.bytes < pieces[0].iov_len + pieces[1].iov_len) return true;
   }
@@ -108,18 +101,19 @@ void TcpLink::take_rest(std::size_t bytes, Sink& sink) {
   sink.message(*this, parse_header(whole)->body, std::span(whole).subspan(kHead));
 }
 
-// The beginning of a frame. Once its header is there the rest of it is received behind it, and nothing of it is copied again.
+// What is behind a fence, or the beginning of a frame. Once its header is there the rest of it is received behind it, and nothing
+// of it is copied again.
 void TcpLink::carry(std::span<const std::byte> begun) {
   carried_.assign(begun.begin(), begun.end());
-  if (begun.size() < kHead) return;
+  if (fence_ || begun.size() < kHead) return;
   const std::size_t whole = kHead + parse_header(begun)->data_bytes;
   carried_.resize(whole);
   missing_bytes_ = whole - begun.size();
 }
 
-// Returns what is the beginning of a frame.
+// Returns what is behind a fence, or the beginning of a frame.
 std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
-  while (state_ == LinkState::ready && !bytes.empty()) {
+  while (state_ == LinkState::ready && !fence_ && !bytes.empty()) {
     if (incoming_.left_bytes > 0) {
       const std::size_t part = std::min<std::uint64_t>(incoming_.left_bytes, bytes.size());
       place(bytes.first(part));
@@ -132,36 +126,21 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
       refuse("what it sent is no frame", Farewell::bad_message);
       break;
     }
-    if (static_cast<FrameKind>(header->kind) == FrameKind::message) {
-      if (bytes.size() - kHead < header->data_bytes) break;
-      const auto payload = bytes.subspan(kHead, header->data_bytes);
-      bytes = bytes.subspan(kHead + payload.size());
-      sink.message(*this, header->body, payload);
-      continue;
+    const auto kind = static_cast<FrameKind>(header->kind);
+    const std::size_t payload_bytes = kind == FrameKind::message ? header->data_bytes : 0;
+    if (bytes.size() - kHead < payload_bytes) break;
+    const auto payload = bytes.subspan(kHead, payload_bytes);
+    bytes = bytes.subspan(kHead + payload_bytes);
+    switch (kind) {
+      case FrameKind::message: sink.message(*this, header->body, payload); break;
+      case FrameKind::write: begin_write(*header); break;
+      case FrameKind::answer: begin_answer(*header); break;
+      case FrameKind::read: take_read(*header); break;
+      case FrameKind::fence: take_fence(*header); break;
+      case FrameKind::bye: lost(std::string(sentence_of(static_cast<Farewell>(header->number)))); break;
     }
-    bytes = bytes.subspan(kHead);
-    if (static_cast<FrameKind>(header->kind) == FrameKind::fence) {
-      take_fence(*header, bytes);
-      if (!fence_) continue;
-      break;
-    }
-    take_header(*header);
   }
   return bytes;
-}
-
-void TcpLink::take_header(const FrameHeader& header) {
-  switch (static_cast<FrameKind>(header.kind)) {
-    case FrameKind::write: return begin_write(header);
-    case FrameKind::answer: return begin_answer(header);
-    case FrameKind::read: return take_read(header);
-    case FrameKind::bye:
-      return fail(
-          make_error(Status::peer_lost, "connection", object(), std::string(sentence_of(static_cast<Farewell>(header.number)))),
-          {});
-    case FrameKind::message:
-    case FrameKind::fence: return;
-  }
 }
 
 void TcpLink::begin_write(const FrameHeader& header) {
