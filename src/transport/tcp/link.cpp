@@ -20,6 +20,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/quietly.hpp"
+#include "base/undo.hpp"
 
 namespace gigabar::transport::tcp {
 
@@ -71,10 +72,8 @@ TcpLink::TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, cons
 
 TcpLink::~TcpLink() {
   if (hub_->is_of_this_process()) {
-    expect_nobody();
     if (state_ == LinkState::ready) quietly([&] { leave(); });
-    leave_lanes();
-    if (stream_) secure::end_connection(stream_->socket().get());
+    close_connections();
   }
   hub_->remove_link(serial_);
 }
@@ -84,11 +83,8 @@ TcpLink::~TcpLink() {
 void TcpLink::leave() {
   put_fence();
   if (!send_in_time()) return;
-  Outgoing farewell;
-  farewell.header = make_header(FrameKind::bye, static_cast<std::uint32_t>(Farewell::closed), 0);
-  post_small(std::move(farewell), {});
+  post_small(make_header(FrameKind::bye, static_cast<std::uint32_t>(Farewell::closed), 0));
   if (!send_in_time()) return;
-  lane_sockets_.clear();
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
     if (auto stream = hub_->lane(lane).remove(serial_)) hub_->let_go_out(std::move(*stream));
   }
@@ -107,6 +103,17 @@ bool TcpLink::send_in_time() {
     pump();
   }
   return has_sent_all() && !send_code_ && state_ == LinkState::ready;
+}
+
+// What has not gone out does not.
+void TcpLink::close_connections() noexcept {
+  for (std::uint64_t index = 0; is_listening_ && index <= kMaxLanes; ++index) hub_->acceptor().forget(number_ + index);
+  ways_.clear();
+  for (unsigned lane = 0; lane < lane_count_; ++lane) {
+    if (auto stream = hub_->lane(lane).remove(serial_)) secure::end_connection(stream->socket().get());
+  }
+  if (stream_) secure::end_connection(stream_->socket().get());
+  stream_.reset();
 }
 
 std::string TcpLink::object() const { return text("rank ", rank_, " over ", rail_); }
@@ -131,11 +138,6 @@ Offer TcpLink::expect_peer(std::size_t rail) {
   }
   hub_->set_timer();
   return offer;
-}
-
-void TcpLink::expect_nobody() noexcept {
-  if (!is_listening_) return;
-  for (std::uint64_t index = 0; index <= kMaxLanes; ++index) hub_->acceptor().forget(number_ + index);
 }
 
 unsigned TcpLink::dial(const Offer& offer) {
@@ -226,12 +228,11 @@ void TcpLink::become_ready() {
   if (!is_completed_ || !std::ranges::all_of(ways_, [](const Way& way) { return way.stream.has_value(); })) return;
   lane_count_ = static_cast<unsigned>(ways_.size() - 1);
   rail_ = text(rail_, lane_count_ > 0 ? text(" x", lane_count_) : std::string(), ", ", name_of(security_.protection));
+  for (const Way& way : ways_) sockets_.push_back({way.stream->socket().get(), {}});
   stream_ = std::move(ways_[0].stream);
   call_bytes_ = call_bytes_of(stream_->socket().get());
   call_bytes_.send = std::min(call_bytes_.send, stream_->part_bytes());
-  lane_sockets_.reserve(lane_count_);
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    lane_sockets_.push_back({ways_[lane + 1].stream->socket().get(), {}});
     if (!hub_->lane(lane).add(serial_, std::move(*ways_[lane + 1].stream), lane_counts_)) {
       const int code = errno;
       return fail(make_error(status_of_errno(code), "connect", object(), "epoll_ctl failed", {}, errno_code(code)));
@@ -257,7 +258,7 @@ std::optional<Posted> TcpLink::why_not_post() const noexcept {
 std::size_t TcpLink::send_at_once(const FrameHeader& header, std::span<const std::byte> data) {
   const iovec pieces[] = {piece_of(&header, sizeof header), piece_of(data.data(), data.size())};
   const Moved moved = stream_->send(pieces);
-  if (moved.how == Moved::How::failed) sending_failed(moved.code);
+  note_failure(moved);
   return moved.bytes;
 }
 
@@ -272,26 +273,24 @@ Posted TcpLink::post_message(const Header& header, std::span<const std::byte> pa
   if (queued_units_ + units_of(payload.size()) > kMaxQueuedUnits) return Posted::full;
   put_fence();
   if (send_code_) return Posted::full;
-  Outgoing item;
-  item.header = make_header(FrameKind::message, 0, payload.size());
-  item.header.body = header;
-  post_small(std::move(item), payload);
+  FrameHeader frame = make_header(FrameKind::message, 0, payload.size());
+  frame.body = header;
+  post_small(frame, payload);
   return Posted::ok;
 }
 
-// A message or a fence.
-void TcpLink::post_small(Outgoing item, std::span<const std::byte> data) {
-  const std::size_t sent_bytes = is_idle() ? send_at_once(item.header, data) : 0;
-  if (sent_bytes < sizeof item.header + data.size() && !send_code_) {
+// All but writes and answers.
+void TcpLink::post_small(const FrameHeader& header, std::span<const std::byte> data) {
+  const std::size_t sent_bytes = is_idle() ? send_at_once(header, data) : 0;
+  if (sent_bytes < sizeof header + data.size() && !send_code_) {
     try {
-      item.copy.assign(data.begin(), data.end());
-      own_.push_back(std::move(item));
+      own_.push_back({.header = header, .copy = {data.begin(), data.end()}, .from = {}});
     } catch (const std::bad_alloc&) {
       if (sent_bytes > 0) fail(Error::out_of_memory());  // half a frame is gone
       throw;
     }
     if (own_.back().kind() == FrameKind::message) queued_units_ += units_of(data.size());
-    if (sent_bytes > 0) current_ = Current{own_.back().header, &own_, 0, sent_bytes};
+    if (sent_bytes > 0) current_ = Current{header, &own_, sent_bytes};
   }
   want_events();
 }
@@ -313,12 +312,8 @@ Posted TcpLink::post_write(const Region& local, std::uint64_t local_offset, cons
   if (lane_count_ > 0 && bytes >= kLaneBytes) {
     return post_by_lanes(from, {key.region, remote_offset, Guard{rank_, key.guard}}, bytes, cookie);
   }
-  Outgoing item;
-  item.header = make_header(FrameKind::write, key.region, 0, {key.guard, remote_offset, 0});
-  item.from = from;
-  item.bytes = bytes;
-  item.cookie = cookie;
-  own_.push_back(std::move(item));
+  const FrameHeader header = make_header(FrameKind::write, key.region, 0, {key.guard, remote_offset, 0});
+  own_.push_back({.header = header, .copy = {}, .from = from, .bytes = bytes, .cookie = cookie});
   ++transfers_;
   pump();
   return Posted::ok;
@@ -334,19 +329,14 @@ Posted TcpLink::post_read(const Region& local, std::uint64_t local_offset, const
   }
   const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
   while (reads_.contains(next_read_)) ++next_read_;
-  Outgoing item;
-  item.header = make_header(FrameKind::read, key.region, 0, {key.guard, remote_offset, bytes});
-  item.header.request = next_read_;
-  own_.push_back(std::move(item));
-  try {
-    reads_.emplace(next_read_, Read{cookie, static_cast<const PlacedRegion&>(local).at(local_offset), bytes, bytes});
-  } catch (const std::bad_alloc&) {
-    own_.pop_back();
-    throw;
-  }
+  FrameHeader header = make_header(FrameKind::read, key.region, 0, {key.guard, remote_offset, bytes});
+  header.request = next_read_;
+  reads_.emplace(next_read_, Read{cookie, static_cast<const PlacedRegion&>(local).at(local_offset), bytes, bytes});
+  Undo forget([&] { reads_.erase(next_read_); });
+  post_small(header);
+  forget.call_off();
   ++next_read_;
   ++transfers_;
-  pump();
   return Posted::ok;
 }
 
@@ -361,12 +351,11 @@ void TcpLink::begin_frame() {
   is_answers_turn_ = own_.empty() || (!answers_.empty() && !is_answers_turn_);
   std::deque<Outgoing>& queue = is_answers_turn_ ? answers_ : own_;
   Outgoing& item = queue.front();
-  current_ = Current{item.header, &queue, 0, 0};
+  current_ = Current{item.header, &queue, 0};
   if (!item.has_pieces()) return;
   Access access = access_of(item.header);
   access.offset += item.begun_bytes;
   current_->header = make_header(item.kind(), item.header.number, std::min(kPieceBytes, item.bytes - item.begun_bytes), access);
-  current_->data_offset = item.begun_bytes;
   item.begun_bytes += current_->header.data_bytes;
 }
 
@@ -376,7 +365,7 @@ bool TcpLink::send_frame() {
   const std::byte* data = item.copy.data();
   if (item.has_pieces()) {
     Place from = item.from;
-    from.offset += current_->data_offset;
+    from.offset += item.begun_bytes - current_->header.data_bytes;
     data = hub_->home()->memory(from, current_->header.data_bytes);
     if (data == nullptr && item.kind() == FrameKind::answer) {
       refuse("it reads from a region that was taken back", Farewell::bad_access);
@@ -395,7 +384,7 @@ bool TcpLink::send_frame() {
         piece_of(reinterpret_cast<const std::byte*>(&current_->header) + head_sent, kHead - head_sent),
         piece_of(data + data_sent, std::min<std::size_t>(current_->header.data_bytes - data_sent, call_bytes_.send))};
     const Moved moved = stream_->send(pieces);
-    if (moved.how == Moved::How::failed) sending_failed(moved.code);
+    note_failure(moved);
     if (moved.how != Moved::How::ok) return false;
     current_->sent_bytes += moved.bytes;
   }
@@ -413,10 +402,7 @@ void TcpLink::finish_frame() {
 }
 
 void TcpLink::pump() {
-  if (stream_->has_unsent()) {
-    const Moved flushed = stream_->flush();
-    if (flushed.how == Moved::How::failed) sending_failed(flushed.code);
-  }
+  note_failure(stream_->flush());
   for (unsigned turn = 0; turn < kMaxSendsPerTurn && state_ == LinkState::ready && !send_code_; ++turn) {
     if (!current_ && own_.empty() && answers_.empty()) break;
     if (!current_) begin_frame();
@@ -435,8 +421,9 @@ void TcpLink::want_events() noexcept {
 }
 
 // What the peer sent before it went is told first.
-void TcpLink::sending_failed(int code) noexcept {
-  send_code_ = code;
+void TcpLink::note_failure(const Moved& moved) noexcept {
+  if (moved.how != Moved::How::failed) return;
+  send_code_ = moved.code;
   hub_->attend_to(*this);
 }
 
@@ -464,19 +451,7 @@ void TcpLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
 // Between two frames only; where it does not go out the peer sees the connection end.
 void TcpLink::say_farewell(Farewell reason) noexcept {
   if (current_ || send_code_ || stream_->has_unsent()) return;
-  quietly([&] { send_at_once(make_header(FrameKind::bye, static_cast<std::uint32_t>(reason), 0), {}); });
-}
-
-// Of the first connection whose other end answers no more.
-std::optional<Path> TcpLink::silent_path(std::int64_t now_ns, std::int64_t limit_ns) {
-  std::optional<Path> silent;
-  const auto look = [&](int socket, Silence& silence) {
-    const auto path = path_of(socket);
-    if (path && silence.is_broken(*path, now_ns, limit_ns)) silent = path;
-  };
-  look(stream_->socket().get(), silence_);
-  for (LaneSocket& lane : lane_sockets_) look(lane.socket, lane.silence);
-  return silent;
+  quietly([&] { send_at_once(make_header(FrameKind::bye, static_cast<std::uint32_t>(reason), 0)); });
 }
 
 void TcpLink::look_for_silence(std::int64_t now_ns) {
@@ -490,10 +465,13 @@ void TcpLink::look_for_silence(std::int64_t now_ns) {
     }
     look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
   }
-  const auto path = silent_path(now_ns, limit_ns);
-  if (!path) return;
-  lost(text("the peer's host has acknowledged nothing for ", path->silent_ns / 1'000'000, " ms, although it was asked again"),
-       "see that the host runs, and look at the links and cables between");
+  for (Socket& socket : sockets_) {
+    const auto path = path_of(socket.descriptor);
+    if (!path || !socket.silence.is_broken(*path, now_ns, limit_ns)) continue;
+    return lost(
+        text("the peer's host has acknowledged nothing for ", path->silent_ns / 1'000'000, " ms, although it was asked again"),
+        "see that the host runs, and look at the links and cables between");
+  }
 }
 
 // What the sink posts meanwhile is for the next poll().
@@ -509,11 +487,7 @@ bool TcpLink::tell_end(Sink& sink) {
   if (!error_) return false;
   // The last bytes that came may have ended some.
   tell_dones(sink);
-  expect_nobody();
-  ways_.clear();
-  leave_lanes();
-  if (stream_) secure::end_connection(stream_->socket().get());
-  stream_.reset();
+  close_connections();
   current_.reset();
   answers_.clear();
   const auto tell = [&](std::uint64_t cookie) {

@@ -92,8 +92,7 @@ class TcpLink final : public Link {
   struct Current {
     FrameHeader header;
     std::deque<Outgoing>* queue = nullptr;
-    std::uint64_t data_offset = 0;  // in its copy or from its place
-    std::size_t sent_bytes = 0;     // of header and data
+    std::size_t sent_bytes = 0;  // of header and data
   };
   struct Read {
     std::uint64_t cookie = 0;
@@ -121,9 +120,9 @@ class TcpLink final : public Link {
   struct CallBytes {
     std::size_t send = kPieceBytes, receive = kPieceBytes;
   };
-  // While its lane has the stream.
-  struct LaneSocket {
-    int socket = -1;
+  // Of a connection, whoever has its stream.
+  struct Socket {
+    int descriptor = -1;
     Silence silence;
   };
   struct LaneWrite {
@@ -137,14 +136,14 @@ class TcpLink final : public Link {
   // Everything that was posted, over all connections.
   bool has_sent_all() const noexcept;
   bool is_idle() const noexcept { return !current_ && own_.empty() && answers_.empty() && !stream_->has_unsent(); }
-  std::size_t send_at_once(const FrameHeader& header, std::span<const std::byte> data);
+  std::size_t send_at_once(const FrameHeader& header, std::span<const std::byte> data = {});
   void begin_frame();
   bool send_frame();
   void finish_frame();
-  void post_small(Outgoing item, std::span<const std::byte> data);
+  void post_small(const FrameHeader& header, std::span<const std::byte> data = {});
   void pump();
   void finish(std::uint64_t cookie, Result<void> outcome);
-  void sending_failed(int code) noexcept;
+  void note_failure(const secure::Moved& moved) noexcept;
 
   // Receiving.
   bool receive(Sink& sink);
@@ -165,16 +164,14 @@ class TcpLink final : public Link {
   void take_fence(const FrameHeader& header);
   bool pass_fence() noexcept;
   bool leave_fence(Sink& sink);
-  void leave_lanes() noexcept;
 
   // The end.
   void become_ready();
-  void expect_nobody() noexcept;
   void advance_dials(std::int64_t now_ns);
-  std::optional<Path> silent_path(std::int64_t now_ns, std::int64_t limit_ns);
   void look_for_silence(std::int64_t now_ns);
   void leave();
   bool send_in_time();
+  void close_connections() noexcept;
   bool tell_dones(Sink& sink);
   bool tell_end(Sink& sink);
   // Breaks the link because of what the peer sent.
@@ -194,11 +191,11 @@ class TcpLink final : public Link {
   LinkLimits limits_;
   std::string rail_ = "tcp";
   std::int64_t connect_until_ns_;
-  Silence silence_;
   std::int64_t look_at_ns_ = 0;  // ready: for it
   bool is_listening_ = false;    // it is the peer that connects
   bool is_completed_ = false;    // the peer's answer has come
   std::deque<Way> ways_;         // connecting: one for each connection
+  std::vector<Socket> sockets_;  // then
   std::optional<secure::ByteStream> stream_;
   bool is_ready_told_ = false;
   CallBytes call_bytes_;
@@ -219,7 +216,6 @@ class TcpLink final : public Link {
   std::uint32_t next_read_ = 1;
 
   unsigned lane_count_ = 0;  // that both ends have
-  std::vector<LaneSocket> lane_sockets_;
   std::map<std::uint64_t, LaneWrite> lane_writes_;
   std::uint64_t next_lane_write_ = 0;
   unsigned next_lane_ = 0;

@@ -49,11 +49,10 @@ Posted TcpLink::post_by_lanes(const Place& from, const Place& to, std::uint64_t 
 
 void TcpLink::put_fence() {
   if (!is_fence_due_) return;
-  Outgoing item;
-  item.header = make_header(FrameKind::fence, 0, 0);
-  static_assert(sizeof sent_shares_ <= sizeof item.header.body);
-  std::memcpy(item.header.body.data(), sent_shares_.data(), sizeof sent_shares_);
-  post_small(std::move(item), {});
+  FrameHeader header = make_header(FrameKind::fence, 0, 0);
+  static_assert(sizeof sent_shares_ <= sizeof header.body);
+  std::memcpy(header.body.data(), sent_shares_.data(), sizeof sent_shares_);
+  post_small(header);
   is_fence_due_ = false;
 }
 
@@ -122,13 +121,6 @@ void TcpLink::take_event(const LaneEvent& event) {
   lane_ended_at_ns_ = now_ns();
   look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
   hub_->set_timer();
-}
-
-void TcpLink::leave_lanes() noexcept {
-  lane_sockets_.clear();
-  for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    if (auto stream = hub_->lane(lane).remove(serial_)) secure::end_connection(stream->socket().get());
-  }
 }
 
 }  // namespace gigabar::transport::tcp
