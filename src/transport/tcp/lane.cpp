@@ -67,24 +67,20 @@ class Lane::Connection {
     event.link = link_;
     lane_.fresh_.push_back(event);
   }
-  void end(LaneEvent event) {
+  // Returns false: nothing more is done here.
+  bool end(LaneEvent event) {
     is_over_ = true;
     tell(event);
+    return false;
   }
+  bool refuse(Farewell reason) { return end({.kind = LaneEvent::Kind::refused, .reason = reason}); }
   static bool is_closed(const Moved& moved) {
     return moved.how == Moved::How::failed && (moved.code == EPIPE || moved.code == ECONNRESET);
   }
   // Whether the call moved something.
   bool judge(const Moved& moved) {
-    switch (moved.how) {
-      case Moved::How::ok: return true;
-      case Moved::How::blocked: return false;
-      case Moved::How::ended: end({.kind = LaneEvent::Kind::ended}); return false;
-      case Moved::How::forged: end({.kind = LaneEvent::Kind::forged}); return false;
-      case Moved::How::failed: break;
-    }
-    end({.kind = is_closed(moved) ? LaneEvent::Kind::ended : LaneEvent::Kind::broken, .code = moved.code});
-    return false;
+    if (moved.how == Moved::How::ok || moved.how == Moved::How::blocked) return moved.how == Moved::How::ok;
+    return end({.kind = LaneEvent::Kind::over, .end = is_closed(moved) ? Moved{Moved::How::ended, 0, 0} : moved});
   }
 
   // As judge(); but what the peer sent before it went is still to be received.
@@ -96,8 +92,7 @@ class Lane::Connection {
   bool send() {
     for (unsigned call = 0; call < kMaxCallsInARow; ++call) {
       if (stream_.has_unsent() && (!judge_sent(stream_.flush()) || stream_.has_unsent())) return false;
-      if (shares_.empty()) return false;
-      if (!send_some()) return false;
+      if (shares_.empty() || !send_some()) return false;
     }
     return true;
   }
@@ -110,7 +105,7 @@ class Lane::Connection {
     Place from = share.from;
     from.offset += sent_bytes_ + data_sent;
     const Home::Held held = lane_.home_->hold(lane_.index_, link_, from, bytes);
-    if (held.memory == nullptr) return end({.kind = LaneEvent::Kind::gone}), false;
+    if (held.memory == nullptr) return end({.kind = LaneEvent::Kind::gone});
     const Undo release([this] { lane_.home_->release(lane_.index_); });
     const std::size_t head_sent = std::min(frame_sent_, kHead);
     const iovec pieces[] = {{reinterpret_cast<std::byte*>(&frame_) + head_sent, kHead - head_sent}, {held.memory, bytes}};
@@ -150,7 +145,7 @@ class Lane::Connection {
     Home::Held held;
     if (left_bytes_ > 0) {
       held = lane_.home_->hold(lane_.index_, link_, to_, data_bytes);
-      if (held.why != Placed::ok) return end({.kind = LaneEvent::Kind::refused, .reason = Farewell::bad_access}), false;
+      if (held.why != Placed::ok) return refuse(Farewell::bad_access);
       data_bytes = std::min(data_bytes, held.memory != nullptr ? receive_bytes_ : lane_.scratch_.size());
       pieces[count++] = {held.memory != nullptr ? held.memory : lane_.scratch_.data(), data_bytes};
     }
@@ -172,11 +167,11 @@ class Lane::Connection {
   bool place(std::size_t bytes) {
     switch (lane_.home_->copy_to(lane_.index_, link_, to_, std::span<const std::byte>(lane_.scratch_).first(bytes))) {
       case Placed::ok: return true;
-      case Placed::failed: return end({.kind = LaneEvent::Kind::failed}), false;
+      case Placed::failed: return end({.kind = LaneEvent::Kind::failed});
       case Placed::no_link:
       case Placed::not_allowed: break;
     }
-    return end({.kind = LaneEvent::Kind::refused, .reason = Farewell::bad_access}), false;
+    return refuse(Farewell::bad_access);
   }
 
   void placed(std::size_t bytes) {
@@ -193,9 +188,7 @@ class Lane::Connection {
   bool take_header() {
     head_bytes_ = 0;
     const auto header = parse_header(std::as_bytes(std::span(&head_, 1)));
-    if (!header || static_cast<FrameKind>(header->kind) != FrameKind::write) {
-      return end({.kind = LaneEvent::Kind::refused, .reason = Farewell::bad_message}), false;
-    }
+    if (!header || static_cast<FrameKind>(header->kind) != FrameKind::write) return refuse(Farewell::bad_message);
     to_ = place_of(*header, Rank{0});  // the link's rank is looked up with it
     left_bytes_ = header->data_bytes;
     is_last_ = header->request == 1;
@@ -225,30 +218,31 @@ class Lane::Connection {
 
 // --- From the thread that has the transport -------------------------------------------------------------------------------------
 
-Lane::Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus)
-    : index_(index), home_(std::move(home)), bell_(bell), cpus_(cpus), process_(::getpid()), scratch_(kLaneScratchBytes) {}
+Lane::Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus,
+           std::unique_ptr<secure::Poller> poller)
+    : index_(index),
+      home_(std::move(home)),
+      bell_(bell),
+      cpus_(cpus),
+      process_(::getpid()),
+      poller_(std::move(poller)),
+      scratch_(kLaneScratchBytes) {}
 
 Result<std::unique_ptr<Lane>> Lane::open(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus) {
-  std::unique_ptr<Lane> lane(new Lane(index, std::move(home), bell, cpus));
   auto poller = secure::Poller::open();
   if (!poller) return std::move(poller).error();
-  lane->poller_ = std::move(*poller);
-  if (Result<void> started = lane->start(); !started) return std::move(started).error();
-  return lane;
-}
-
-Result<void> Lane::start() {
-  if (!wake_.open()) {
+  std::unique_ptr<Lane> lane(new Lane(index, std::move(home), bell, cpus, std::move(*poller)));
+  if (!lane->wake_.open()) {
     const int code = errno;
     return make_error(status_of_errno(code), "open TCP", "lane", "eventfd failed", {}, errno_code(code));
   }
   const BlockedSignals blocked;
   try {
-    thread_ = std::thread([this] { run(); });
+    lane->thread_ = std::thread(&Lane::run, lane.get());
   } catch (const std::system_error& error) {
     return cannot_start_thread("open TCP", "lane", error.code().value());
   }
-  return {};
+  return lane;
 }
 
 Lane::~Lane() {

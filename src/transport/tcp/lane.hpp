@@ -51,14 +51,12 @@ struct LaneEvent {
     refused,  // the peer sent what it may not: `reason`
     failed,   // the peer's bytes could not be placed in a GPU's memory
     gone,     // the local memory of a share was taken back
-    forged,   // what came is not authentic
-    broken,   // the socket: errno `code`
-    ended     // the peer's end is closed, or nothing more can be sent
+    over      // the connection is: `end` says how
   };
-  Kind kind = Kind::ended;
+  Kind kind = Kind::over;
   std::uint64_t link = 0;
   std::uint64_t number = 0;
-  int code = 0;
+  secure::Moved end{secure::Moved::How::ended, 0, 0};
   Farewell reason = Farewell::closed;
 };
 
@@ -82,8 +80,8 @@ class Lane {
  private:
   class Connection;
 
-  Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus);
-  Result<void> start();
+  Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus,
+       std::unique_ptr<secure::Poller> poller);
 
   // Of the lane's thread.
   void run();
@@ -100,7 +98,7 @@ class Lane {
   const std::vector<int> cpus_;
   const pid_t process_;
   Bell wake_;  // for the thread: there are shares
-  std::unique_ptr<secure::Poller> poller_;
+  const std::unique_ptr<secure::Poller> poller_;
 
   FairMutex turn_;  // of what follows: a round of the thread's, or a change
   std::map<std::uint64_t, Connection> connections_;

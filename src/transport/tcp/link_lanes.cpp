@@ -112,9 +112,8 @@ void TcpLink::take_event(const LaneEvent& event) {
                     event.reason);
     case LaneEvent::Kind::failed: return fail(placing_failed(object()), Farewell::own_failure);
     case LaneEvent::Kind::gone: return fail(taken_back_under_way("write", object()), Farewell::own_failure);
-    case LaneEvent::Kind::forged: return hear_end({secure::Moved::How::forged, 0, 0});
-    case LaneEvent::Kind::broken: return hear_end({secure::Moved::How::failed, 0, event.code});
-    case LaneEvent::Kind::ended: break;
+    case LaneEvent::Kind::over:
+      if (event.end.how != secure::Moved::How::ended) return hear_end(event.end);
   }
   // The link's own connection brings what the peer said last. Where it stays as it is, this one was closed alone.
   if (lane_ended_at_ns_ != 0) return;
