@@ -93,9 +93,9 @@ std::uint32_t Home::add_region(Entry entry) {
 }
 
 template <class IsMeant>
-void Home::wait_for_lanes(std::uint32_t region, const IsMeant& is_meant) const noexcept {
+void Home::wait_for_lanes(const IsMeant& is_meant) const noexcept {
   for (const Busy& busy : busy_) {
-    while (busy.region.load(std::memory_order_acquire) == region && is_meant(busy)) sched_yield();
+    while (is_meant(busy)) sched_yield();
   }
 }
 
@@ -107,7 +107,7 @@ void Home::remove_region(std::uint32_t number) noexcept {
     const std::lock_guard lock(mutex_);
     removed = regions_.extract(number);
   }
-  wait_for_lanes(number, [](const Busy&) { return true; });
+  wait_for_lanes([&](const Busy& busy) { return busy.region.load(std::memory_order_acquire) == number; });
 }
 
 Result<std::uint64_t> Home::guard_of(std::uint32_t number, Rank rank) {
@@ -125,7 +125,9 @@ void Home::forget_guard(std::uint32_t number, Rank rank) noexcept {
     if (found == regions_.end() || found->second.guards.erase(rank) == 0) return;
   }
   // Others' lanes may go on there without end.
-  wait_for_lanes(number, [rank](const Busy& busy) { return busy.rank.load(std::memory_order_relaxed) == rank; });
+  wait_for_lanes([&](const Busy& busy) {
+    return busy.region.load(std::memory_order_acquire) == number && busy.rank.load(std::memory_order_relaxed) == rank;
+  });
 }
 
 void Home::add_link(std::uint64_t number, Rank rank) {
@@ -139,9 +141,7 @@ void Home::remove_link(std::uint64_t number) noexcept {
     const std::lock_guard lock(mutex_);
     links_.erase(number);
   }
-  for (const Busy& busy : busy_) {
-    while (busy.link.load(std::memory_order_acquire) == number) sched_yield();
-  }
+  wait_for_lanes([&](const Busy& busy) { return busy.link.load(std::memory_order_acquire) == number; });
 }
 
 // Without the mutex for the thread that alone changes what is read; lanes have it.

@@ -17,6 +17,7 @@
 #include "base/options.hpp"
 #include "base/undo.hpp"
 #include "platform/cpu_set.hpp"
+#include "secure/interfaces.hpp"
 #include "transport/tcp/link.hpp"
 
 namespace gigabar::transport::tcp {
@@ -68,6 +69,25 @@ bool has_gone_out(secure::ByteStream& stream) noexcept {
 }
 
 }  // namespace
+
+Result<std::vector<Rail>> find_rails(std::string_view list) {
+  const auto named = secure::named_interfaces(list, "GIGABAR_TCP_INTERFACES");
+  if (!named) return named.error();
+  std::vector<Rail> rails;
+  for (const secure::Interface& interface : *named) {
+    auto rail = std::ranges::find(rails, interface.name, &Rail::interface);
+    if (rail == rails.end()) rail = rails.insert(rails.end(), {interface.name, {}, {}});
+    if (rail->addresses.size() < kMaxTargets) rail->addresses.push_back(interface.address);
+  }
+  return rails;
+}
+
+std::string Hub::rail_of(const secure::SocketAddress& address) const {
+  const auto is_same = [&](const secure::SocketAddress& own) { return secure::ip_bytes(own) == secure::ip_bytes(address); };
+  const auto has_it = [&](const Rail& rail) { return std::ranges::any_of(rail.addresses, is_same); };
+  const auto rail = std::ranges::find_if(rails_, has_it);
+  return rail != rails_.end() ? rail->interface : secure::host_of(secure::with_port(address, 0));
+}
 
 Hub::Hub(std::unique_ptr<secure::Poller> poller) : poller_(std::move(poller)), acceptor_(*poller_) {}
 
@@ -236,16 +256,16 @@ bool Hub::arm() noexcept {
 
 // Fewer where one cannot be opened: what is there works.
 unsigned Hub::lane_count() {
-  while (!has_opened_lanes_ && lanes_.size() < wanted_lanes_) {
+  while (lanes_.size() < wanted_lanes_) {
     auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), home_, bell_, cpus_);
     if (!lane) {
       log(LogLevel::info, lane.error().message());
+      wanted_lanes_ = static_cast<unsigned>(lanes_.size());
       break;
     }
     lanes_.push_back(std::move(*lane));
   }
-  has_opened_lanes_ = true;
-  return static_cast<unsigned>(lanes_.size());
+  return wanted_lanes_;
 }
 
 void Hub::look_at_lanes() {

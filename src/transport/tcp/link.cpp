@@ -193,7 +193,7 @@ void TcpLink::advance_dials(std::int64_t now_ns) {
 
 void TcpLink::take(std::uint64_t number, secure::Established established) {
   if (state_ != LinkState::connecting) return;
-  if (number == number_) rail_ = rail_of(hub_->rails(), secure::own_address_of(established.connection.socket.get()));
+  if (number == number_) rail_ = hub_->rail_of(secure::own_address_of(established.connection.socket.get()));
   established.connection.socket.rename(kLinkTokens + serial_);
   // Until the peer's answer has come no event matters; EPOLLERR would come again and again.
   established.connection.socket.want(EPOLLONESHOT);
