@@ -156,12 +156,6 @@ bool Hub::attend(Sink& sink) {
   return is_something;
 }
 
-void Hub::welcome(secure::ProvenConnection proven) {
-  for (const auto& [serial, link] : links_) {
-    if (link->waits_for(proven.number)) return link->take(proven.number, std::move(proven.established));
-  }
-}
-
 void Hub::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {
   if (token == secure::Poller::kTimerToken) return;
   if (token == kBellToken) return bell_.clear();  // a lane rang while it was disarmed; poll() has looked at all of them
@@ -172,7 +166,11 @@ void Hub::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {
     return link->second->handle(events, sink);
   }
   is_timer_stale_ = true;
-  if (auto proven = acceptor_.handle(token, now_ns_)) welcome(std::move(*proven));
+  auto proven = acceptor_.handle(token, now_ns_);
+  if (!proven) return;
+  for (const auto& [serial, link] : links_) {
+    if (link->waits_for(proven->number)) return link->take(proven->number, std::move(proven->established));
+  }
 }
 
 void Hub::set_timer() {
@@ -233,15 +231,6 @@ void Hub::watch_again() noexcept {
   std::exchange(asked_first_, nullptr)->want_events();
 }
 
-bool Hub::ask_first(Sink& sink) {
-  if (asked_first_->listen(sink)) {
-    silent_polls_ = 0;
-    return true;
-  }
-  if (++silent_polls_ == kMaxSilentPolls) watch_again();
-  return false;
-}
-
 bool Hub::arm() noexcept {
   if (!attended_.empty()) return false;
   watch_again();
@@ -282,7 +271,9 @@ bool Hub::poll(Sink& sink) {
   if (!lanes_.empty()) bell_.disarm();
   look_at_lanes();
   if (asked_first_ == nullptr) return poll_sockets(sink);
-  bool is_something = ask_first(sink);
+  bool is_something = asked_first_->listen(sink);
+  silent_polls_ = is_something ? 0 : silent_polls_ + 1;
+  if (silent_polls_ == kMaxSilentPolls) watch_again();
   if (++polls_ % kPollsPerLook == 0) is_something |= poll_sockets(sink);
   return attend(sink) || is_something;
 }

@@ -88,13 +88,11 @@ class Hub {
 
  private:
   explicit Hub(std::unique_ptr<secure::Poller> poller);
-  bool ask_first(Sink& sink);
   void watch_again() noexcept;
   bool poll_sockets(Sink& sink);
   bool attend(Sink& sink);
   void look_at_lanes();
   void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
-  void welcome(secure::ProvenConnection proven);
   void run_timers();
   void drop_leaving() noexcept;
 

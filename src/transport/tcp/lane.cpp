@@ -33,12 +33,6 @@ constexpr std::size_t kHead = sizeof(FrameHeader);
 
 }  // namespace
 
-ShareCounts LaneCounts::placed() const noexcept {
-  ShareCounts counts{};
-  for (std::size_t lane = 0; lane < counts.size(); ++lane) counts[lane] = placed_shares[lane].load(std::memory_order_seq_cst);
-  return counts;
-}
-
 // --- One link's connection ------------------------------------------------------------------------------------------------------
 
 class Lane::Connection {

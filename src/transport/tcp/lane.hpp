@@ -39,7 +39,6 @@ struct Share {
 
 // What a link and its connections on lanes share.
 struct LaneCounts {
-  ShareCounts placed() const noexcept;
   std::array<std::atomic<std::uint32_t>, kMaxLanes> placed_shares{};
   std::atomic<bool> is_waited_for{false};  // the link is to be told of the next one
 };

@@ -118,6 +118,12 @@ void TcpLink::close_connections() noexcept {
 
 std::string TcpLink::object() const { return text("rank ", rank_, " over ", rail_); }
 
+Error TcpLink::about_this(const Error& error) const {
+  ErrorRecord record = error.record();
+  record.object = object();
+  return Error(std::move(record));
+}
+
 std::uint64_t TcpLink::memory_bytes() const noexcept {
   const std::size_t of_lanes = security_.protection == Protection::sealed ? std::size_t{2} * lane_count_ * secure::kRecordBytes : 0;
   return sizeof *this + queued_units_ + carried_.capacity() + of_lanes + (stream_ ? stream_->memory_bytes() : 0);
@@ -168,27 +174,15 @@ std::int64_t TcpLink::next_ns() const noexcept {
 
 void TcpLink::advance(std::int64_t now_ns) {
   if (state_ == LinkState::ready) return look_for_silence(now_ns);
-  if (state_ != LinkState::connecting) return;
-  advance_dials(now_ns);
+  for (std::size_t index = 0; index < ways_.size() && state_ == LinkState::connecting; ++index) {
+    std::optional<secure::Dial>& dial = ways_[index].dial;
+    const auto progress = dial ? dial->advance(now_ns) : secure::Dial::Progress::going;
+    if (progress == secure::Dial::Progress::connected) take(number_ + index, dial->take());
+    if (progress == secure::Dial::Progress::failed) fail(about_this(dial->error()));
+  }
   if (state_ != LinkState::connecting || now_ns < connect_until_ns_) return;
   fail(make_error(Status::timed_out, "connect", object(), "no connection stands within the deadline",
                   "look for a firewall between the hosts, and at GIGABAR_TCP_INTERFACES"));
-}
-
-void TcpLink::advance_dials(std::int64_t now_ns) {
-  for (std::size_t index = 0; index < ways_.size() && state_ == LinkState::connecting; ++index) {
-    Way& way = ways_[index];
-    if (!way.dial) continue;
-    switch (way.dial->advance(now_ns)) {
-      case secure::Dial::Progress::going: break;
-      case secure::Dial::Progress::connected: take(number_ + index, way.dial->take()); break;
-      case secure::Dial::Progress::failed: {
-        ErrorRecord record = way.dial->error().record();
-        record.object = object();
-        fail(Error(std::move(record)));
-      }
-    }
-  }
 }
 
 void TcpLink::take(std::uint64_t number, secure::Established established) {
@@ -213,12 +207,11 @@ Result<void> TcpLink::complete(Parcel answer) {
   if (!answer.descriptors.empty() || !lanes) {
     const Error error = make_error(Status::bad_file, "complete a link", object(), "the peer's answer is malformed",
                                    "use the same version of Gigabar at every rank");
-    fail(Error(error.record()));
+    fail(error);
     return error;
   }
   is_completed_ = true;
-  for (std::uint64_t index = *lanes + 1; index < ways_.size(); ++index) hub_->acceptor().forget(number_ + index);
-  while (ways_.size() > *lanes + 1) ways_.pop_back();
+  for (; ways_.size() > *lanes + 1; ways_.pop_back()) hub_->acceptor().forget(number_ + ways_.size() - 1);
   become_ready();
   hub_->set_timer();
   return {};
@@ -490,11 +483,7 @@ bool TcpLink::tell_end(Sink& sink) {
   close_connections();
   current_.reset();
   answers_.clear();
-  const auto tell = [&](std::uint64_t cookie) {
-    ErrorRecord record = error_->record();
-    record.object = object();
-    sink.done(*this, cookie, Error(std::move(record)));
-  };
+  const auto tell = [&](std::uint64_t cookie) { sink.done(*this, cookie, about_this(*error_)); };
   while (!own_.empty()) {
     const Outgoing item = std::move(own_.front());
     own_.pop_front();

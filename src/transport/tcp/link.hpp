@@ -9,6 +9,7 @@
 // them are before what follows, and the receiver waits there until so many are in place.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -147,7 +148,7 @@ class TcpLink final : public Link {
 
   // Receiving.
   bool receive(Sink& sink);
-  std::size_t place_for_more(Scratch& scratch, std::span<iovec> pieces, std::size_t& direct_bytes);
+  std::array<iovec, 2> place_for_more(Scratch& scratch);
   void hear_end(const secure::Moved& moved);
   void take_rest(std::size_t bytes, Sink& sink);
   void carry(std::span<const std::byte> begun);
@@ -167,7 +168,6 @@ class TcpLink final : public Link {
 
   // The end.
   void become_ready();
-  void advance_dials(std::int64_t now_ns);
   void look_for_silence(std::int64_t now_ns);
   void leave();
   bool send_in_time();
@@ -181,6 +181,7 @@ class TcpLink final : public Link {
   void fail(Error error, std::optional<Farewell> farewell = {}) noexcept;
   void say_farewell(Farewell reason) noexcept;
   std::string object() const;
+  Error about_this(const Error& error) const;
 
   std::shared_ptr<Hub> hub_;
   Rank rank_;

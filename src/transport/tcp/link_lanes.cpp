@@ -76,9 +76,9 @@ void TcpLink::take_fence(const FrameHeader& header) {
 // Whether all shares before it are in place. Either a lane sees that it is waited for, or its share is seen here.
 bool TcpLink::pass_fence() noexcept {
   lane_counts_->is_waited_for.store(true, std::memory_order_seq_cst);
-  const ShareCounts placed = lane_counts_->placed();
-  for (std::size_t lane = 0; lane < placed.size(); ++lane) {
-    if (static_cast<std::int32_t>(placed[lane] - (*fence_)[lane]) < 0) return false;
+  for (std::size_t lane = 0; lane < fence_->size(); ++lane) {
+    const std::uint32_t placed = lane_counts_->placed_shares[lane].load(std::memory_order_seq_cst);
+    if (static_cast<std::int32_t>(placed - (*fence_)[lane]) < 0) return false;
   }
   lane_counts_->is_waited_for.store(false, std::memory_order_relaxed);
   fence_.reset();

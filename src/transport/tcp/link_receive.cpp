@@ -23,26 +23,20 @@ constexpr std::size_t kHead = sizeof(FrameHeader);
 
 }  // namespace
 
-// Where the next bytes go: host memory that data is meant for, or the rest of a message, and the buffer. Returns the number of
-// pieces.
-std::size_t TcpLink::place_for_more(Scratch& scratch, std::span<iovec> pieces, std::size_t& direct_bytes) {
-  std::size_t count = 0;
-  direct_bytes = 0;
-  if (incoming_.left_bytes >= kMinDirectBytes) {
-    if (std::byte* const memory = hub_->home()->memory(incoming_.to, incoming_.left_bytes)) {
-      direct_bytes = std::min<std::uint64_t>(incoming_.left_bytes, call_bytes_.receive);
-      pieces[count++] = {memory, direct_bytes};
-    }
-  }
-  if (direct_bytes > 0 && direct_bytes < incoming_.left_bytes) return count;
+// Where the next bytes go: host memory that data is meant for, or the rest of a message, and behind all of it the buffer.
+std::array<iovec, 2> TcpLink::place_for_more(Scratch& scratch) {
+  std::array<iovec, 2> pieces{};
   if (missing_bytes_ > 0) {
-    direct_bytes = missing_bytes_;
-    pieces[count++] = {carried_.data() + carried_.size() - missing_bytes_, missing_bytes_};
+    pieces[0] = {carried_.data() + carried_.size() - missing_bytes_, missing_bytes_};
+  } else if (incoming_.left_bytes >= kMinDirectBytes) {
+    std::byte* const memory = hub_->home()->memory(incoming_.to, incoming_.left_bytes);
+    if (memory != nullptr) pieces[0] = {memory, std::min<std::uint64_t>(incoming_.left_bytes, call_bytes_.receive)};
+    if (memory != nullptr && pieces[0].iov_len < incoming_.left_bytes) return pieces;
   }
   const std::size_t begun = missing_bytes_ > 0 ? 0 : carried_.size();
   std::copy_n(carried_.begin(), begun, scratch.begin());
-  pieces[count++] = {scratch.data() + begun, std::min(scratch.size() - begun, call_bytes_.receive)};
-  return count;
+  pieces[1] = {scratch.data() + begun, std::min(scratch.size() - begun, call_bytes_.receive)};
+  return pieces;
 }
 
 void TcpLink::hear_end(const Moved& moved) {
@@ -62,10 +56,12 @@ bool TcpLink::receive(Sink& sink) {
   if (fence_) return false;
   Scratch& scratch = hub_->scratch();
   for (unsigned turn = 0; turn < kMaxReceivesPerTurn && state_ == LinkState::ready; ++turn) {
-    std::array<iovec, 2> pieces{};
-    std::size_t direct_bytes = 0;
-    const std::size_t count = place_for_more(scratch, pieces, direct_bytes);
-    const Moved moved = stream_->receive(std::span(pieces).first(count));
+    const std::array<iovec, 2> pieces = place_for_more(scratch);
+    const std::size_t direct_bytes = pieces[0].iov_len;
+    std::span<const iovec> places(pieces);
+    if (direct_bytes == 0) places = places.last(1);
+    if (pieces[1].iov_len == 0) places = places.first(1);
+    const Moved moved = stream_->receive(places);
     if (moved.how != Moved::How::ok) {
       hear_end(moved);
       return turn > 0 || state_ != LinkState::ready;
@@ -86,7 +82,7 @@ bool TcpLink::receive(Sink& sink) {
       return true;
     }
     // The socket had no more: its descriptor tells when it has.
-    if (security_.protection == Protection::authenticated && moved.bytes < pieces[0].iov_len + pieces[1].iov_len) return true;
+    if (security_.protection == Protection::authenticated && moved.bytes < direct_bytes + pieces[1].iov_len) return true;
   }
   is_hungry_ = true;
   hub_->attend_to(*this);
