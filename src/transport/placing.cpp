@@ -28,10 +28,6 @@ Placed copy_to_place(const Home::Entry& entry, std::uint64_t offset, std::span<c
   return Placed::ok;
 }
 
-Error malformed(const char* cause) {
-  return make_error(Status::bad_file, "read", "the peer's region key", cause, "use the same version of Gigabar at every rank");
-}
-
 std::string not_sent(std::string_view transport) { return text(transport, " does not send GPU memory"); }
 
 }  // namespace
@@ -48,6 +44,10 @@ Result<std::uint64_t> random_number() {
   return number;
 }
 
+Error malformed(const char* what, const char* cause) {
+  return make_error(Status::bad_file, "read", what, cause, "use the same version of Gigabar at every rank");
+}
+
 // --- Keys -----------------------------------------------------------------------------------------------------------------------
 
 std::string encode(const RegionKey& key) {
@@ -56,18 +56,19 @@ std::string encode(const RegionKey& key) {
 }
 
 Result<RegionKey> decode_region_key(std::string_view bytes) {
+  constexpr const char* kWhat = "the peer's region key";
   ByteReader reader(bytes);
   reader.expect(reader.bytes(kKeyMagic.size()) == kKeyMagic);
-  if (!reader.is_ok()) return malformed("it is of another kind or version");
+  if (!reader.is_ok()) return malformed(kWhat, "it is of another kind or version");
   RegionKey key;
   key.region = reader.number<std::uint32_t>();
   key.guard = reader.number<std::uint64_t>();
   key.bytes = reader.number<std::uint64_t>();
   const auto is_mapped = reader.number<std::uint8_t>();
   key.is_mapped = is_mapped == 1;
-  if (!reader.is_done()) return malformed("its length is wrong");
-  if (key.bytes == 0 || key.bytes > (std::uint64_t{1} << 62)) return malformed("its length in bytes is out of range");
-  if (is_mapped > 1) return malformed("it is neither host memory nor a mapped GPU's");
+  if (!reader.is_done()) return malformed(kWhat, "its length is wrong");
+  if (key.bytes == 0 || key.bytes > (std::uint64_t{1} << 62)) return malformed(kWhat, "its length in bytes is out of range");
+  if (is_mapped > 1) return malformed(kWhat, "it is neither host memory nor a mapped GPU's");
   return key;
 }
 

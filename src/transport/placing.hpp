@@ -30,6 +30,8 @@ inline constexpr std::size_t kMaxLanes = 8;                              // thre
 
 // Never 0. Errors: unavailable (the kernel gave no random bytes).
 Result<std::uint64_t> random_number();
+// Of what a peer told, "the peer's region key" for example.
+Error malformed(const char* what, const char* cause);
 
 // --- Keys -----------------------------------------------------------------------------------------------------------------------
 

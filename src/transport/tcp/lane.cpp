@@ -29,7 +29,6 @@ constexpr std::size_t kLaneScratchBytes = std::size_t{256} << 10;  // through it
 constexpr std::size_t kReceiveBytes = std::size_t{64} << 10;
 constexpr unsigned kMaxCallsInARow = 4;  // of one connection and direction
 constexpr unsigned kMaxEventsInARow = 2 * (kMaxCallsInARow + 1);
-constexpr std::size_t kHead = sizeof(FrameHeader);
 
 }  // namespace
 

@@ -288,10 +288,6 @@ void TcpLink::post_small(const FrameHeader& header, std::span<const std::byte> d
   want_events();
 }
 
-Reach TcpLink::reach(Direction direction, const Region& local, const RemoteRegion& remote) const {
-  return reach_by_placing(direction, local, remote, "TCP", rail_);
-}
-
 Posted TcpLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                            std::uint64_t bytes, std::uint64_t cookie) {
   if (const auto why = why_not_post()) return *why;
@@ -369,7 +365,6 @@ bool TcpLink::send_frame() {
       return false;
     }
   }
-  constexpr std::size_t kHead = sizeof(FrameHeader);
   const std::size_t frame_bytes = kHead + current_->header.data_bytes;
   while (current_->sent_bytes < frame_bytes) {
     const std::size_t head_sent = std::min(current_->sent_bytes, kHead), data_sent = current_->sent_bytes - head_sent;
@@ -491,18 +486,14 @@ bool TcpLink::tell_end(Sink& sink) {
   }
   while (!lane_writes_.empty()) tell(lane_writes_.extract(lane_writes_.begin()).mapped().cookie);
   while (!reads_.empty()) tell(reads_.extract(reads_.begin()).mapped().cookie);
-  const Error error = std::move(*error_);
-  error_.reset();
-  sink.broken(*this, error);
+  const auto error = std::exchange(error_, std::nullopt);
+  sink.broken(*this, *error);
   return true;
 }
 
 bool TcpLink::attend(Sink& sink) {
-  bool is_something = false;
-  if (state_ == LinkState::ready && !std::exchange(is_ready_told_, true)) {
-    sink.ready(*this);
-    is_something = true;
-  }
+  bool is_something = state_ == LinkState::ready && !std::exchange(is_ready_told_, true);
+  if (is_something) sink.ready(*this);
   is_something |= tell_dones(sink);
   is_something |= leave_fence(sink);
   const bool was_hungry = std::exchange(is_hungry_, false);
@@ -512,8 +503,7 @@ bool TcpLink::attend(Sink& sink) {
 }
 
 void TcpLink::handle(std::uint32_t events, Sink& sink) {
-  if (state_ == LinkState::connecting) return advance(now_ns());
-  if (state_ != LinkState::ready) return;
+  if (state_ != LinkState::ready) return advance(now_ns());
   if ((events & EPOLLOUT) != 0) pump();
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) return;
   hub_->note_speaker(*this);

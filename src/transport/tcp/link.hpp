@@ -46,7 +46,9 @@ class TcpLink final : public Link {
   const std::string& rail() const noexcept override { return rail_; }
   std::uint64_t memory_bytes() const noexcept override;
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
-  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
+  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override {
+    return reach_by_placing(direction, local, remote, "TCP", rail_);
+  }
   Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                     std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,

@@ -19,8 +19,6 @@ constexpr unsigned kMaxReceivesPerTurn = 8;
 // Less is copied from the buffer that everything comes through, in the same system call as what follows it.
 constexpr std::uint64_t kMinDirectBytes = 16384;
 
-constexpr std::size_t kHead = sizeof(FrameHeader);
-
 }  // namespace
 
 // Where the next bytes go: host memory that data is meant for, or the rest of a message, and behind all of it the buffer.
@@ -165,11 +163,8 @@ void TcpLink::take_read(const FrameHeader& header) {
   const bool is_allowed = bytes > 0 && bytes <= kTransferBytes && hub_->home()->memory(from, bytes) != nullptr;
   if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once", Farewell::bad_message);
-  Outgoing item;
-  item.header = make_header(FrameKind::answer, static_cast<std::uint32_t>(header.request), 0, {});
-  item.from = from;
-  item.bytes = bytes;
-  answers_.push_back(std::move(item));
+  const FrameHeader answer = make_header(FrameKind::answer, static_cast<std::uint32_t>(header.request), 0);
+  answers_.push_back({.header = answer, .copy = {}, .from = from, .bytes = bytes});
   pump();
 }
 

@@ -17,10 +17,6 @@ constexpr std::string_view kOfferMagic = "gigabar tcp offer";
 constexpr std::string_view kAnswerMagic = "gigabar tcp answer";
 constexpr std::string_view kAddressName = "tcp";
 
-Error malformed(const char* cause) {
-  return make_error(Status::bad_file, "read", "the peer's TCP parcel", cause, "use the same version of Gigabar at every rank");
-}
-
 bool can_have(FrameKind kind, std::uint64_t data_bytes) noexcept {
   switch (kind) {
     case FrameKind::message: return data_bytes <= kMaxPayloadBytes;
@@ -60,10 +56,11 @@ std::string encode(const Offer& offer) {
 }
 
 Result<Offer> decode_offer(std::string_view bytes) {
+  constexpr const char* kWhat = "the peer's TCP parcel";
   ByteReader reader(bytes);
   reader.expect(reader.bytes(kOfferMagic.size()) == kOfferMagic);
   reader.expect(reader.number<std::uint8_t>() == kVersion);
-  if (!reader.is_ok()) return malformed("it is of another kind or version");
+  if (!reader.is_ok()) return malformed(kWhat, "it is of another kind or version");
   Offer offer;
   offer.link = reader.number<std::uint64_t>();
   offer.secret = secure::Secret(reader.bytes(kSecretBytes));
@@ -76,7 +73,7 @@ Result<Offer> decode_offer(std::string_view bytes) {
     reader.expect((address.size() == 4 || address.size() == 16) && port != 0);
     if (reader.is_ok()) offer.targets.push_back(secure::ip_address(address, port));
   }
-  if (!reader.is_done()) return malformed("it was cut, or a number in it is out of range");
+  if (!reader.is_done()) return malformed(kWhat, "it was cut, or a number in it is out of range");
   return offer;
 }
 

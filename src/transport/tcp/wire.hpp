@@ -94,6 +94,7 @@ struct FrameHeader {
   std::array<std::byte, kHeaderBytes> body{};  // the message's header, or an Access
 };
 static_assert(sizeof(FrameHeader) == 56);
+inline constexpr std::size_t kHead = sizeof(FrameHeader);
 
 FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access = {});
 Access access_of(const FrameHeader& header) noexcept;
