@@ -53,10 +53,7 @@ Result<unsigned> wanted_lanes(const std::vector<int>& cpus) {
 bool has_gone_out(secure::ByteStream& stream) noexcept {
   constexpr unsigned kMaxDrops = 64;
   const int socket = stream.socket().get();
-  if (stream.has_unsent()) {
-    const secure::Moved flushed = stream.flush();
-    if (flushed.how == secure::Moved::How::failed) return true;
-  }
+  if (stream.flush().how == secure::Moved::How::failed) return true;
   if (!stream.has_unsent()) ::shutdown(socket, SHUT_WR);
   std::array<std::byte, 16384> dropped;
   for (unsigned count = 0; count < kMaxDrops; ++count) {

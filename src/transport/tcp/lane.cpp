@@ -84,8 +84,7 @@ class Lane::Connection {
 
   bool send() {
     for (unsigned call = 0; call < kMaxCallsInARow; ++call) {
-      if (stream_.has_unsent() && (!judge_sent(stream_.flush()) || stream_.has_unsent())) return false;
-      if (shares_.empty() || !send_some()) return false;
+      if (!judge_sent(stream_.flush()) || shares_.empty() || !send_some()) return false;
     }
     return true;
   }
