@@ -90,37 +90,19 @@ class Lane::Connection {
   }
 
   bool send_some() {
-    const Share& share = shares_.front();
-    if (frame_sent_ == 0) begin_frame(share);
-    const std::size_t data_sent = frame_sent_ - std::min(frame_sent_, kHead);
-    const std::size_t bytes = std::min<std::size_t>(frame_.data_bytes - data_sent, call_bytes_);
+    Share& share = shares_.front();
+    share.header.request = share.bytes == share.header.data_bytes ? 1 : 0;
+    const std::uint64_t left_bytes = share.header.data_bytes - share.data_sent();
     Place from = share.from;
-    from.offset += sent_bytes_ + data_sent;
-    const Home::Held held = lane_.home_->hold(lane_.index_, link_, from, bytes);
+    from.offset += share.data_sent();
+    const Home::Held held = lane_.home_->hold(lane_.index_, link_, from, std::min<std::uint64_t>(left_bytes, call_bytes_));
     if (held.memory == nullptr) return end({.kind = LaneEvent::Kind::gone});
     const Undo release([this] { lane_.home_->release(lane_.index_); });
-    const std::size_t head_sent = std::min(frame_sent_, kHead);
-    const iovec pieces[] = {{reinterpret_cast<std::byte*>(&frame_) + head_sent, kHead - head_sent}, {held.memory, bytes}};
-    const Moved moved = stream_.send(pieces);
-    if (!judge_sent(moved)) return false;
-    frame_sent_ += moved.bytes;
-    if (frame_sent_ == kHead + frame_.data_bytes) finish_frame(share);
-    return true;
-  }
-
-  void begin_frame(const Share& share) {
-    const std::uint64_t bytes = std::min(kPieceBytes, share.bytes - sent_bytes_);
-    frame_ = make_header(FrameKind::write, share.to.region, bytes, {share.to.guard->number, share.to.offset + sent_bytes_, 0});
-    frame_.request = sent_bytes_ + bytes == share.bytes ? 1 : 0;
-  }
-
-  void finish_frame(const Share& share) {
-    frame_sent_ = 0;
-    sent_bytes_ += frame_.data_bytes;
-    if (sent_bytes_ < share.bytes) return;
-    sent_bytes_ = 0;
+    if (!judge_sent(share.send(stream_, held.memory, call_bytes_))) return false;
+    if (!share.is_sent() || share.advance()) return true;
     if (share.missing->fetch_sub(1, std::memory_order_acq_rel) == 1) tell({.kind = LaneEvent::Kind::sent, .number = share.write});
     shares_.pop_front();
+    return true;
   }
 
   bool receive() {
@@ -196,10 +178,7 @@ class Lane::Connection {
   bool cannot_send_ = false;
   bool is_over_ = false;  // nothing more comes either
 
-  std::deque<Share> shares_;
-  std::uint64_t sent_bytes_ = 0;  // of the first one, without the current frame
-  FrameHeader frame_;
-  std::size_t frame_sent_ = 0;  // of header and data
+  std::deque<Share> shares_;  // the first one is being sent
 
   FrameHeader head_;  // that comes
   std::size_t head_bytes_ = 0;

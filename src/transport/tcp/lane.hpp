@@ -29,10 +29,8 @@
 
 namespace gigabar::transport::tcp {
 
-// A part of a write. `from` is named as this process does, `to` as the peer does.
-struct Share {
-  Place from, to;
-  std::uint64_t bytes = 0;
+// A part of a write.
+struct Share : OutgoingFrame {
   std::atomic<unsigned>* missing = nullptr;  // shares of its write that are not sent
   std::uint64_t write = 0;                   // its number, for the event when there are none
 };

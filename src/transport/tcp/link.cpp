@@ -40,8 +40,6 @@ bool has_unread(int socket) noexcept {
   return ::ioctl(socket, SIOCINQ, &bytes) == 0 && bytes > 0;
 }
 
-iovec piece_of(const void* data, std::size_t bytes) { return {const_cast<void*>(data), bytes}; }
-
 }  // namespace
 
 // BBR keeps about as much under way as the path took when it was idle. Where the two ends are near that is little, and a call that
@@ -247,14 +245,6 @@ std::optional<Posted> TcpLink::why_not_post() const noexcept {
   return {};
 }
 
-// How many bytes of the frame are gone.
-std::size_t TcpLink::send_at_once(const FrameHeader& header, std::span<const std::byte> data) {
-  const iovec pieces[] = {piece_of(&header, sizeof header), piece_of(data.data(), data.size())};
-  const Moved moved = stream_->send(pieces);
-  note_failure(moved);
-  return moved.bytes;
-}
-
 Posted TcpLink::post_message(const Header& header, std::span<const std::byte> payload) {
   if (const auto why = why_not_post()) return *why;
   if (payload.size() > limits_.payload_bytes) {
@@ -274,16 +264,19 @@ Posted TcpLink::post_message(const Header& header, std::span<const std::byte> pa
 
 // All but writes and answers.
 void TcpLink::post_small(const FrameHeader& header, std::span<const std::byte> data) {
-  const std::size_t sent_bytes = is_idle() ? send_at_once(header, data) : 0;
-  if (sent_bytes < sizeof header + data.size() && !send_code_) {
+  Outgoing item{{.header = header, .from = {}}, {}, 0};
+  if (is_idle()) note_failure(item.send(*stream_, data.data(), data.size()));
+  const bool is_begun = item.sent_bytes > 0;
+  if (!item.is_sent() && !send_code_) {
     try {
-      own_.push_back({.header = header, .copy = {data.begin(), data.end()}, .from = {}});
+      item.copy.assign(data.begin(), data.end());
+      own_.push_back(std::move(item));
     } catch (const std::bad_alloc&) {
-      if (sent_bytes > 0) fail(Error::out_of_memory());  // half a frame is gone
+      if (is_begun) fail(Error::out_of_memory());  // half a frame is gone
       throw;
     }
     if (own_.back().kind() == FrameKind::message) queued_units_ += units_of(data.size());
-    if (sent_bytes > 0) current_ = Current{header, &own_, sent_bytes};
+    if (is_begun) sending_ = &own_;
   }
   want_events();
 }
@@ -298,11 +291,9 @@ Posted TcpLink::post_write(const Region& local, std::uint64_t local_offset, cons
   }
   const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
   const Place from = static_cast<const PlacedRegion&>(local).at(local_offset);
-  if (lane_count_ > 0 && bytes >= kLaneBytes) {
-    return post_by_lanes(from, {key.region, remote_offset, Guard{rank_, key.guard}}, bytes, cookie);
-  }
-  const FrameHeader header = make_header(FrameKind::write, key.region, 0, {key.guard, remote_offset, 0});
-  own_.push_back({.header = header, .copy = {}, .from = from, .bytes = bytes, .cookie = cookie});
+  const Access to{key.guard, remote_offset, 0};
+  if (lane_count_ > 0 && bytes >= kLaneBytes) return post_by_lanes(from, key.region, to, bytes, cookie);
+  own_.push_back({first_piece(FrameKind::write, key.region, to, from, bytes), {}, cookie});
   ++transfers_;
   pump();
   return Posted::ok;
@@ -336,26 +327,12 @@ void TcpLink::finish(std::uint64_t cookie, Result<void> outcome) {
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
-void TcpLink::begin_frame() {
-  is_answers_turn_ = own_.empty() || (!answers_.empty() && !is_answers_turn_);
-  std::deque<Outgoing>& queue = is_answers_turn_ ? answers_ : own_;
-  Outgoing& item = queue.front();
-  current_ = Current{item.header, &queue, 0};
-  if (!item.has_pieces()) return;
-  Access access = access_of(item.header);
-  access.offset += item.begun_bytes;
-  current_->header = make_header(item.kind(), item.header.number, std::min(kPieceBytes, item.bytes - item.begun_bytes), access);
-  item.begun_bytes += current_->header.data_bytes;
-}
-
 // Sends of the current frame what the socket takes. False: not all of it, or the link broke.
 bool TcpLink::send_frame() {
-  const Outgoing& item = current_->queue->front();
+  Outgoing& item = sending_->front();
   const std::byte* data = item.copy.data();
-  if (item.has_pieces()) {
-    Place from = item.from;
-    from.offset += item.begun_bytes - current_->header.data_bytes;
-    data = hub_->home()->memory(from, current_->header.data_bytes);
+  if (item.bytes > 0) {
+    data = hub_->home()->memory(item.from, item.header.data_bytes);
     if (data == nullptr && item.kind() == FrameKind::answer) {
       refuse("it reads from a region that was taken back", Farewell::bad_access);
       return false;
@@ -365,35 +342,32 @@ bool TcpLink::send_frame() {
       return false;
     }
   }
-  const std::size_t frame_bytes = kHead + current_->header.data_bytes;
-  while (current_->sent_bytes < frame_bytes) {
-    const std::size_t head_sent = std::min(current_->sent_bytes, kHead), data_sent = current_->sent_bytes - head_sent;
-    const iovec pieces[] = {
-        piece_of(reinterpret_cast<const std::byte*>(&current_->header) + head_sent, kHead - head_sent),
-        piece_of(data + data_sent, std::min<std::size_t>(current_->header.data_bytes - data_sent, call_bytes_.send))};
-    const Moved moved = stream_->send(pieces);
+  while (!item.is_sent()) {
+    const Moved moved = item.send(*stream_, data + item.data_sent(), call_bytes_.send);
     note_failure(moved);
     if (moved.how != Moved::How::ok) return false;
-    current_->sent_bytes += moved.bytes;
   }
   return true;
 }
 
 void TcpLink::finish_frame() {
-  std::deque<Outgoing>& queue = *current_->queue;
-  const Outgoing& item = queue.front();
-  if (item.has_pieces() && item.begun_bytes < item.bytes) return current_.reset();
-  if (item.kind() == FrameKind::write) finish(item.cookie, {});
-  if (item.kind() == FrameKind::message) queued_units_ -= units_of(item.copy.size());
-  current_.reset();
-  queue.pop_front();
+  Outgoing& item = sending_->front();
+  if (!item.advance()) {
+    if (item.kind() == FrameKind::write) finish(item.cookie, {});
+    if (item.kind() == FrameKind::message) queued_units_ -= units_of(item.copy.size());
+    sending_->pop_front();
+  }
+  sending_ = nullptr;
 }
 
 void TcpLink::pump() {
   note_failure(stream_->flush());
   for (unsigned turn = 0; turn < kMaxSendsPerTurn && state_ == LinkState::ready && !send_code_; ++turn) {
-    if (!current_ && own_.empty() && answers_.empty()) break;
-    if (!current_) begin_frame();
+    if (own_.empty() && answers_.empty()) break;
+    if (sending_ == nullptr) {
+      is_answers_turn_ = own_.empty() || (!answers_.empty() && !is_answers_turn_);
+      sending_ = is_answers_turn_ ? &answers_ : &own_;
+    }
     if (!send_frame()) break;
     finish_frame();
   }
@@ -438,8 +412,9 @@ void TcpLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
 
 // Between two frames only; where it does not go out the peer sees the connection end.
 void TcpLink::say_farewell(Farewell reason) noexcept {
-  if (current_ || send_code_ || stream_->has_unsent()) return;
-  quietly([&] { send_at_once(make_header(FrameKind::bye, static_cast<std::uint32_t>(reason), 0)); });
+  if (sending_ != nullptr || send_code_ || stream_->has_unsent()) return;
+  OutgoingFrame bye{.header = make_header(FrameKind::bye, static_cast<std::uint32_t>(reason), 0), .from = {}};
+  quietly([&] { note_failure(bye.send(*stream_, nullptr, 0)); });
 }
 
 void TcpLink::look_for_silence(std::int64_t now_ns) {
@@ -476,7 +451,7 @@ bool TcpLink::tell_end(Sink& sink) {
   // The last bytes that came may have ended some.
   tell_dones(sink);
   close_connections();
-  current_.reset();
+  sending_ = nullptr;
   answers_.clear();
   const auto tell = [&](std::uint64_t cookie) { sink.done(*this, cookie, about_this(*error_)); };
   while (!own_.empty()) {

@@ -81,21 +81,10 @@ class TcpLink final : public Link {
 
  private:
   // What waits for the socket.
-  struct Outgoing {
-    FrameHeader header;           // of a write or an answer: with the number and the place of the first piece
+  struct Outgoing : OutgoingFrame {
     std::vector<std::byte> copy;  // of a message
-    Place from;                   // of a write or an answer
-    std::uint64_t bytes = 0;      // likewise
-    std::uint64_t begun_bytes = 0;
-    std::uint64_t cookie = 0;
+    std::uint64_t cookie = 0;     // of a write
     FrameKind kind() const noexcept { return static_cast<FrameKind>(header.kind); }
-    bool has_pieces() const noexcept { return kind() == FrameKind::write || kind() == FrameKind::answer; }
-  };
-  // The one that is being sent, of the first of a queue.
-  struct Current {
-    FrameHeader header;
-    std::deque<Outgoing>* queue = nullptr;
-    std::size_t sent_bytes = 0;  // of header and data
   };
   struct Read {
     std::uint64_t cookie = 0;
@@ -138,9 +127,7 @@ class TcpLink final : public Link {
   std::optional<Posted> why_not_post() const noexcept;
   // Everything that was posted, over all connections.
   bool has_sent_all() const noexcept;
-  bool is_idle() const noexcept { return !current_ && own_.empty() && answers_.empty() && !stream_->has_unsent(); }
-  std::size_t send_at_once(const FrameHeader& header, std::span<const std::byte> data = {});
-  void begin_frame();
+  bool is_idle() const noexcept { return own_.empty() && answers_.empty() && !stream_->has_unsent(); }
   bool send_frame();
   void finish_frame();
   void post_small(const FrameHeader& header, std::span<const std::byte> data = {});
@@ -162,7 +149,7 @@ class TcpLink final : public Link {
   void placed(std::uint64_t bytes);
 
   // Lanes.
-  Posted post_by_lanes(const Place& from, const Place& to, std::uint64_t bytes, std::uint64_t cookie);
+  Posted post_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie);
   void put_fence();
   void take_fence(const FrameHeader& header);
   bool pass_fence() noexcept;
@@ -204,7 +191,7 @@ class TcpLink final : public Link {
   CallBytes call_bytes_;
 
   std::deque<Outgoing> own_, answers_;
-  std::optional<Current> current_;
+  std::deque<Outgoing>* sending_ = nullptr;  // the one of them whose first frame is being sent
   bool is_answers_turn_ = false;
   std::uint64_t queued_units_ = 0;  // of copies in own_
   unsigned transfers_ = 0;          // writes and reads whose end is not told

@@ -19,7 +19,7 @@ constexpr std::uint64_t kShareAlignment = 4U << 10;  // copies go page by page
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
-Posted TcpLink::post_by_lanes(const Place& from, const Place& to, std::uint64_t bytes, std::uint64_t cookie) {
+Posted TcpLink::post_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie) {
   const std::uint64_t even = (bytes / lane_count_ + kShareAlignment) / kShareAlignment * kShareAlignment;
   const std::uint64_t share_bytes = std::max(even, kMinShareBytes);
   // One after the other they take the same lanes, whose threads are awake.
@@ -31,18 +31,18 @@ Posted TcpLink::post_by_lanes(const Place& from, const Place& to, std::uint64_t 
   ++transfers_;
   is_fence_due_ = true;
   // A write of few shares goes where the last one ended.
-  for (std::uint64_t offset = 0; offset < bytes; offset += share_bytes) {
-    Share share{from, to, std::min(share_bytes, bytes - offset), &write.missing_shares, number};
-    share.from.offset += offset;
-    share.to.offset += offset;
+  for (std::uint64_t left = bytes, part = 0; left > 0; left -= part) {
+    part = std::min(share_bytes, left);
     const unsigned lane = std::exchange(next_lane_, (next_lane_ + 1) % lane_count_);
     try {
-      hub_->lane(lane).send(serial_, share);
+      hub_->lane(lane).send(serial_, {first_piece(FrameKind::write, region, to, from, part), &write.missing_shares, number});
     } catch (const std::bad_alloc&) {
       fail(Error::out_of_memory(), Farewell::own_failure);
       return Posted::ok;  // its end is told with the link's
     }
     ++sent_shares_[lane];
+    from.offset += part;
+    to.offset += part;
   }
   return Posted::ok;
 }

@@ -163,8 +163,7 @@ void TcpLink::take_read(const FrameHeader& header) {
   const bool is_allowed = bytes > 0 && bytes <= kTransferBytes && hub_->home()->memory(from, bytes) != nullptr;
   if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once", Farewell::bad_message);
-  const FrameHeader answer = make_header(FrameKind::answer, static_cast<std::uint32_t>(header.request), 0);
-  answers_.push_back({.header = answer, .copy = {}, .from = from, .bytes = bytes});
+  answers_.push_back({first_piece(FrameKind::answer, static_cast<std::uint32_t>(header.request), {}, from, bytes), {}, 0});
   pump();
 }
 

@@ -130,4 +130,28 @@ std::optional<FrameHeader> parse_header(std::span<const std::byte> bytes) noexce
   return header;
 }
 
+secure::Moved OutgoingFrame::send(secure::ByteStream& stream, const std::byte* data, std::size_t most_bytes) {
+  const std::size_t head_sent = std::min(sent_bytes, kHead);
+  const std::size_t data_bytes = std::min<std::size_t>(header.data_bytes - data_sent(), most_bytes);
+  const iovec pieces[] = {{reinterpret_cast<std::byte*>(&header) + head_sent, kHead - head_sent},
+                          {const_cast<std::byte*>(data), data_bytes}};
+  const secure::Moved moved = stream.send(pieces);
+  sent_bytes += moved.bytes;
+  return moved;
+}
+
+bool OutgoingFrame::advance() noexcept {
+  const std::uint64_t gone_bytes = header.data_bytes;
+  if (bytes <= gone_bytes) return false;
+  Access access = access_of(header);
+  access.offset += gone_bytes;
+  from.offset += gone_bytes;
+  *this = first_piece(static_cast<FrameKind>(header.kind), header.number, access, from, bytes - gone_bytes);
+  return true;
+}
+
+OutgoingFrame first_piece(FrameKind kind, std::uint32_t number, const Access& access, const Place& from, std::uint64_t bytes) {
+  return {make_header(kind, number, std::min(kPieceBytes, bytes), access), from, bytes};
+}
+
 }  // namespace gigabar::transport::tcp
