@@ -311,7 +311,7 @@ Posted TcpLink::post_read(const Region& local, std::uint64_t local_offset, const
   while (reads_.contains(next_read_)) ++next_read_;
   FrameHeader header = make_header(FrameKind::read, key.region, 0, {key.guard, remote_offset, bytes});
   header.request = next_read_;
-  reads_.emplace(next_read_, Read{cookie, static_cast<const PlacedRegion&>(local).at(local_offset), bytes, bytes});
+  reads_.emplace(next_read_, Read{cookie, static_cast<const PlacedRegion&>(local).at(local_offset), bytes});
   Undo forget([&] { reads_.erase(next_read_); });
   post_small(header);
   forget.call_off();

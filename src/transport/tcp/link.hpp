@@ -88,8 +88,7 @@ class TcpLink final : public Link {
   };
   struct Read {
     std::uint64_t cookie = 0;
-    Place to;
-    std::uint64_t bytes = 0;
+    Place to;  // of the next piece: they come in order
     std::uint64_t missing_bytes = 0;
   };
   // Data that comes now.

@@ -149,12 +149,10 @@ void TcpLink::begin_answer(const FrameHeader& header) {
   const auto found = reads_.find(header.number);
   if (found == reads_.end()) return refuse("it answered what was not asked", Farewell::bad_message);
   Read& read = found->second;
-  // In order: how much is missing says where the next piece belongs.
   if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for", Farewell::bad_message);
-  Place to = read.to;
-  to.offset += read.bytes - read.missing_bytes;
+  incoming_ = {header.data_bytes, read.to, header.number};
+  read.to.offset += header.data_bytes;
   read.missing_bytes -= header.data_bytes;
-  incoming_ = {header.data_bytes, to, header.number};
 }
 
 void TcpLink::take_read(const FrameHeader& header) {
