@@ -186,7 +186,7 @@ MUTANTS = [
         ("placing_lane_of_any_link", "if (place.guard) place.guard->rank = found->second;", "", "PlacingHome.*"),
     ),
     *of("tcp", "src/transport/tcp/link_lanes.cpp", "unit_test")(
-        ("tcp_fence_not_awaited", "if (!is_behind_fence()) return behind_fence_", "if (false) return behind_fence_", "TcpLanes.MessagesAreBehindTheirWrites"),
+        ("tcp_fence_not_awaited", "if (static_cast<std::int32_t>(placed - (*fence_)[lane]) < 0) return false;", "if (false) return false;", "TcpLanes.MessagesAreBehindTheirWrites"),
         ("tcp_fence_of_lanes_that_are_none", "return count != 0; })) {", "return count > 9; })) {", "TcpLanes.WhatIsNotAllowedThereBreaksTheLinkOnly"),
     ),
     *of("tcp", "src/transport/tcp/silence.cpp", "unit_test")(

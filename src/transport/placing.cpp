@@ -28,10 +28,6 @@ Placed copy_to_place(const Home::Entry& entry, std::uint64_t offset, std::span<c
   return Placed::ok;
 }
 
-Error malformed(const char* cause) {
-  return make_error(Status::bad_file, "read", "the peer's region key", cause, "use the same version of Gigabar at every rank");
-}
-
 std::string not_sent(std::string_view transport) { return text(transport, " does not send GPU memory"); }
 
 }  // namespace
@@ -48,6 +44,10 @@ Result<std::uint64_t> random_number() {
   return number;
 }
 
+Error malformed(const char* what, const char* cause) {
+  return make_error(Status::bad_file, "read", what, cause, "use the same version of Gigabar at every rank");
+}
+
 // --- Keys -----------------------------------------------------------------------------------------------------------------------
 
 std::string encode(const RegionKey& key) {
@@ -56,18 +56,19 @@ std::string encode(const RegionKey& key) {
 }
 
 Result<RegionKey> decode_region_key(std::string_view bytes) {
+  constexpr const char* kWhat = "the peer's region key";
   ByteReader reader(bytes);
   reader.expect(reader.bytes(kKeyMagic.size()) == kKeyMagic);
-  if (!reader.is_ok()) return malformed("it is of another kind or version");
+  if (!reader.is_ok()) return malformed(kWhat, "it is of another kind or version");
   RegionKey key;
   key.region = reader.number<std::uint32_t>();
   key.guard = reader.number<std::uint64_t>();
   key.bytes = reader.number<std::uint64_t>();
   const auto is_mapped = reader.number<std::uint8_t>();
   key.is_mapped = is_mapped == 1;
-  if (!reader.is_done()) return malformed("its length is wrong");
-  if (key.bytes == 0 || key.bytes > (std::uint64_t{1} << 62)) return malformed("its length in bytes is out of range");
-  if (is_mapped > 1) return malformed("it is neither host memory nor a mapped GPU's");
+  if (!reader.is_done()) return malformed(kWhat, "its length is wrong");
+  if (key.bytes == 0 || key.bytes > (std::uint64_t{1} << 62)) return malformed(kWhat, "its length in bytes is out of range");
+  if (is_mapped > 1) return malformed(kWhat, "it is neither host memory nor a mapped GPU's");
   return key;
 }
 
@@ -93,9 +94,9 @@ std::uint32_t Home::add_region(Entry entry) {
 }
 
 template <class IsMeant>
-void Home::wait_for_lanes(std::uint32_t region, const IsMeant& is_meant) const noexcept {
+void Home::wait_for_lanes(const IsMeant& is_meant) const noexcept {
   for (const Busy& busy : busy_) {
-    while (busy.region.load(std::memory_order_acquire) == region && is_meant(busy)) sched_yield();
+    while (is_meant(busy)) sched_yield();
   }
 }
 
@@ -107,7 +108,7 @@ void Home::remove_region(std::uint32_t number) noexcept {
     const std::lock_guard lock(mutex_);
     removed = regions_.extract(number);
   }
-  wait_for_lanes(number, [](const Busy&) { return true; });
+  wait_for_lanes([&](const Busy& busy) { return busy.region.load(std::memory_order_acquire) == number; });
 }
 
 Result<std::uint64_t> Home::guard_of(std::uint32_t number, Rank rank) {
@@ -125,7 +126,9 @@ void Home::forget_guard(std::uint32_t number, Rank rank) noexcept {
     if (found == regions_.end() || found->second.guards.erase(rank) == 0) return;
   }
   // Others' lanes may go on there without end.
-  wait_for_lanes(number, [rank](const Busy& busy) { return busy.rank.load(std::memory_order_relaxed) == rank; });
+  wait_for_lanes([&](const Busy& busy) {
+    return busy.region.load(std::memory_order_acquire) == number && busy.rank.load(std::memory_order_relaxed) == rank;
+  });
 }
 
 void Home::add_link(std::uint64_t number, Rank rank) {
@@ -139,9 +142,7 @@ void Home::remove_link(std::uint64_t number) noexcept {
     const std::lock_guard lock(mutex_);
     links_.erase(number);
   }
-  for (const Busy& busy : busy_) {
-    while (busy.link.load(std::memory_order_acquire) == number) sched_yield();
-  }
+  wait_for_lanes([&](const Busy& busy) { return busy.link.load(std::memory_order_acquire) == number; });
 }
 
 // Without the mutex for the thread that alone changes what is read; lanes have it.

@@ -30,6 +30,8 @@ inline constexpr std::size_t kMaxLanes = 8;                              // thre
 
 // Never 0. Errors: unavailable (the kernel gave no random bytes).
 Result<std::uint64_t> random_number();
+// Of what a peer told, "the peer's region key" for example.
+Error malformed(const char* what, const char* cause);
 
 // --- Keys -----------------------------------------------------------------------------------------------------------------------
 
@@ -127,7 +129,7 @@ class Home {
   // What is there, marked as busy; null: `why` says the reason.
   const Entry* mark(unsigned lane, std::uint64_t link, Place& place, std::uint64_t bytes, Placed& why);
   template <class IsMeant>
-  void wait_for_lanes(std::uint32_t region, const IsMeant& is_meant) const noexcept;
+  void wait_for_lanes(const IsMeant& is_meant) const noexcept;
 
   const std::string_view transport_;
   const pid_t process_;       // a forked child has none of the lanes, and a mutex that may be held for ever

@@ -17,6 +17,7 @@
 #include "base/options.hpp"
 #include "base/undo.hpp"
 #include "platform/cpu_set.hpp"
+#include "secure/interfaces.hpp"
 #include "transport/tcp/link.hpp"
 
 namespace gigabar::transport::tcp {
@@ -52,10 +53,7 @@ Result<unsigned> wanted_lanes(const std::vector<int>& cpus) {
 bool has_gone_out(secure::ByteStream& stream) noexcept {
   constexpr unsigned kMaxDrops = 64;
   const int socket = stream.socket().get();
-  if (stream.has_unsent()) {
-    const secure::Moved flushed = stream.flush();
-    if (flushed.how == secure::Moved::How::failed) return true;
-  }
+  if (stream.flush().how == secure::Moved::How::failed) return true;
   if (!stream.has_unsent()) ::shutdown(socket, SHUT_WR);
   std::array<std::byte, 16384> dropped;
   for (unsigned count = 0; count < kMaxDrops; ++count) {
@@ -68,6 +66,25 @@ bool has_gone_out(secure::ByteStream& stream) noexcept {
 }
 
 }  // namespace
+
+Result<std::vector<Rail>> find_rails(std::string_view list) {
+  const auto named = secure::named_interfaces(list, "GIGABAR_TCP_INTERFACES");
+  if (!named) return named.error();
+  std::vector<Rail> rails;
+  for (const secure::Interface& interface : *named) {
+    auto rail = std::ranges::find(rails, interface.name, &Rail::interface);
+    if (rail == rails.end()) rail = rails.insert(rails.end(), {interface.name, {}, {}});
+    if (rail->addresses.size() < kMaxTargets) rail->addresses.push_back(interface.address);
+  }
+  return rails;
+}
+
+std::string Hub::rail_of(const secure::SocketAddress& address) const {
+  const auto is_same = [&](const secure::SocketAddress& own) { return secure::ip_bytes(own) == secure::ip_bytes(address); };
+  const auto has_it = [&](const Rail& rail) { return std::ranges::any_of(rail.addresses, is_same); };
+  const auto rail = std::ranges::find_if(rails_, has_it);
+  return rail != rails_.end() ? rail->interface : secure::host_of(secure::with_port(address, 0));
+}
 
 Hub::Hub(std::unique_ptr<secure::Poller> poller) : poller_(std::move(poller)), acceptor_(*poller_) {}
 
@@ -136,12 +153,6 @@ bool Hub::attend(Sink& sink) {
   return is_something;
 }
 
-void Hub::welcome(secure::ProvenConnection proven) {
-  for (const auto& [serial, link] : links_) {
-    if (link->waits_for(proven.number)) return link->take(proven.number, std::move(proven.established));
-  }
-}
-
 void Hub::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {
   if (token == secure::Poller::kTimerToken) return;
   if (token == kBellToken) return bell_.clear();  // a lane rang while it was disarmed; poll() has looked at all of them
@@ -152,7 +163,11 @@ void Hub::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {
     return link->second->handle(events, sink);
   }
   is_timer_stale_ = true;
-  if (auto proven = acceptor_.handle(token, now_ns_)) welcome(std::move(*proven));
+  auto proven = acceptor_.handle(token, now_ns_);
+  if (!proven) return;
+  for (const auto& [serial, link] : links_) {
+    if (link->waits_for(proven->number)) return link->take(proven->number, std::move(proven->established));
+  }
 }
 
 void Hub::set_timer() {
@@ -213,15 +228,6 @@ void Hub::watch_again() noexcept {
   std::exchange(asked_first_, nullptr)->want_events();
 }
 
-bool Hub::ask_first(Sink& sink) {
-  if (asked_first_->listen(sink)) {
-    silent_polls_ = 0;
-    return true;
-  }
-  if (++silent_polls_ == kMaxSilentPolls) watch_again();
-  return false;
-}
-
 bool Hub::arm() noexcept {
   if (!attended_.empty()) return false;
   watch_again();
@@ -236,16 +242,16 @@ bool Hub::arm() noexcept {
 
 // Fewer where one cannot be opened: what is there works.
 unsigned Hub::lane_count() {
-  while (!has_opened_lanes_ && lanes_.size() < wanted_lanes_) {
+  while (lanes_.size() < wanted_lanes_) {
     auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), home_, bell_, cpus_);
     if (!lane) {
       log(LogLevel::info, lane.error().message());
+      wanted_lanes_ = static_cast<unsigned>(lanes_.size());
       break;
     }
     lanes_.push_back(std::move(*lane));
   }
-  has_opened_lanes_ = true;
-  return static_cast<unsigned>(lanes_.size());
+  return wanted_lanes_;
 }
 
 void Hub::look_at_lanes() {
@@ -262,7 +268,9 @@ bool Hub::poll(Sink& sink) {
   if (!lanes_.empty()) bell_.disarm();
   look_at_lanes();
   if (asked_first_ == nullptr) return poll_sockets(sink);
-  bool is_something = ask_first(sink);
+  bool is_something = asked_first_->listen(sink);
+  silent_polls_ = is_something ? 0 : silent_polls_ + 1;
+  if (silent_polls_ == kMaxSilentPolls) watch_again();
   if (++polls_ % kPollsPerLook == 0) is_something |= poll_sockets(sink);
   return attend(sink) || is_something;
 }

@@ -9,6 +9,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -16,13 +17,22 @@
 #include "secure/acceptor.hpp"
 #include "secure/byte_stream.hpp"
 #include "secure/poller.hpp"
+#include "secure/sockets.hpp"
 #include "transport/tcp/lane.hpp"
-#include "transport/tcp/rails.hpp"
 #include "transport/tcp/wire.hpp"
 
 namespace gigabar::transport::tcp {
 
 class TcpLink;
+
+// An interface that this side listens at.
+struct Rail {
+  std::string interface;
+  std::vector<secure::SocketAddress> addresses;  // without ports, at most kMaxTargets
+  std::vector<secure::SocketAddress> targets;    // where it listens
+};
+// `list`: see secure::named_interfaces(). Errors: the same.
+Result<std::vector<Rail>> find_rails(std::string_view list);
 
 // Tokens of links: this and the serial number. What is below is the acceptor's.
 inline constexpr std::uint64_t kLinkTokens = std::uint64_t{1} << 63;
@@ -42,6 +52,8 @@ class Hub {
   secure::Poller& poller() noexcept { return *poller_; }
   secure::Acceptor& acceptor() noexcept { return acceptor_; }
   const std::vector<Rail>& rails() const noexcept { return rails_; }
+  // The name of the rail that has the address, or the address itself.
+  std::string rail_of(const secure::SocketAddress& address) const;
   const std::shared_ptr<Home>& home() const noexcept { return home_; }
   // How many connections large writes of a link may have.
   unsigned lane_count();
@@ -76,13 +88,11 @@ class Hub {
 
  private:
   explicit Hub(std::unique_ptr<secure::Poller> poller);
-  bool ask_first(Sink& sink);
   void watch_again() noexcept;
   bool poll_sockets(Sink& sink);
   bool attend(Sink& sink);
   void look_at_lanes();
   void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
-  void welcome(secure::ProvenConnection proven);
   void run_timers();
   void drop_leaving() noexcept;
 
@@ -90,11 +100,10 @@ class Hub {
   secure::Acceptor acceptor_;
   std::vector<Rail> rails_;
   std::shared_ptr<Home> home_ = std::make_shared<Home>("TCP");
-  Bell bell_;  // of the lanes
-  unsigned wanted_lanes_ = 0;
+  Bell bell_;                                 // of the lanes
+  unsigned wanted_lanes_ = 0;                 // no more than there can be, once they are opened
   std::vector<int> cpus_;                     // that their threads are kept on
   std::vector<std::unique_ptr<Lane>> lanes_;  // opened for the first link
-  bool has_opened_lanes_ = false;
   std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
   std::int64_t connect_deadline_ns_ = 0;
   Security security_;

@@ -29,15 +29,8 @@ constexpr std::size_t kLaneScratchBytes = std::size_t{256} << 10;  // through it
 constexpr std::size_t kReceiveBytes = std::size_t{64} << 10;
 constexpr unsigned kMaxCallsInARow = 4;  // of one connection and direction
 constexpr unsigned kMaxEventsInARow = 2 * (kMaxCallsInARow + 1);
-constexpr std::size_t kHead = sizeof(FrameHeader);
 
 }  // namespace
-
-ShareCounts LaneCounts::placed() const noexcept {
-  ShareCounts counts{};
-  for (std::size_t lane = 0; lane < counts.size(); ++lane) counts[lane] = placed_shares[lane].load(std::memory_order_seq_cst);
-  return counts;
-}
 
 // --- One link's connection ------------------------------------------------------------------------------------------------------
 
@@ -67,24 +60,20 @@ class Lane::Connection {
     event.link = link_;
     lane_.fresh_.push_back(event);
   }
-  void end(LaneEvent event) {
+  // Returns false: nothing more is done here.
+  bool end(LaneEvent event) {
     is_over_ = true;
     tell(event);
+    return false;
   }
+  bool refuse(Farewell reason) { return end({.kind = LaneEvent::Kind::refused, .reason = reason}); }
   static bool is_closed(const Moved& moved) {
     return moved.how == Moved::How::failed && (moved.code == EPIPE || moved.code == ECONNRESET);
   }
   // Whether the call moved something.
   bool judge(const Moved& moved) {
-    switch (moved.how) {
-      case Moved::How::ok: return true;
-      case Moved::How::blocked: return false;
-      case Moved::How::ended: end({.kind = LaneEvent::Kind::ended}); return false;
-      case Moved::How::forged: end({.kind = LaneEvent::Kind::forged}); return false;
-      case Moved::How::failed: break;
-    }
-    end({.kind = is_closed(moved) ? LaneEvent::Kind::ended : LaneEvent::Kind::broken, .code = moved.code});
-    return false;
+    if (moved.how == Moved::How::ok || moved.how == Moved::How::blocked) return moved.how == Moved::How::ok;
+    return end({.kind = LaneEvent::Kind::over, .end = is_closed(moved) ? Moved{Moved::How::ended, 0, 0} : moved});
   }
 
   // As judge(); but what the peer sent before it went is still to be received.
@@ -95,45 +84,25 @@ class Lane::Connection {
 
   bool send() {
     for (unsigned call = 0; call < kMaxCallsInARow; ++call) {
-      if (stream_.has_unsent() && (!judge_sent(stream_.flush()) || stream_.has_unsent())) return false;
-      if (shares_.empty()) return false;
-      if (!send_some()) return false;
+      if (!judge_sent(stream_.flush()) || shares_.empty() || !send_some()) return false;
     }
     return true;
   }
 
   bool send_some() {
-    const Share& share = shares_.front();
-    if (frame_sent_ == 0) begin_frame(share);
-    const std::size_t data_sent = frame_sent_ - std::min(frame_sent_, kHead);
-    const std::size_t bytes = std::min<std::size_t>(frame_.data_bytes - data_sent, call_bytes_);
+    Share& share = shares_.front();
+    share.header.request = share.bytes == share.header.data_bytes ? 1 : 0;
+    const std::uint64_t left_bytes = share.header.data_bytes - share.data_sent();
     Place from = share.from;
-    from.offset += sent_bytes_ + data_sent;
-    const Home::Held held = lane_.home_->hold(lane_.index_, link_, from, bytes);
-    if (held.memory == nullptr) return end({.kind = LaneEvent::Kind::gone}), false;
+    from.offset += share.data_sent();
+    const Home::Held held = lane_.home_->hold(lane_.index_, link_, from, std::min<std::uint64_t>(left_bytes, call_bytes_));
+    if (held.memory == nullptr) return end({.kind = LaneEvent::Kind::gone});
     const Undo release([this] { lane_.home_->release(lane_.index_); });
-    const std::size_t head_sent = std::min(frame_sent_, kHead);
-    const iovec pieces[] = {{reinterpret_cast<std::byte*>(&frame_) + head_sent, kHead - head_sent}, {held.memory, bytes}};
-    const Moved moved = stream_.send(pieces);
-    if (!judge_sent(moved)) return false;
-    frame_sent_ += moved.bytes;
-    if (frame_sent_ == kHead + frame_.data_bytes) finish_frame(share);
-    return true;
-  }
-
-  void begin_frame(const Share& share) {
-    const std::uint64_t bytes = std::min(kPieceBytes, share.bytes - sent_bytes_);
-    frame_ = make_header(FrameKind::write, share.to.region, bytes, {share.to.guard->number, share.to.offset + sent_bytes_, 0});
-    frame_.request = sent_bytes_ + bytes == share.bytes ? 1 : 0;
-  }
-
-  void finish_frame(const Share& share) {
-    frame_sent_ = 0;
-    sent_bytes_ += frame_.data_bytes;
-    if (sent_bytes_ < share.bytes) return;
-    sent_bytes_ = 0;
+    if (!judge_sent(share.send(stream_, held.memory, call_bytes_))) return false;
+    if (!share.is_sent() || share.advance()) return true;
     if (share.missing->fetch_sub(1, std::memory_order_acq_rel) == 1) tell({.kind = LaneEvent::Kind::sent, .number = share.write});
     shares_.pop_front();
+    return true;
   }
 
   bool receive() {
@@ -150,7 +119,7 @@ class Lane::Connection {
     Home::Held held;
     if (left_bytes_ > 0) {
       held = lane_.home_->hold(lane_.index_, link_, to_, data_bytes);
-      if (held.why != Placed::ok) return end({.kind = LaneEvent::Kind::refused, .reason = Farewell::bad_access}), false;
+      if (held.why != Placed::ok) return refuse(Farewell::bad_access);
       data_bytes = std::min(data_bytes, held.memory != nullptr ? receive_bytes_ : lane_.scratch_.size());
       pieces[count++] = {held.memory != nullptr ? held.memory : lane_.scratch_.data(), data_bytes};
     }
@@ -172,11 +141,11 @@ class Lane::Connection {
   bool place(std::size_t bytes) {
     switch (lane_.home_->copy_to(lane_.index_, link_, to_, std::span<const std::byte>(lane_.scratch_).first(bytes))) {
       case Placed::ok: return true;
-      case Placed::failed: return end({.kind = LaneEvent::Kind::failed}), false;
+      case Placed::failed: return end({.kind = LaneEvent::Kind::failed});
       case Placed::no_link:
       case Placed::not_allowed: break;
     }
-    return end({.kind = LaneEvent::Kind::refused, .reason = Farewell::bad_access}), false;
+    return refuse(Farewell::bad_access);
   }
 
   void placed(std::size_t bytes) {
@@ -193,11 +162,8 @@ class Lane::Connection {
   bool take_header() {
     head_bytes_ = 0;
     const auto header = parse_header(std::as_bytes(std::span(&head_, 1)));
-    if (!header || static_cast<FrameKind>(header->kind) != FrameKind::write) {
-      return end({.kind = LaneEvent::Kind::refused, .reason = Farewell::bad_message}), false;
-    }
-    const Access access = access_of(*header);
-    to_ = {header->number, access.offset, Guard{0, access.guard}};  // the link's rank is looked up with it
+    if (!header || static_cast<FrameKind>(header->kind) != FrameKind::write) return refuse(Farewell::bad_message);
+    to_ = place_of(*header, Rank{0});  // the link's rank is looked up with it
     left_bytes_ = header->data_bytes;
     is_last_ = header->request == 1;
     return true;
@@ -212,10 +178,7 @@ class Lane::Connection {
   bool cannot_send_ = false;
   bool is_over_ = false;  // nothing more comes either
 
-  std::deque<Share> shares_;
-  std::uint64_t sent_bytes_ = 0;  // of the first one, without the current frame
-  FrameHeader frame_;
-  std::size_t frame_sent_ = 0;  // of header and data
+  std::deque<Share> shares_;  // the first one is being sent
 
   FrameHeader head_;  // that comes
   std::size_t head_bytes_ = 0;
@@ -226,30 +189,31 @@ class Lane::Connection {
 
 // --- From the thread that has the transport -------------------------------------------------------------------------------------
 
-Lane::Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus)
-    : index_(index), home_(std::move(home)), bell_(bell), cpus_(cpus), process_(::getpid()), scratch_(kLaneScratchBytes) {}
+Lane::Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus,
+           std::unique_ptr<secure::Poller> poller)
+    : index_(index),
+      home_(std::move(home)),
+      bell_(bell),
+      cpus_(cpus),
+      process_(::getpid()),
+      poller_(std::move(poller)),
+      scratch_(kLaneScratchBytes) {}
 
 Result<std::unique_ptr<Lane>> Lane::open(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus) {
-  std::unique_ptr<Lane> lane(new Lane(index, std::move(home), bell, cpus));
   auto poller = secure::Poller::open();
   if (!poller) return std::move(poller).error();
-  lane->poller_ = std::move(*poller);
-  if (Result<void> started = lane->start(); !started) return std::move(started).error();
-  return lane;
-}
-
-Result<void> Lane::start() {
-  if (!wake_.open()) {
+  std::unique_ptr<Lane> lane(new Lane(index, std::move(home), bell, cpus, std::move(*poller)));
+  if (!lane->wake_.open()) {
     const int code = errno;
     return make_error(status_of_errno(code), "open TCP", "lane", "eventfd failed", {}, errno_code(code));
   }
   const BlockedSignals blocked;
   try {
-    thread_ = std::thread([this] { run(); });
+    lane->thread_ = std::thread(&Lane::run, lane.get());
   } catch (const std::system_error& error) {
     return cannot_start_thread("open TCP", "lane", error.code().value());
   }
-  return {};
+  return lane;
 }
 
 Lane::~Lane() {

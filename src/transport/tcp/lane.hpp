@@ -29,17 +29,14 @@
 
 namespace gigabar::transport::tcp {
 
-// A part of a write. `from` is named as this process does, `to` as the peer does.
-struct Share {
-  Place from, to;
-  std::uint64_t bytes = 0;
+// A part of a write.
+struct Share : OutgoingFrame {
   std::atomic<unsigned>* missing = nullptr;  // shares of its write that are not sent
   std::uint64_t write = 0;                   // its number, for the event when there are none
 };
 
 // What a link and its connections on lanes share.
 struct LaneCounts {
-  ShareCounts placed() const noexcept;
   std::array<std::atomic<std::uint32_t>, kMaxLanes> placed_shares{};
   std::atomic<bool> is_waited_for{false};  // the link is to be told of the next one
 };
@@ -51,14 +48,12 @@ struct LaneEvent {
     refused,  // the peer sent what it may not: `reason`
     failed,   // the peer's bytes could not be placed in a GPU's memory
     gone,     // the local memory of a share was taken back
-    forged,   // what came is not authentic
-    broken,   // the socket: errno `code`
-    ended     // the peer's end is closed, or nothing more can be sent
+    over      // the connection is: `end` says how
   };
-  Kind kind = Kind::ended;
+  Kind kind = Kind::over;
   std::uint64_t link = 0;
   std::uint64_t number = 0;
-  int code = 0;
+  secure::Moved end{secure::Moved::How::ended, 0, 0};
   Farewell reason = Farewell::closed;
 };
 
@@ -82,8 +77,8 @@ class Lane {
  private:
   class Connection;
 
-  Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus);
-  Result<void> start();
+  Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus,
+       std::unique_ptr<secure::Poller> poller);
 
   // Of the lane's thread.
   void run();
@@ -100,7 +95,7 @@ class Lane {
   const std::vector<int> cpus_;
   const pid_t process_;
   Bell wake_;  // for the thread: there are shares
-  std::unique_ptr<secure::Poller> poller_;
+  const std::unique_ptr<secure::Poller> poller_;
 
   FairMutex turn_;  // of what follows: a round of the thread's, or a change
   std::map<std::uint64_t, Connection> connections_;

@@ -20,6 +20,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/quietly.hpp"
+#include "base/undo.hpp"
 
 namespace gigabar::transport::tcp {
 
@@ -38,8 +39,6 @@ bool has_unread(int socket) noexcept {
   int bytes = 0;
   return ::ioctl(socket, SIOCINQ, &bytes) == 0 && bytes > 0;
 }
-
-iovec piece_of(const void* data, std::size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
 }  // namespace
 
@@ -71,10 +70,8 @@ TcpLink::TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, cons
 
 TcpLink::~TcpLink() {
   if (hub_->is_of_this_process()) {
-    expect_nobody();
     if (state_ == LinkState::ready) quietly([&] { leave(); });
-    leave_lanes();
-    if (stream_) secure::end_connection(stream_->socket().get());
+    close_connections();
   }
   hub_->remove_link(serial_);
 }
@@ -84,11 +81,8 @@ TcpLink::~TcpLink() {
 void TcpLink::leave() {
   put_fence();
   if (!send_in_time()) return;
-  Outgoing farewell;
-  farewell.header = make_header(FrameKind::bye, static_cast<std::uint32_t>(Farewell::closed), 0);
-  post_small(std::move(farewell), {});
+  post_small(make_header(FrameKind::bye, static_cast<std::uint32_t>(Farewell::closed), 0));
   if (!send_in_time()) return;
-  lane_sockets_.clear();
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
     if (auto stream = hub_->lane(lane).remove(serial_)) hub_->let_go_out(std::move(*stream));
   }
@@ -109,12 +103,28 @@ bool TcpLink::send_in_time() {
   return has_sent_all() && !send_code_ && state_ == LinkState::ready;
 }
 
+// What has not gone out does not.
+void TcpLink::close_connections() noexcept {
+  for (std::uint64_t index = 0; is_listening_ && index <= kMaxLanes; ++index) hub_->acceptor().forget(number_ + index);
+  ways_.clear();
+  for (unsigned lane = 0; lane < lane_count_; ++lane) {
+    if (auto stream = hub_->lane(lane).remove(serial_)) secure::end_connection(stream->socket().get());
+  }
+  if (stream_) secure::end_connection(stream_->socket().get());
+  stream_.reset();
+}
+
 std::string TcpLink::object() const { return text("rank ", rank_, " over ", rail_); }
+
+Error TcpLink::about_this(const Error& error) const {
+  ErrorRecord record = error.record();
+  record.object = object();
+  return Error(std::move(record));
+}
 
 std::uint64_t TcpLink::memory_bytes() const noexcept {
   const std::size_t of_lanes = security_.protection == Protection::sealed ? std::size_t{2} * lane_count_ * secure::kRecordBytes : 0;
-  return sizeof *this + queued_units_ + carried_.capacity() + behind_fence_.capacity() + of_lanes +
-         (stream_ ? stream_->memory_bytes() : 0);
+  return sizeof *this + queued_units_ + carried_.capacity() + of_lanes + (stream_ ? stream_->memory_bytes() : 0);
 }
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
@@ -132,11 +142,6 @@ Offer TcpLink::expect_peer(std::size_t rail) {
   }
   hub_->set_timer();
   return offer;
-}
-
-void TcpLink::expect_nobody() noexcept {
-  if (!is_listening_) return;
-  for (std::uint64_t index = 0; index <= kMaxLanes; ++index) hub_->acceptor().forget(number_ + index);
 }
 
 unsigned TcpLink::dial(const Offer& offer) {
@@ -167,33 +172,20 @@ std::int64_t TcpLink::next_ns() const noexcept {
 
 void TcpLink::advance(std::int64_t now_ns) {
   if (state_ == LinkState::ready) return look_for_silence(now_ns);
-  if (state_ != LinkState::connecting) return;
-  advance_dials(now_ns);
+  for (std::size_t index = 0; index < ways_.size() && state_ == LinkState::connecting; ++index) {
+    std::optional<secure::Dial>& dial = ways_[index].dial;
+    const auto progress = dial ? dial->advance(now_ns) : secure::Dial::Progress::going;
+    if (progress == secure::Dial::Progress::connected) take(number_ + index, dial->take());
+    if (progress == secure::Dial::Progress::failed) fail(about_this(dial->error()));
+  }
   if (state_ != LinkState::connecting || now_ns < connect_until_ns_) return;
   fail(make_error(Status::timed_out, "connect", object(), "no connection stands within the deadline",
-                  "look for a firewall between the hosts, and at GIGABAR_TCP_INTERFACES"),
-       {});
-}
-
-void TcpLink::advance_dials(std::int64_t now_ns) {
-  for (std::size_t index = 0; index < ways_.size() && state_ == LinkState::connecting; ++index) {
-    Way& way = ways_[index];
-    if (!way.dial) continue;
-    switch (way.dial->advance(now_ns)) {
-      case secure::Dial::Progress::going: break;
-      case secure::Dial::Progress::connected: take(number_ + index, way.dial->take()); break;
-      case secure::Dial::Progress::failed: {
-        ErrorRecord record = way.dial->error().record();
-        record.object = object();
-        fail(Error(std::move(record)), {});
-      }
-    }
-  }
+                  "look for a firewall between the hosts, and at GIGABAR_TCP_INTERFACES"));
 }
 
 void TcpLink::take(std::uint64_t number, secure::Established established) {
   if (state_ != LinkState::connecting) return;
-  if (number == number_) rail_ = rail_of(hub_->rails(), secure::own_address_of(established.connection.socket.get()));
+  if (number == number_) rail_ = hub_->rail_of(secure::own_address_of(established.connection.socket.get()));
   established.connection.socket.rename(kLinkTokens + serial_);
   // Until the peer's answer has come no event matters; EPOLLERR would come again and again.
   established.connection.socket.want(EPOLLONESHOT);
@@ -213,12 +205,11 @@ Result<void> TcpLink::complete(Parcel answer) {
   if (!answer.descriptors.empty() || !lanes) {
     const Error error = make_error(Status::bad_file, "complete a link", object(), "the peer's answer is malformed",
                                    "use the same version of Gigabar at every rank");
-    fail(Error(error.record()), {});
+    fail(error);
     return error;
   }
   is_completed_ = true;
-  for (std::uint64_t index = *lanes + 1; index < ways_.size(); ++index) hub_->acceptor().forget(number_ + index);
-  while (ways_.size() > *lanes + 1) ways_.pop_back();
+  for (; ways_.size() > *lanes + 1; ways_.pop_back()) hub_->acceptor().forget(number_ + ways_.size() - 1);
   become_ready();
   hub_->set_timer();
   return {};
@@ -228,15 +219,14 @@ void TcpLink::become_ready() {
   if (!is_completed_ || !std::ranges::all_of(ways_, [](const Way& way) { return way.stream.has_value(); })) return;
   lane_count_ = static_cast<unsigned>(ways_.size() - 1);
   rail_ = text(rail_, lane_count_ > 0 ? text(" x", lane_count_) : std::string(), ", ", name_of(security_.protection));
+  for (const Way& way : ways_) sockets_.push_back({way.stream->socket().get(), {}});
   stream_ = std::move(ways_[0].stream);
   call_bytes_ = call_bytes_of(stream_->socket().get());
   call_bytes_.send = std::min(call_bytes_.send, stream_->part_bytes());
-  lane_sockets_.reserve(lane_count_);
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    lane_sockets_.push_back({ways_[lane + 1].stream->socket().get(), {}});
     if (!hub_->lane(lane).add(serial_, std::move(*ways_[lane + 1].stream), lane_counts_)) {
       const int code = errno;
-      return fail(make_error(status_of_errno(code), "connect", object(), "epoll_ctl failed", {}, errno_code(code)), {});
+      return fail(make_error(status_of_errno(code), "connect", object(), "epoll_ctl failed", {}, errno_code(code)));
     }
   }
   ways_.clear();
@@ -255,14 +245,6 @@ std::optional<Posted> TcpLink::why_not_post() const noexcept {
   return {};
 }
 
-// How many bytes of the frame are gone.
-std::size_t TcpLink::send_at_once(const FrameHeader& header, std::span<const std::byte> data) {
-  const iovec pieces[] = {piece_of(&header, sizeof header), piece_of(data.data(), data.size())};
-  const Moved moved = stream_->send(pieces);
-  if (moved.how == Moved::How::failed) sending_failed(moved.code);
-  return moved.bytes;
-}
-
 Posted TcpLink::post_message(const Header& header, std::span<const std::byte> payload) {
   if (const auto why = why_not_post()) return *why;
   if (payload.size() > limits_.payload_bytes) {
@@ -274,32 +256,29 @@ Posted TcpLink::post_message(const Header& header, std::span<const std::byte> pa
   if (queued_units_ + units_of(payload.size()) > kMaxQueuedUnits) return Posted::full;
   put_fence();
   if (send_code_) return Posted::full;
-  Outgoing item;
-  item.header = make_header(FrameKind::message, 0, payload.size());
-  item.header.body = header;
-  post_small(std::move(item), payload);
+  FrameHeader frame = make_header(FrameKind::message, 0, payload.size());
+  frame.body = header;
+  post_small(frame, payload);
   return Posted::ok;
 }
 
-// A message or a fence.
-void TcpLink::post_small(Outgoing item, std::span<const std::byte> data) {
-  const std::size_t sent_bytes = is_idle() ? send_at_once(item.header, data) : 0;
-  if (sent_bytes < sizeof item.header + data.size() && !send_code_) {
+// All but writes and answers.
+void TcpLink::post_small(const FrameHeader& header, std::span<const std::byte> data) {
+  Outgoing item{{.header = header, .from = {}}, {}, 0};
+  if (is_idle()) note_failure(item.send(*stream_, data.data(), data.size()));
+  const bool is_begun = item.sent_bytes > 0;
+  if (!item.is_sent() && !send_code_) {
     try {
       item.copy.assign(data.begin(), data.end());
       own_.push_back(std::move(item));
     } catch (const std::bad_alloc&) {
-      if (sent_bytes > 0) fail(Error::out_of_memory(), {});  // half a frame is gone
+      if (is_begun) fail(Error::out_of_memory());  // half a frame is gone
       throw;
     }
     if (own_.back().kind() == FrameKind::message) queued_units_ += units_of(data.size());
-    if (sent_bytes > 0) current_ = Current{own_.back().header, &own_, 0, sent_bytes};
+    if (is_begun) sending_ = &own_;
   }
   want_events();
-}
-
-Reach TcpLink::reach(Direction direction, const Region& local, const RemoteRegion& remote) const {
-  return reach_by_placing(direction, local, remote, "TCP", rail_);
 }
 
 Posted TcpLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
@@ -312,15 +291,9 @@ Posted TcpLink::post_write(const Region& local, std::uint64_t local_offset, cons
   }
   const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
   const Place from = static_cast<const PlacedRegion&>(local).at(local_offset);
-  if (lane_count_ > 0 && bytes >= kLaneBytes) {
-    return post_by_lanes(from, {key.region, remote_offset, Guard{rank_, key.guard}}, bytes, cookie);
-  }
-  Outgoing item;
-  item.header = make_header(FrameKind::write, key.region, 0, {key.guard, remote_offset, 0});
-  item.from = from;
-  item.bytes = bytes;
-  item.cookie = cookie;
-  own_.push_back(std::move(item));
+  const Access to{key.guard, remote_offset, 0};
+  if (lane_count_ > 0 && bytes >= kLaneBytes) return post_by_lanes(from, key.region, to, bytes, cookie);
+  own_.push_back({first_piece(FrameKind::write, key.region, to, from, bytes), {}, cookie});
   ++transfers_;
   pump();
   return Posted::ok;
@@ -336,19 +309,14 @@ Posted TcpLink::post_read(const Region& local, std::uint64_t local_offset, const
   }
   const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
   while (reads_.contains(next_read_)) ++next_read_;
-  Outgoing item;
-  item.header = make_header(FrameKind::read, key.region, 0, {key.guard, remote_offset, bytes});
-  item.header.request = next_read_;
-  own_.push_back(std::move(item));
-  try {
-    reads_.emplace(next_read_, Read{cookie, static_cast<const PlacedRegion&>(local).at(local_offset), bytes, bytes});
-  } catch (const std::bad_alloc&) {
-    own_.pop_back();
-    throw;
-  }
+  FrameHeader header = make_header(FrameKind::read, key.region, 0, {key.guard, remote_offset, bytes});
+  header.request = next_read_;
+  reads_.emplace(next_read_, Read{cookie, static_cast<const PlacedRegion&>(local).at(local_offset), bytes});
+  Undo forget([&] { reads_.erase(next_read_); });
+  post_small(header);
+  forget.call_off();
   ++next_read_;
   ++transfers_;
-  pump();
   return Posted::ok;
 }
 
@@ -359,27 +327,12 @@ void TcpLink::finish(std::uint64_t cookie, Result<void> outcome) {
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
-void TcpLink::begin_frame() {
-  is_answers_turn_ = own_.empty() || (!answers_.empty() && !is_answers_turn_);
-  std::deque<Outgoing>& queue = is_answers_turn_ ? answers_ : own_;
-  Outgoing& item = queue.front();
-  current_ = Current{item.header, &queue, 0, 0};
-  if (!item.has_pieces()) return;
-  Access access = access_of(item.header);
-  access.offset += item.begun_bytes;
-  current_->header = make_header(item.kind(), item.header.number, std::min(kPieceBytes, item.bytes - item.begun_bytes), access);
-  current_->data_offset = item.begun_bytes;
-  item.begun_bytes += current_->header.data_bytes;
-}
-
 // Sends of the current frame what the socket takes. False: not all of it, or the link broke.
 bool TcpLink::send_frame() {
-  const Outgoing& item = current_->queue->front();
+  Outgoing& item = sending_->front();
   const std::byte* data = item.copy.data();
-  if (item.has_pieces()) {
-    Place from = item.from;
-    from.offset += current_->data_offset;
-    data = hub_->home()->memory(from, current_->header.data_bytes);
+  if (item.bytes > 0) {
+    data = hub_->home()->memory(item.from, item.header.data_bytes);
     if (data == nullptr && item.kind() == FrameKind::answer) {
       refuse("it reads from a region that was taken back", Farewell::bad_access);
       return false;
@@ -389,39 +342,32 @@ bool TcpLink::send_frame() {
       return false;
     }
   }
-  constexpr std::size_t kHead = sizeof(FrameHeader);
-  const std::size_t frame_bytes = kHead + current_->header.data_bytes;
-  while (current_->sent_bytes < frame_bytes) {
-    const std::size_t head_sent = std::min(current_->sent_bytes, kHead), data_sent = current_->sent_bytes - head_sent;
-    const iovec pieces[] = {
-        piece_of(reinterpret_cast<const std::byte*>(&current_->header) + head_sent, kHead - head_sent),
-        piece_of(data + data_sent, std::min<std::size_t>(current_->header.data_bytes - data_sent, call_bytes_.send))};
-    const Moved moved = stream_->send(pieces);
-    if (moved.how == Moved::How::failed) sending_failed(moved.code);
+  while (!item.is_sent()) {
+    const Moved moved = item.send(*stream_, data + item.data_sent(), call_bytes_.send);
+    note_failure(moved);
     if (moved.how != Moved::How::ok) return false;
-    current_->sent_bytes += moved.bytes;
   }
   return true;
 }
 
 void TcpLink::finish_frame() {
-  std::deque<Outgoing>& queue = *current_->queue;
-  const Outgoing& item = queue.front();
-  if (item.has_pieces() && item.begun_bytes < item.bytes) return current_.reset();
-  if (item.kind() == FrameKind::write) finish(item.cookie, {});
-  if (item.kind() == FrameKind::message) queued_units_ -= units_of(item.copy.size());
-  current_.reset();
-  queue.pop_front();
+  Outgoing& item = sending_->front();
+  if (!item.advance()) {
+    if (item.kind() == FrameKind::write) finish(item.cookie, {});
+    if (item.kind() == FrameKind::message) queued_units_ -= units_of(item.copy.size());
+    sending_->pop_front();
+  }
+  sending_ = nullptr;
 }
 
 void TcpLink::pump() {
-  if (stream_->has_unsent()) {
-    const Moved flushed = stream_->flush();
-    if (flushed.how == Moved::How::failed) sending_failed(flushed.code);
-  }
+  note_failure(stream_->flush());
   for (unsigned turn = 0; turn < kMaxSendsPerTurn && state_ == LinkState::ready && !send_code_; ++turn) {
-    if (!current_ && own_.empty() && answers_.empty()) break;
-    if (!current_) begin_frame();
+    if (own_.empty() && answers_.empty()) break;
+    if (sending_ == nullptr) {
+      is_answers_turn_ = own_.empty() || (!answers_.empty() && !is_answers_turn_);
+      sending_ = is_answers_turn_ ? &answers_ : &own_;
+    }
     if (!send_frame()) break;
     finish_frame();
   }
@@ -437,8 +383,9 @@ void TcpLink::want_events() noexcept {
 }
 
 // What the peer sent before it went is told first.
-void TcpLink::sending_failed(int code) noexcept {
-  send_code_ = code;
+void TcpLink::note_failure(const Moved& moved) noexcept {
+  if (moved.how != Moved::How::failed) return;
+  send_code_ = moved.code;
   hub_->attend_to(*this);
 }
 
@@ -448,6 +395,12 @@ void TcpLink::refuse(std::string_view why, Farewell reason) {
   if (state_ == LinkState::broken) return;
   fail(make_error(Status::peer_lost, "connection", object(), text("the peer broke the rules: ", why)), reason);
 }
+
+void TcpLink::lost(std::string cause, std::string remedy, NativeCode native) {
+  fail(make_error(Status::peer_lost, "connection", object(), std::move(cause), std::move(remedy), std::move(native)));
+}
+
+void TcpLink::lost_by(std::string_view what, int code) { lost(text(what, std::strerror(code)), kConnectAnew, errno_code(code)); }
 
 void TcpLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
   if (state_ == LinkState::broken) return;
@@ -459,20 +412,9 @@ void TcpLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
 
 // Between two frames only; where it does not go out the peer sees the connection end.
 void TcpLink::say_farewell(Farewell reason) noexcept {
-  if (current_ || send_code_ || stream_->has_unsent()) return;
-  quietly([&] { send_at_once(make_header(FrameKind::bye, static_cast<std::uint32_t>(reason), 0), {}); });
-}
-
-// Of the first connection whose other end answers no more.
-std::optional<Path> TcpLink::silent_path(std::int64_t now_ns, std::int64_t limit_ns) {
-  std::optional<Path> silent;
-  const auto look = [&](int socket, Silence& silence) {
-    const auto path = path_of(socket);
-    if (path && silence.is_broken(*path, now_ns, limit_ns)) silent = path;
-  };
-  look(stream_->socket().get(), silence_);
-  for (LaneSocket& lane : lane_sockets_) look(lane.socket, lane.silence);
-  return silent;
+  if (sending_ != nullptr || send_code_ || stream_->has_unsent()) return;
+  OutgoingFrame bye{.header = make_header(FrameKind::bye, static_cast<std::uint32_t>(reason), 0), .from = {}};
+  quietly([&] { note_failure(bye.send(*stream_, nullptr, 0)); });
 }
 
 void TcpLink::look_for_silence(std::int64_t now_ns) {
@@ -482,18 +424,17 @@ void TcpLink::look_for_silence(std::int64_t now_ns) {
     // What has come is told first; at a fence nothing is received any more.
     if (!fence_ && (is_hungry_ || has_unread(stream_->socket().get()))) lane_ended_at_ns_ = now_ns;
     if (now_ns - lane_ended_at_ns_ >= kMaxEndNs) {
-      return fail(make_error(Status::peer_lost, "connection", object(), "the peer's end of a connection for large writes closed"),
-                  {});
+      return lost("the peer's end of a connection for large writes closed");
     }
     look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
   }
-  const auto path = silent_path(now_ns, limit_ns);
-  if (!path) return;
-  fail(make_error(
-           Status::peer_lost, "connection", object(),
-           text("the peer's host has acknowledged nothing for ", path->silent_ns / 1'000'000, " ms, although it was asked again"),
-           "see that the host runs, and look at the links and cables between"),
-       {});
+  for (Socket& socket : sockets_) {
+    const auto path = path_of(socket.descriptor);
+    if (!path || !socket.silence.is_broken(*path, now_ns, limit_ns)) continue;
+    return lost(
+        text("the peer's host has acknowledged nothing for ", path->silent_ns / 1'000'000, " ms, although it was asked again"),
+        "see that the host runs, and look at the links and cables between");
+  }
 }
 
 // What the sink posts meanwhile is for the next poll().
@@ -509,18 +450,10 @@ bool TcpLink::tell_end(Sink& sink) {
   if (!error_) return false;
   // The last bytes that came may have ended some.
   tell_dones(sink);
-  expect_nobody();
-  ways_.clear();
-  leave_lanes();
-  if (stream_) secure::end_connection(stream_->socket().get());
-  stream_.reset();
-  current_.reset();
+  close_connections();
+  sending_ = nullptr;
   answers_.clear();
-  const auto tell = [&](std::uint64_t cookie) {
-    ErrorRecord record = error_->record();
-    record.object = object();
-    sink.done(*this, cookie, Error(std::move(record)));
-  };
+  const auto tell = [&](std::uint64_t cookie) { sink.done(*this, cookie, about_this(*error_)); };
   while (!own_.empty()) {
     const Outgoing item = std::move(own_.front());
     own_.pop_front();
@@ -528,33 +461,24 @@ bool TcpLink::tell_end(Sink& sink) {
   }
   while (!lane_writes_.empty()) tell(lane_writes_.extract(lane_writes_.begin()).mapped().cookie);
   while (!reads_.empty()) tell(reads_.extract(reads_.begin()).mapped().cookie);
-  const Error error = std::move(*error_);
-  error_.reset();
-  sink.broken(*this, error);
+  const auto error = std::exchange(error_, std::nullopt);
+  sink.broken(*this, *error);
   return true;
 }
 
 bool TcpLink::attend(Sink& sink) {
-  bool is_something = false;
-  if (state_ == LinkState::ready && !std::exchange(is_ready_told_, true)) {
-    sink.ready(*this);
-    is_something = true;
-  }
+  bool is_something = state_ == LinkState::ready && !std::exchange(is_ready_told_, true);
+  if (is_something) sink.ready(*this);
   is_something |= tell_dones(sink);
   is_something |= leave_fence(sink);
   const bool was_hungry = std::exchange(is_hungry_, false);
   if (state_ == LinkState::ready && (send_code_ || was_hungry)) is_something |= receive(sink);
-  if (state_ == LinkState::ready && send_code_ && !is_hungry_ && !fence_) {
-    fail(make_error(Status::peer_lost, "connection", object(), text("sending failed: ", std::strerror(*send_code_)),
-                    "forget the peer and connect anew", errno_code(*send_code_)),
-         {});
-  }
+  if (state_ == LinkState::ready && send_code_ && !is_hungry_ && !fence_) lost_by("sending failed: ", *send_code_);
   return tell_end(sink) || is_something;
 }
 
 void TcpLink::handle(std::uint32_t events, Sink& sink) {
-  if (state_ == LinkState::connecting) return advance(now_ns());
-  if (state_ != LinkState::ready) return;
+  if (state_ != LinkState::ready) return advance(now_ns());
   if ((events & EPOLLOUT) != 0) pump();
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) return;
   hub_->note_speaker(*this);

@@ -9,6 +9,7 @@
 // them are before what follows, and the receiver waits there until so many are in place.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,7 @@ namespace gigabar::transport::tcp {
 
 inline constexpr std::uint64_t kLaneBytes = 64U << 10;    // smaller writes are sooner through without another thread
 inline constexpr std::int64_t kMaxEndNs = 1'000'000'000;  // between the ends of a link's connections
+inline constexpr const char* kConnectAnew = "forget the peer and connect anew";
 
 class TcpLink final : public Link {
  public:
@@ -44,7 +46,9 @@ class TcpLink final : public Link {
   const std::string& rail() const noexcept override { return rail_; }
   std::uint64_t memory_bytes() const noexcept override;
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
-  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
+  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override {
+    return reach_by_placing(direction, local, remote, "TCP", rail_);
+  }
   Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                     std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
@@ -77,27 +81,14 @@ class TcpLink final : public Link {
 
  private:
   // What waits for the socket.
-  struct Outgoing {
-    FrameHeader header;           // of a write or an answer: with the number and the place of the first piece
+  struct Outgoing : OutgoingFrame {
     std::vector<std::byte> copy;  // of a message
-    Place from;                   // of a write or an answer
-    std::uint64_t bytes = 0;      // likewise
-    std::uint64_t begun_bytes = 0;
-    std::uint64_t cookie = 0;
+    std::uint64_t cookie = 0;     // of a write
     FrameKind kind() const noexcept { return static_cast<FrameKind>(header.kind); }
-    bool has_pieces() const noexcept { return kind() == FrameKind::write || kind() == FrameKind::answer; }
-  };
-  // The one that is being sent, of the first of a queue.
-  struct Current {
-    FrameHeader header;
-    std::deque<Outgoing>* queue = nullptr;
-    std::uint64_t data_offset = 0;  // in its copy or from its place
-    std::size_t sent_bytes = 0;     // of header and data
   };
   struct Read {
     std::uint64_t cookie = 0;
-    Place to;
-    std::uint64_t bytes = 0;
+    Place to;  // of the next piece: they come in order
     std::uint64_t missing_bytes = 0;
   };
   // Data that comes now.
@@ -120,9 +111,9 @@ class TcpLink final : public Link {
   struct CallBytes {
     std::size_t send = kPieceBytes, receive = kPieceBytes;
   };
-  // While its lane has the stream.
-  struct LaneSocket {
-    int socket = -1;
+  // Of a connection, whoever has its stream.
+  struct Socket {
+    int descriptor = -1;
     Silence silence;
   };
   struct LaneWrite {
@@ -135,24 +126,21 @@ class TcpLink final : public Link {
   std::optional<Posted> why_not_post() const noexcept;
   // Everything that was posted, over all connections.
   bool has_sent_all() const noexcept;
-  bool is_idle() const noexcept { return !current_ && own_.empty() && answers_.empty() && !stream_->has_unsent(); }
-  std::size_t send_at_once(const FrameHeader& header, std::span<const std::byte> data);
-  void begin_frame();
+  bool is_idle() const noexcept { return own_.empty() && answers_.empty() && !stream_->has_unsent(); }
   bool send_frame();
   void finish_frame();
-  void post_small(Outgoing item, std::span<const std::byte> data);
+  void post_small(const FrameHeader& header, std::span<const std::byte> data = {});
   void pump();
   void finish(std::uint64_t cookie, Result<void> outcome);
-  void sending_failed(int code) noexcept;
+  void note_failure(const secure::Moved& moved) noexcept;
 
   // Receiving.
   bool receive(Sink& sink);
-  std::size_t place_for_more(Scratch& scratch, std::span<iovec> pieces, std::size_t& direct_bytes);
+  std::array<iovec, 2> place_for_more(Scratch& scratch);
   void hear_end(const secure::Moved& moved);
   void take_rest(std::size_t bytes, Sink& sink);
   void carry(std::span<const std::byte> begun);
   std::span<const std::byte> take_frames(std::span<const std::byte> bytes, Sink& sink);
-  void take_header(const FrameHeader& header);
   void begin_write(const FrameHeader& header);
   void begin_answer(const FrameHeader& header);
   void take_read(const FrameHeader& header);
@@ -160,29 +148,28 @@ class TcpLink final : public Link {
   void placed(std::uint64_t bytes);
 
   // Lanes.
-  Posted post_by_lanes(const Place& from, const Place& to, std::uint64_t bytes, std::uint64_t cookie);
+  Posted post_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie);
   void put_fence();
-  bool is_behind_fence() const noexcept;
-  void take_fence(const FrameHeader& header, std::span<const std::byte> behind);
-  void pass_fence() noexcept;
+  void take_fence(const FrameHeader& header);
+  bool pass_fence() noexcept;
   bool leave_fence(Sink& sink);
-  void leave_lanes() noexcept;
 
   // The end.
   void become_ready();
-  void expect_nobody() noexcept;
-  void advance_dials(std::int64_t now_ns);
-  std::optional<Path> silent_path(std::int64_t now_ns, std::int64_t limit_ns);
   void look_for_silence(std::int64_t now_ns);
   void leave();
   bool send_in_time();
+  void close_connections() noexcept;
   bool tell_dones(Sink& sink);
   bool tell_end(Sink& sink);
   // Breaks the link because of what the peer sent.
   void refuse(std::string_view why, Farewell reason);
-  void fail(Error error, std::optional<Farewell> farewell) noexcept;
+  void lost(std::string cause, std::string remedy = {}, NativeCode native = {});
+  void lost_by(std::string_view what, int code);
+  void fail(Error error, std::optional<Farewell> farewell = {}) noexcept;
   void say_farewell(Farewell reason) noexcept;
   std::string object() const;
+  Error about_this(const Error& error) const;
 
   std::shared_ptr<Hub> hub_;
   Rank rank_;
@@ -193,24 +180,24 @@ class TcpLink final : public Link {
   LinkLimits limits_;
   std::string rail_ = "tcp";
   std::int64_t connect_until_ns_;
-  Silence silence_;
   std::int64_t look_at_ns_ = 0;  // ready: for it
   bool is_listening_ = false;    // it is the peer that connects
   bool is_completed_ = false;    // the peer's answer has come
   std::deque<Way> ways_;         // connecting: one for each connection
+  std::vector<Socket> sockets_;  // then
   std::optional<secure::ByteStream> stream_;
   bool is_ready_told_ = false;
   CallBytes call_bytes_;
 
   std::deque<Outgoing> own_, answers_;
-  std::optional<Current> current_;
+  std::deque<Outgoing>* sending_ = nullptr;  // the one of them whose first frame is being sent
   bool is_answers_turn_ = false;
   std::uint64_t queued_units_ = 0;  // of copies in own_
   unsigned transfers_ = 0;          // writes and reads whose end is not told
   std::vector<Done> dones_;         // to be told
   std::optional<int> send_code_;    // nothing can be sent any more; what has come is still told
 
-  std::vector<std::byte> carried_;  // the beginning of a frame; of a message with a header all of it
+  std::vector<std::byte> carried_;  // the beginning of a frame, of a message with a header all of it; at a fence what has come
   std::size_t missing_bytes_ = 0;   // at the end of that message
   Incoming incoming_;
   bool is_hungry_ = false;  // there may be more than was received in one turn
@@ -218,16 +205,14 @@ class TcpLink final : public Link {
   std::uint32_t next_read_ = 1;
 
   unsigned lane_count_ = 0;  // that both ends have
-  std::vector<LaneSocket> lane_sockets_;
   std::map<std::uint64_t, LaneWrite> lane_writes_;
   std::uint64_t next_lane_write_ = 0;
   unsigned next_lane_ = 0;
   ShareCounts sent_shares_{};
   bool is_fence_due_ = false;  // before the next message
   std::shared_ptr<LaneCounts> lane_counts_ = std::make_shared<LaneCounts>();
-  std::optional<ShareCounts> fence_;     // the receiver waits there
-  std::vector<std::byte> behind_fence_;  // what has come
-  std::int64_t lane_ended_at_ns_ = 0;    // 0: none has
+  std::optional<ShareCounts> fence_;   // the receiver waits there
+  std::int64_t lane_ended_at_ns_ = 0;  // 0: none has
 
   std::optional<Error> error_;  // why it broke, until it is told
 };

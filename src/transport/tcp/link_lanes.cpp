@@ -19,7 +19,7 @@ constexpr std::uint64_t kShareAlignment = 4U << 10;  // copies go page by page
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
-Posted TcpLink::post_by_lanes(const Place& from, const Place& to, std::uint64_t bytes, std::uint64_t cookie) {
+Posted TcpLink::post_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie) {
   const std::uint64_t even = (bytes / lane_count_ + kShareAlignment) / kShareAlignment * kShareAlignment;
   const std::uint64_t share_bytes = std::max(even, kMinShareBytes);
   // One after the other they take the same lanes, whose threads are awake.
@@ -31,29 +31,28 @@ Posted TcpLink::post_by_lanes(const Place& from, const Place& to, std::uint64_t 
   ++transfers_;
   is_fence_due_ = true;
   // A write of few shares goes where the last one ended.
-  for (std::uint64_t offset = 0; offset < bytes; offset += share_bytes) {
-    Share share{from, to, std::min(share_bytes, bytes - offset), &write.missing_shares, number};
-    share.from.offset += offset;
-    share.to.offset += offset;
+  for (std::uint64_t left = bytes, part = 0; left > 0; left -= part) {
+    part = std::min(share_bytes, left);
     const unsigned lane = std::exchange(next_lane_, (next_lane_ + 1) % lane_count_);
     try {
-      hub_->lane(lane).send(serial_, share);
+      hub_->lane(lane).send(serial_, {first_piece(FrameKind::write, region, to, from, part), &write.missing_shares, number});
     } catch (const std::bad_alloc&) {
       fail(Error::out_of_memory(), Farewell::own_failure);
       return Posted::ok;  // its end is told with the link's
     }
     ++sent_shares_[lane];
+    from.offset += part;
+    to.offset += part;
   }
   return Posted::ok;
 }
 
 void TcpLink::put_fence() {
   if (!is_fence_due_) return;
-  Outgoing item;
-  item.header = make_header(FrameKind::fence, 0, 0);
-  static_assert(sizeof sent_shares_ <= sizeof item.header.body);
-  std::memcpy(item.header.body.data(), sent_shares_.data(), sizeof sent_shares_);
-  post_small(std::move(item), {});
+  FrameHeader header = make_header(FrameKind::fence, 0, 0);
+  static_assert(sizeof sent_shares_ <= sizeof header.body);
+  std::memcpy(header.body.data(), sent_shares_.data(), sizeof sent_shares_);
+  post_small(header);
   is_fence_due_ = false;
 }
 
@@ -63,43 +62,36 @@ bool TcpLink::has_sent_all() const noexcept {
 
 // --- Receiving -------------------------------------------------------------------------------------------------------------------
 
-bool TcpLink::is_behind_fence() const noexcept {
-  const ShareCounts placed = lane_counts_->placed();
-  for (std::size_t lane = 0; lane < placed.size(); ++lane) {
-    if (static_cast<std::int32_t>(placed[lane] - (*fence_)[lane]) < 0) return false;
-  }
-  return true;
-}
-
 // Afterwards there is a fence_ where shares are missing.
-void TcpLink::take_fence(const FrameHeader& header, std::span<const std::byte> behind) {
+void TcpLink::take_fence(const FrameHeader& header) {
   ShareCounts counts;
   std::memcpy(counts.data(), header.body.data(), sizeof counts);
   if (std::any_of(counts.begin() + lane_count_, counts.end(), [](std::uint32_t count) { return count != 0; })) {
     return refuse("it counts large writes over connections that the link has not", Farewell::bad_message);
   }
   fence_ = counts;
-  // Either a lane sees that it is waited for, or its share is seen here.
-  lane_counts_->is_waited_for.store(true, std::memory_order_seq_cst);
-  if (!is_behind_fence()) return behind_fence_.assign(behind.begin(), behind.end());
   pass_fence();
 }
 
-void TcpLink::pass_fence() noexcept {
+// Whether all shares before it are in place. Either a lane sees that it is waited for, or its share is seen here.
+bool TcpLink::pass_fence() noexcept {
+  lane_counts_->is_waited_for.store(true, std::memory_order_seq_cst);
+  for (std::size_t lane = 0; lane < fence_->size(); ++lane) {
+    const std::uint32_t placed = lane_counts_->placed_shares[lane].load(std::memory_order_seq_cst);
+    if (static_cast<std::int32_t>(placed - (*fence_)[lane]) < 0) return false;
+  }
   lane_counts_->is_waited_for.store(false, std::memory_order_relaxed);
   fence_.reset();
+  return true;
 }
 
 bool TcpLink::leave_fence(Sink& sink) {
-  if (!fence_ || state_ != LinkState::ready) return false;
-  lane_counts_->is_waited_for.store(true, std::memory_order_seq_cst);
-  if (!is_behind_fence()) return false;
-  pass_fence();
-  const std::vector<std::byte> come = std::exchange(behind_fence_, {});
+  if (!fence_ || state_ != LinkState::ready || !pass_fence()) return false;
+  const std::vector<std::byte> come = std::exchange(carried_, {});
   const auto rest = take_frames(come, sink);
   if (state_ != LinkState::ready) return true;
+  carry(rest);
   if (!fence_) {
-    carry(rest);
     is_hungry_ = true;
     hub_->attend_to(*this);
   }
@@ -120,22 +112,14 @@ void TcpLink::take_event(const LaneEvent& event) {
                     event.reason);
     case LaneEvent::Kind::failed: return fail(placing_failed(object()), Farewell::own_failure);
     case LaneEvent::Kind::gone: return fail(taken_back_under_way("write", object()), Farewell::own_failure);
-    case LaneEvent::Kind::forged: return hear_end({secure::Moved::How::forged, 0, 0});
-    case LaneEvent::Kind::broken: return hear_end({secure::Moved::How::failed, 0, event.code});
-    case LaneEvent::Kind::ended: break;
+    case LaneEvent::Kind::over:
+      if (event.end.how != secure::Moved::How::ended) return hear_end(event.end);
   }
   // The link's own connection brings what the peer said last. Where it stays as it is, this one was closed alone.
   if (lane_ended_at_ns_ != 0) return;
   lane_ended_at_ns_ = now_ns();
   look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
   hub_->set_timer();
-}
-
-void TcpLink::leave_lanes() noexcept {
-  lane_sockets_.clear();
-  for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    if (auto stream = hub_->lane(lane).remove(serial_)) secure::end_connection(stream->socket().get());
-  }
 }
 
 }  // namespace gigabar::transport::tcp

@@ -19,46 +19,32 @@ constexpr unsigned kMaxReceivesPerTurn = 8;
 // Less is copied from the buffer that everything comes through, in the same system call as what follows it.
 constexpr std::uint64_t kMinDirectBytes = 16384;
 
-constexpr std::size_t kHead = sizeof(FrameHeader);
-
 }  // namespace
 
-// Where the next bytes go: host memory that data is meant for, or the rest of a message, and the buffer. Returns the number of
-// pieces.
-std::size_t TcpLink::place_for_more(Scratch& scratch, std::span<iovec> pieces, std::size_t& direct_bytes) {
-  std::size_t count = 0;
-  direct_bytes = 0;
-  if (incoming_.left_bytes >= kMinDirectBytes) {
-    if (std::byte* const memory = hub_->home()->memory(incoming_.to, incoming_.left_bytes)) {
-      direct_bytes = std::min<std::uint64_t>(incoming_.left_bytes, call_bytes_.receive);
-      pieces[count++] = {memory, direct_bytes};
-    }
-  }
-  if (direct_bytes > 0 && direct_bytes < incoming_.left_bytes) return count;
+// Where the next bytes go: host memory that data is meant for, or the rest of a message, and behind all of it the buffer.
+std::array<iovec, 2> TcpLink::place_for_more(Scratch& scratch) {
+  std::array<iovec, 2> pieces{};
   if (missing_bytes_ > 0) {
-    direct_bytes = missing_bytes_;
-    pieces[count++] = {carried_.data() + carried_.size() - missing_bytes_, missing_bytes_};
+    pieces[0] = {carried_.data() + carried_.size() - missing_bytes_, missing_bytes_};
+  } else if (incoming_.left_bytes >= kMinDirectBytes) {
+    std::byte* const memory = hub_->home()->memory(incoming_.to, incoming_.left_bytes);
+    if (memory != nullptr) pieces[0] = {memory, std::min<std::uint64_t>(incoming_.left_bytes, call_bytes_.receive)};
+    if (memory != nullptr && pieces[0].iov_len < incoming_.left_bytes) return pieces;
   }
   const std::size_t begun = missing_bytes_ > 0 ? 0 : carried_.size();
   std::copy_n(carried_.begin(), begun, scratch.begin());
-  pieces[count++] = {scratch.data() + begun, std::min(scratch.size() - begun, call_bytes_.receive)};
-  return count;
+  pieces[1] = {scratch.data() + begun, std::min(scratch.size() - begun, call_bytes_.receive)};
+  return pieces;
 }
 
 void TcpLink::hear_end(const Moved& moved) {
-  const auto lost = [&](std::string cause, NativeCode native = {}) {
-    fail(make_error(Status::peer_lost, "connection", object(), std::move(cause), "forget the peer and connect anew",
-                    std::move(native)),
-         {});
-  };
-  // The kernel tells its reason once, to the call that came first.
-  if (moved.how == Moved::How::ended && send_code_ && *send_code_ != EPIPE && *send_code_ != ECONNRESET) {
-    return lost(text("sending failed: ", std::strerror(*send_code_)), errno_code(*send_code_));
-  }
   switch (moved.how) {
-    case Moved::How::ended: return lost("its socket closed without a farewell: its process has ended");
-    case Moved::How::failed: return lost(text("its socket broke: ", std::strerror(moved.code)), errno_code(moved.code));
-    case Moved::How::forged: return lost("what came is not authentic: something on the way changed it");
+    case Moved::How::ended:
+      // The kernel tells its reason once, to the call that came first.
+      if (send_code_ && *send_code_ != EPIPE && *send_code_ != ECONNRESET) return lost_by("sending failed: ", *send_code_);
+      return lost("its socket closed without a farewell: its process has ended", kConnectAnew);
+    case Moved::How::failed: return lost_by("its socket broke: ", moved.code);
+    case Moved::How::forged: return lost("what came is not authentic: something on the way changed it", kConnectAnew);
     case Moved::How::ok:
     case Moved::How::blocked: return;
   }
@@ -68,10 +54,12 @@ bool TcpLink::receive(Sink& sink) {
   if (fence_) return false;
   Scratch& scratch = hub_->scratch();
   for (unsigned turn = 0; turn < kMaxReceivesPerTurn && state_ == LinkState::ready; ++turn) {
-    std::array<iovec, 2> pieces{};
-    std::size_t direct_bytes = 0;
-    const std::size_t count = place_for_more(scratch, pieces, direct_bytes);
-    const Moved moved = stream_->receive(std::span(pieces).first(count));
+    const std::array<iovec, 2> pieces = place_for_more(scratch);
+    const std::size_t direct_bytes = pieces[0].iov_len;
+    std::span<const iovec> places(pieces);
+    if (direct_bytes == 0) places = places.last(1);
+    if (pieces[1].iov_len == 0) places = places.first(1);
+    const Moved moved = stream_->receive(places);
     if (moved.how != Moved::How::ok) {
       hear_end(moved);
       return turn > 0 || state_ != LinkState::ready;
@@ -86,14 +74,13 @@ bool TcpLink::receive(Sink& sink) {
     }
     const auto rest = take_frames(std::span<const std::byte>(scratch).first(come), sink);
     if (state_ != LinkState::ready) return true;
+    if (missing_bytes_ == 0) carry(rest);
     if (fence_) {
-      carried_.clear();
       want_events();
       return true;
     }
-    if (missing_bytes_ == 0) carry(rest);
     // The socket had no more: its descriptor tells when it has.
-    if (security_.protection == Protection::authenticated && moved.bytes < pieces[0].iov_len + pieces[1].iov_len) return true;
+    if (security_.protection == Protection::authenticated && moved.bytes < direct_bytes + pieces[1].iov_len) return true;
   }
   is_hungry_ = true;
   hub_->attend_to(*this);
@@ -108,18 +95,19 @@ void TcpLink::take_rest(std::size_t bytes, Sink& sink) {
   sink.message(*this, parse_header(whole)->body, std::span(whole).subspan(kHead));
 }
 
-// The beginning of a frame. Once its header is there the rest of it is received behind it, and nothing of it is copied again.
+// What is behind a fence, or the beginning of a frame. Once its header is there the rest of it is received behind it, and nothing
+// of it is copied again.
 void TcpLink::carry(std::span<const std::byte> begun) {
   carried_.assign(begun.begin(), begun.end());
-  if (begun.size() < kHead) return;
+  if (fence_ || begun.size() < kHead) return;
   const std::size_t whole = kHead + parse_header(begun)->data_bytes;
   carried_.resize(whole);
   missing_bytes_ = whole - begun.size();
 }
 
-// Returns what is the beginning of a frame.
+// Returns what is behind a fence, or the beginning of a frame.
 std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
-  while (state_ == LinkState::ready && !bytes.empty()) {
+  while (state_ == LinkState::ready && !fence_ && !bytes.empty()) {
     if (incoming_.left_bytes > 0) {
       const std::size_t part = std::min<std::uint64_t>(incoming_.left_bytes, bytes.size());
       place(bytes.first(part));
@@ -132,41 +120,25 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
       refuse("what it sent is no frame", Farewell::bad_message);
       break;
     }
-    if (static_cast<FrameKind>(header->kind) == FrameKind::message) {
-      if (bytes.size() - kHead < header->data_bytes) break;
-      const auto payload = bytes.subspan(kHead, header->data_bytes);
-      bytes = bytes.subspan(kHead + payload.size());
-      sink.message(*this, header->body, payload);
-      continue;
+    const auto kind = static_cast<FrameKind>(header->kind);
+    const std::size_t payload_bytes = kind == FrameKind::message ? header->data_bytes : 0;
+    if (bytes.size() - kHead < payload_bytes) break;
+    const auto payload = bytes.subspan(kHead, payload_bytes);
+    bytes = bytes.subspan(kHead + payload_bytes);
+    switch (kind) {
+      case FrameKind::message: sink.message(*this, header->body, payload); break;
+      case FrameKind::write: begin_write(*header); break;
+      case FrameKind::answer: begin_answer(*header); break;
+      case FrameKind::read: take_read(*header); break;
+      case FrameKind::fence: take_fence(*header); break;
+      case FrameKind::bye: lost(std::string(sentence_of(static_cast<Farewell>(header->number)))); break;
     }
-    bytes = bytes.subspan(kHead);
-    if (static_cast<FrameKind>(header->kind) == FrameKind::fence) {
-      take_fence(*header, bytes);
-      if (!fence_) continue;
-      break;
-    }
-    take_header(*header);
   }
   return bytes;
 }
 
-void TcpLink::take_header(const FrameHeader& header) {
-  switch (static_cast<FrameKind>(header.kind)) {
-    case FrameKind::write: return begin_write(header);
-    case FrameKind::answer: return begin_answer(header);
-    case FrameKind::read: return take_read(header);
-    case FrameKind::bye:
-      return fail(
-          make_error(Status::peer_lost, "connection", object(), std::string(sentence_of(static_cast<Farewell>(header.number)))),
-          {});
-    case FrameKind::message:
-    case FrameKind::fence: return;
-  }
-}
-
 void TcpLink::begin_write(const FrameHeader& header) {
-  const Access access = access_of(header);
-  const Place to{header.number, access.offset, Guard{rank_, access.guard}};
+  const Place to = place_of(header, rank_);
   if (!hub_->home()->is_allowed(to, header.data_bytes)) {
     return refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   }
@@ -177,25 +149,19 @@ void TcpLink::begin_answer(const FrameHeader& header) {
   const auto found = reads_.find(header.number);
   if (found == reads_.end()) return refuse("it answered what was not asked", Farewell::bad_message);
   Read& read = found->second;
-  // In order: how much is missing says where the next piece belongs.
   if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for", Farewell::bad_message);
-  Place to = read.to;
-  to.offset += read.bytes - read.missing_bytes;
+  incoming_ = {header.data_bytes, read.to, header.number};
+  read.to.offset += header.data_bytes;
   read.missing_bytes -= header.data_bytes;
-  incoming_ = {header.data_bytes, to, header.number};
 }
 
 void TcpLink::take_read(const FrameHeader& header) {
-  const Access asked = access_of(header);
-  const Place from{header.number, asked.offset, Guard{rank_, asked.guard}};
-  const bool is_allowed = asked.bytes > 0 && asked.bytes <= kTransferBytes && hub_->home()->memory(from, asked.bytes) != nullptr;
+  const Place from = place_of(header, rank_);
+  const std::uint64_t bytes = access_of(header).bytes;
+  const bool is_allowed = bytes > 0 && bytes <= kTransferBytes && hub_->home()->memory(from, bytes) != nullptr;
   if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once", Farewell::bad_message);
-  Outgoing item;
-  item.header = make_header(FrameKind::answer, static_cast<std::uint32_t>(header.request), 0, {});
-  item.from = from;
-  item.bytes = asked.bytes;
-  answers_.push_back(std::move(item));
+  answers_.push_back({first_piece(FrameKind::answer, static_cast<std::uint32_t>(header.request), {}, from, bytes), {}, 0});
   pump();
 }
 

@@ -21,12 +21,6 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TransportOptions&
   return std::unique_ptr<TcpTransport>(new TcpTransport(std::move(*hub)));
 }
 
-Result<std::unique_ptr<Region>> TcpTransport::register_memory(const MemoryRange& range) {
-  return PlacedRegion::make(hub_->home(), range);
-}
-
-Result<std::unique_ptr<RemoteRegion>> TcpTransport::open_region(const Peer&, Parcel key) { return open_placed_region(key); }
-
 std::optional<Security> TcpTransport::security_with(const Peer& peer) const {
   const auto theirs = security_of_address(peer.address);
   if (!theirs) return {};

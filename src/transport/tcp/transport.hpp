@@ -19,8 +19,10 @@ class TcpTransport final : public Transport {
   TransportKind kind() const noexcept override { return TransportKind::tcp; }
   std::string address() const override { return address_text(hub_->security()); }
   const std::vector<std::string>& rails() const noexcept override { return rails_; }
-  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;
-  Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override;
+  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override {
+    return PlacedRegion::make(hub_->home(), range);
+  }
+  Result<std::unique_ptr<RemoteRegion>> open_region(const Peer&, Parcel key) override { return open_placed_region(key); }
   std::string why_no_words() const override { return transport::why_no_words("TCP"); }
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;

@@ -17,8 +17,16 @@ constexpr std::string_view kOfferMagic = "gigabar tcp offer";
 constexpr std::string_view kAnswerMagic = "gigabar tcp answer";
 constexpr std::string_view kAddressName = "tcp";
 
-Error malformed(const char* what, const char* cause) {
-  return make_error(Status::bad_file, "read", what, cause, "use the same version of Gigabar at every rank");
+bool can_have(FrameKind kind, std::uint64_t data_bytes) noexcept {
+  switch (kind) {
+    case FrameKind::message: return data_bytes <= kMaxPayloadBytes;
+    case FrameKind::write:
+    case FrameKind::answer: return data_bytes > 0 && data_bytes <= kPieceBytes;
+    case FrameKind::read:
+    case FrameKind::bye:
+    case FrameKind::fence: return data_bytes == 0;
+  }
+  return false;
 }
 
 }  // namespace
@@ -92,18 +100,13 @@ secure::Secret random_secret() {
   return made;
 }
 
-FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes) {
+FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access) {
   FrameHeader header;
   header.magic = kMagic;
   header.kind = static_cast<std::uint8_t>(kind);
   header.version = kVersion;
   header.number = number;
   header.data_bytes = data_bytes;
-  return header;
-}
-
-FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access) {
-  FrameHeader header = make_header(kind, number, data_bytes);
   std::memcpy(header.body.data(), &access, sizeof access);
   return header;
 }
@@ -114,25 +117,41 @@ Access access_of(const FrameHeader& header) noexcept {
   return access;
 }
 
+Place place_of(const FrameHeader& header, Rank rank) noexcept {
+  const Access access = access_of(header);
+  return {header.number, access.offset, Guard{rank, access.guard}};
+}
+
 std::optional<FrameHeader> parse_header(std::span<const std::byte> bytes) noexcept {
   FrameHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.magic != kMagic || header.version != kVersion) return {};
-  switch (static_cast<FrameKind>(header.kind)) {
-    case FrameKind::message:
-      if (header.data_bytes > kMaxPayloadBytes) return {};
-      return header;
-    case FrameKind::write:
-    case FrameKind::answer:
-      if (header.data_bytes == 0 || header.data_bytes > kPieceBytes) return {};
-      return header;
-    case FrameKind::read:
-    case FrameKind::bye:
-    case FrameKind::fence:
-      if (header.data_bytes != 0) return {};
-      return header;
-  }
-  return {};
+  const bool is_right = header.magic == kMagic && header.version == kVersion;
+  if (!is_right || !can_have(static_cast<FrameKind>(header.kind), header.data_bytes)) return {};
+  return header;
+}
+
+secure::Moved OutgoingFrame::send(secure::ByteStream& stream, const std::byte* data, std::size_t most_bytes) {
+  const std::size_t head_sent = std::min(sent_bytes, kHead);
+  const std::size_t data_bytes = std::min<std::size_t>(header.data_bytes - data_sent(), most_bytes);
+  const iovec pieces[] = {{reinterpret_cast<std::byte*>(&header) + head_sent, kHead - head_sent},
+                          {const_cast<std::byte*>(data), data_bytes}};
+  const secure::Moved moved = stream.send(pieces);
+  sent_bytes += moved.bytes;
+  return moved;
+}
+
+bool OutgoingFrame::advance() noexcept {
+  const std::uint64_t gone_bytes = header.data_bytes;
+  if (bytes <= gone_bytes) return false;
+  Access access = access_of(header);
+  access.offset += gone_bytes;
+  from.offset += gone_bytes;
+  *this = first_piece(static_cast<FrameKind>(header.kind), header.number, access, from, bytes - gone_bytes);
+  return true;
+}
+
+OutgoingFrame first_piece(FrameKind kind, std::uint32_t number, const Access& access, const Place& from, std::uint64_t bytes) {
+  return {make_header(kind, number, std::min(kPieceBytes, bytes), access), from, bytes};
 }
 
 }  // namespace gigabar::transport::tcp

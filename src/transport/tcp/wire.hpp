@@ -2,6 +2,7 @@
 // What this transport says to its counterpart: parcels and keys through the ranks' channel, frames on its connections.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -94,11 +95,30 @@ struct FrameHeader {
   std::array<std::byte, kHeaderBytes> body{};  // the message's header, or an Access
 };
 static_assert(sizeof(FrameHeader) == 56);
+inline constexpr std::size_t kHead = sizeof(FrameHeader);
 
-FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes);
-FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access);
+FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access = {});
 Access access_of(const FrameHeader& header) noexcept;
+// Of the receiver's memory, where the rank has a key of it.
+Place place_of(const FrameHeader& header, Rank rank) noexcept;
 // Nothing: these are no bytes of this protocol, or more data than a frame has. `bytes` has at least sizeof(FrameHeader).
 std::optional<FrameHeader> parse_header(std::span<const std::byte> bytes) noexcept;
+
+// A frame on its way out, and the rest of the transfer that it is a piece of.
+struct OutgoingFrame {
+  FrameHeader header;
+  Place from;                  // of a write or an answer: where the frame's data are
+  std::uint64_t bytes = 0;     // likewise: how many are left, those of the frame included
+  std::size_t sent_bytes = 0;  // of header and data
+
+  std::size_t data_sent() const noexcept { return sent_bytes - std::min(sent_bytes, kHead); }
+  bool is_sent() const noexcept { return sent_bytes == kHead + header.data_bytes; }
+  // Of the data that are not sent, which are at `data`, at most so many.
+  secure::Moved send(secure::ByteStream& stream, const std::byte* data, std::size_t most_bytes);
+  // The transfer's next piece, once this one is sent. False: it was the last one, or is no transfer's.
+  bool advance() noexcept;
+};
+// The first piece of a write or an answer.
+OutgoingFrame first_piece(FrameKind kind, std::uint32_t number, const Access& access, const Place& from, std::uint64_t bytes);
 
 }  // namespace gigabar::transport::tcp

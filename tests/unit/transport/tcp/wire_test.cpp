@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "transport/tcp/rails.hpp"
 #include "unit/transport/tcp/pair.hpp"
 
 namespace gigabar::transport::tcp::test {
