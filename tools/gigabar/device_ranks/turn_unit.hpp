@@ -67,10 +67,7 @@ class TurnUnit {
     if (plan_.is_active && words_.is_ok() && round != 0) check(round - 1);
     to_.close(scope_);
     from_.close(scope_);
-    if (scope_.rank() != 0) return;
-    end_->status = words_.status();
-    end_->rounds_done = round;
-    if (plan_.is_active) clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+    clock.report(scope_, plan_.is_active, words_.status(), round, end_);
   }
 
  private:

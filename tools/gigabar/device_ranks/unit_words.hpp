@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "device_ranks/unit.hpp"
-#include "gigabar/device/channel.hpp"
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/device/memory.hpp"
 
@@ -27,12 +26,18 @@ class RunClock {
  public:
   GIGABAR_DEVICE RunClock() : begin_ns_(device::now_ns()), begin_ticks_(ticks()) {}
   GIGABAR_DEVICE std::uint64_t elapsed_ns() const { return device::now_ns() - begin_ns_; }
-  GIGABAR_DEVICE void stop(std::uint64_t& ns, std::uint64_t& run_ticks) const {
+  // How a unit has ended and, of the side that takes the time, how long it took.
+  template <class Scope>
+  GIGABAR_DEVICE void report(const Scope& scope, bool takes_time, Status status, std::uint32_t rounds_done, UnitEnd* end) const {
+    if (scope.rank() != 0) return;
+    end->status = status;
+    end->rounds_done = rounds_done;
+    if (!takes_time) return;
     constexpr std::uint64_t kMinNs = 1'000'000;
     do {
-      ns = elapsed_ns();
-      run_ticks = ticks() - begin_ticks_;
-    } while (ns < kMinNs);
+      end->elapsed_ns = elapsed_ns();
+      end->elapsed_ticks = ticks() - begin_ticks_;
+    } while (end->elapsed_ns < kMinNs);
   }
 
  private:
@@ -127,26 +132,6 @@ class UnitWords {
     if (!is_ok()) return;
     note(device::notification_reset(scope_, fabric_, segment_, found, value));
     expect(place, expected, value ^ flip);
-  }
-
-  // As take, for values that grow; the notification stays as it is until lower() at the end.
-  // `channel`: null, or one between the segments of these words.
-  GIGABAR_DEVICE void await(const device::Channel* channel, NotificationId id, std::uint32_t expected, const WordPlace& place,
-                            std::uint32_t flip = 0, std::uint64_t* payload = nullptr) {
-    if (!is_ok()) return;
-    std::uint32_t value = 0;
-    note(channel != nullptr
-             ? channel->notification_wait_until(scope_, id, expected, timeout(), value, payload)
-             : device::notification_wait_until(scope_, fabric_, segment_, id, expected, timeout(), value, partner_, payload));
-    expect(place, expected, value ^ flip);
-  }
-  GIGABAR_DEVICE void await_count(device::CounterId counter, std::uint32_t number) {
-    std::uint32_t value = 0;
-    if (is_ok()) note(device::counter_wait(scope_, fabric_, partner_, counter, number, timeout(), value));
-  }
-  GIGABAR_DEVICE void lower(NotificationId id) {
-    std::uint32_t value = 0;
-    if (is_ok()) note(device::notification_reset(scope_, fabric_, segment_, id, value));
   }
 
   GIGABAR_DEVICE void expect(const WordPlace& place, std::uint64_t expected, std::uint64_t found) {
