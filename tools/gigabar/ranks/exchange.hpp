@@ -41,13 +41,11 @@ class alignas(128) Exchange {
         clock_(clock),
         seat_(seat),
         timeout_(plan.options.fabric.timeout()),
-        rank_(fabric.rank()),
         is_latency_(is_latency(plan.options.measure)),
         thread_(thread),
-        queue_(static_cast<QueueId>(thread)),
         segment_(segment_of(thread)),
         data_tag_(kDataTag + kTagsOfThread * thread) {
-    on_queue_.queue = queue_;
+    on_queue_.queue = static_cast<QueueId>(thread);
   }
 
   static constexpr SegmentId segment_of(std::uint32_t thread) noexcept { return static_cast<SegmentId>(kSegment + thread); }
@@ -59,7 +57,6 @@ class alignas(128) Exchange {
     post_ = on_queue_;
     post_.policy = policy;
     result_ = {};
-    recent_.clear();
     recent_count_ = 0;
     if (seat_.is_idle) {
       begin_together(gate);
@@ -82,9 +79,9 @@ class alignas(128) Exchange {
       }
       if (plan_.options.is_checked) check(round);
       // Outside the samples: one in so many would pay for all of them.
-      if ((round + 1) % kWaitEvery == 0) require_of_fabric(fabric_.wait(queue_, timeout_));
+      if ((round + 1) % kWaitEvery == 0) require_of_fabric(fabric_.wait(on_queue_.queue, timeout_));
     }
-    require_of_fabric(fabric_.wait(queue_, timeout_));
+    require_of_fabric(fabric_.wait(on_queue_.queue, timeout_));
     result_.path = path_use_of(reports());
     return std::move(result_);
   }
@@ -104,7 +101,7 @@ class alignas(128) Exchange {
     if (kind == Kind::read) {
       if (!seat_.is_active) return;
       read_message(0);
-      require_of_fabric(fabric_.wait(queue_, timeout_));
+      require_of_fabric(fabric_.wait(on_queue_.queue, timeout_));
       return;
     }
     const auto give = [&] {
@@ -146,8 +143,7 @@ class alignas(128) Exchange {
     }
   }
 
-  // --- Checks
-  // ----------------------------------------------------------------------------------------------------------------------
+  // --- Checks -------------------------------------------------------------------------------------------------------------------
 
   bool is_receiving() const noexcept {
     if (plan_.options.kind == Kind::read) return seat_.is_active || plan_.options.measure == Measure::both_ways;
@@ -155,14 +151,14 @@ class alignas(128) Exchange {
   }
 
   void prepare(std::uint32_t round) {
-    buffers_.fill_to_send(slots_, rank_, round);
+    buffers_.fill_to_send(slots_, fabric_.rank(), round);
     if (is_receiving()) buffers_.poison_to_receive(slots_, seat_.partner, round);
     await_partner();
   }
 
   void check(std::uint32_t round) {
     // What this rank still posts or answers is done, and the partner has what it was sent, before either changes its data.
-    require_of_fabric(fabric_.wait(queue_, timeout_));
+    require_of_fabric(fabric_.wait(on_queue_.queue, timeout_));
     await_partner();
     if (!is_receiving()) return;
     const bool has_fault = plan_.options.fault_bytes == slots_.bytes && slots_.bytes != 0 && round == 0;
@@ -187,8 +183,7 @@ class alignas(128) Exchange {
     hear_partner(kMeeting);
   }
 
-  // --- Messages
-  // --------------------------------------------------------------------------------------------------------------------
+  // --- Messages -----------------------------------------------------------------------------------------------------------------
 
   void send_message(std::uint32_t message) {
     const Operation operation =
@@ -236,8 +231,7 @@ class alignas(128) Exchange {
     take_from_fabric(fabric_.recv(seat_.partner, data_tag_ + what, nothing.data(), nothing.size(), timeout_, on_queue_));
   }
 
-  // --- Segments
-  // --------------------------------------------------------------------------------------------------------------------
+  // --- Segments -----------------------------------------------------------------------------------------------------------------
 
   RemotePlace remote_place(std::uint64_t offset_bytes) const noexcept {
     return {.rank = seat_.partner, .segment = segment_, .offset_bytes = offset_bytes};
@@ -259,7 +253,7 @@ class alignas(128) Exchange {
   void write_window(std::uint32_t round) {
     const std::uint32_t last = plan_.options.window - 1;
     for (std::uint32_t message = 0; message <= last; ++message) write_message(message, round, message == last);
-    require_of_fabric(fabric_.wait(queue_, timeout_));
+    require_of_fabric(fabric_.wait(on_queue_.queue, timeout_));
   }
 
   void read_message(std::uint32_t message) {
@@ -270,7 +264,7 @@ class alignas(128) Exchange {
 
   void read_window() {
     for (std::uint32_t message = 0; message < plan_.options.window; ++message) read_message(message);
-    require_of_fabric(fabric_.wait(queue_, timeout_));
+    require_of_fabric(fabric_.wait(on_queue_.queue, timeout_));
   }
 
   void notify_partner(std::uint32_t round) {
@@ -316,24 +310,14 @@ class alignas(128) Exchange {
     }
   }
 
-  // --- Reports
-  // ---------------------------------------------------------------------------------------------------------------------
+  // --- Reports ------------------------------------------------------------------------------------------------------------------
 
-  void remember(Operation operation) {
-    if (recent_.size() < kRemembered) {
-      recent_.push_back(operation);
-    } else {
-      recent_[recent_count_ % kRemembered] = operation;
-    }
-    ++recent_count_;
-  }
+  void remember(Operation operation) { recent_[recent_count_++ % kRemembered] = operation; }
 
   std::vector<OperationReport> reports() const {
     std::vector<OperationReport> found;
-    const std::size_t oldest = recent_count_ < kRemembered ? 0 : recent_count_ % kRemembered;
-    for (std::size_t i = 0; i < recent_.size(); ++i) {
-      found.push_back(take_from_fabric(fabric_.report(recent_[(oldest + i) % recent_.size()])));
-    }
+    for (std::size_t i = recent_count_ - std::min(recent_count_, kRemembered); i < recent_count_; ++i)
+      found.push_back(take_from_fabric(fabric_.report(recent_[i % kRemembered])));
     return found;
   }
 
@@ -343,10 +327,8 @@ class alignas(128) Exchange {
   const SampleClock& clock_;
   Seat seat_;
   Timeout timeout_;
-  Rank rank_;
   bool is_latency_;
   std::uint32_t thread_;
-  QueueId queue_;
   SegmentId segment_;
   Tag data_tag_;
   PostOptions on_queue_;
@@ -356,7 +338,7 @@ class alignas(128) Exchange {
   Measurement result_;
   std::vector<Operation> sends_;
   std::vector<Operation> receives_;
-  std::vector<Operation> recent_;  // the last few that moved data; a ring
+  std::array<Operation, kRemembered> recent_{};  // the last few that moved data; a ring
   std::size_t recent_count_ = 0;
 };
 
