@@ -146,9 +146,7 @@ class Game {
     judge(run.ends);
     if (options_.mode == 0) return {std::move(ticks), clock_.ns_per_tick()};
     // The kernel's clock counts cycles; %globaltimer around all rounds says how long one is.
-    const device_ranks::UnitEnd& end = run.ends.front();
-    return {{run.samples.begin() + options_.warm_up_count, run.samples.end()},
-            static_cast<double>(end.elapsed_ns) / static_cast<double>(std::max<std::uint64_t>(end.elapsed_ticks, 1))};
+    return {{run.samples.begin() + options_.warm_up_count, run.samples.end()}, ns_per_tick(run.ends.front())};
   }
 
  private:

@@ -131,8 +131,7 @@ class PingpongSession : public Pair {
     std::vector<std::uint64_t> rounds_ps(options_.iteration_count);
     for (std::size_t unit = 0; unit < run.ends.size(); ++unit) {
       if (run.ends[unit].elapsed_ticks == 0) continue;
-      const double ps_per_tick =
-          static_cast<double>(run.ends[unit].elapsed_ns) / static_cast<double>(run.ends[unit].elapsed_ticks) / kNsPerPs;
+      const double ps_per_tick = ns_per_tick(run.ends[unit]) / kNsPerPs;
       const std::uint64_t* const samples = run.samples.data() + unit * round_count() + options_.warm_up_count;
       for (std::size_t i = 0; i < rounds_ps.size(); ++i) {
         rounds_ps[i] = std::max(rounds_ps[i], static_cast<std::uint64_t>(static_cast<double>(samples[i]) * ps_per_tick));
