@@ -377,14 +377,12 @@ class Session : public Pair {
   RoundPlan plan_of(std::uint64_t bytes) const {
     const ranks::Counts counts = counts_for(options_, bytes);
     RoundPlan plan = layout_of(options_, grid_, bytes);
-    plan.fabric = session().handle();
-    plan.partner = partner();
+    static_cast<PairPlan&>(plan) = pair_plan();
     plan.is_active = rank() == 0;
     plan.warm_up_count = counts.warm_up;
     plan.iteration_count = counts.iterations;
     plan.is_checked = options_.is_checked;
     plan.plants_fault = options_.fault_bytes == bytes;
-    plan.timeout_ns = kernel_timeout_ns();
     plan.counter_base = counted_;
     return plan;
   }

@@ -171,8 +171,8 @@ Timeout Pair::patience() const noexcept {
   return Timeout::of(std::chrono::nanoseconds(3 * std::min(timeout().ns(), kLongestNs) + kMinNs));
 }
 
-std::uint64_t Pair::kernel_timeout_ns() const noexcept {
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(timeout().ns(), 1));
+PairPlan Pair::pair_plan() const noexcept {
+  return {session_->handle(), partner(), static_cast<std::uint64_t>(std::max<std::int64_t>(timeout().ns(), 1))};
 }
 
 void Pair::require_ended_well(const KernelTask& task, const std::vector<UnitEnd>& ends) const {

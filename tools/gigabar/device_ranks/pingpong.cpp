@@ -83,8 +83,7 @@ class PingpongSession : public Pair {
 
   TurnPlan plan_of(std::uint64_t bytes) const {
     TurnPlan plan;
-    plan.fabric = session().handle();
-    plan.partner = partner();
+    static_cast<PairPlan&>(plan) = pair_plan();
     plan.is_active = rank() == 0;
     plan.round_count = round_count();
     plan.message_bytes = bytes;
@@ -92,7 +91,6 @@ class PingpongSession : public Pair {
     plan.receive_offset_bytes = receive_offset(bytes);
     plan.work_ns = options_.work_us * 1000;
     plan.plants_fault = options_.fault_bytes == bytes;
-    plan.timeout_ns = kernel_timeout_ns();
     return plan;
   }
 

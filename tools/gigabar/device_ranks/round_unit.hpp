@@ -19,11 +19,7 @@ class RoundUnit {
  public:
   // `end` is zeroed.
   GIGABAR_DEVICE RoundUnit(const Scope& scope, const RoundPlan& plan, std::uint32_t index, UnitEnd* end)
-      : scope_(scope),
-        plan_(plan),
-        index_(index),
-        end_(end),
-        words_(scope, plan.fabric, plan.partner, kDataSegment, plan.timeout_ns, end) {
+      : scope_(scope), plan_(plan), index_(index), end_(end), words_(scope, plan, end) {
     bytes_ = part_of(plan, index).bytes;
   }
 

@@ -104,10 +104,8 @@ GIGABAR_DEVICE void check_words(const Scope& scope, const std::uint32_t* words, 
 template <class Scope>
 class UnitWords {
  public:
-  // Notifications and data are those of `segment`.
-  GIGABAR_DEVICE UnitWords(const Scope& scope, const device::DeviceFabric& fabric, Rank partner, SegmentId segment,
-                           std::uint64_t timeout_ns, UnitEnd* end)
-      : scope_(scope), fabric_(fabric), partner_(partner), segment_(segment), timeout_ns_(timeout_ns), end_(end) {}
+  GIGABAR_DEVICE UnitWords(const Scope& scope, const PairPlan& plan, UnitEnd* end)
+      : scope_(scope), fabric_(plan.fabric), partner_(plan.partner), timeout_ns_(plan.timeout_ns), end_(end) {}
 
   GIGABAR_DEVICE bool is_ok() const { return status_ == Status::ok; }
   GIGABAR_DEVICE Status status() const { return status_; }
@@ -128,9 +126,9 @@ class UnitWords {
     if (!is_ok()) return;
     NotificationId found = 0;
     std::uint32_t value = 0;
-    note(device::notification_wait(scope_, fabric_, segment_, id, 1, timeout(), found, partner_));
+    note(device::notification_wait(scope_, fabric_, kDataSegment, id, 1, timeout(), found, partner_));
     if (!is_ok()) return;
-    note(device::notification_reset(scope_, fabric_, segment_, found, value));
+    note(device::notification_reset(scope_, fabric_, kDataSegment, found, value));
     expect(place, expected, value ^ flip);
   }
 
@@ -141,14 +139,13 @@ class UnitWords {
   // This rank's own bytes, for loads and stores of the unit.
   template <class T>
   GIGABAR_DEVICE T* at(std::uint64_t offset, std::uint64_t bytes) const {
-    return reinterpret_cast<T*>(device::detail::find_bytes(fabric_, fabric_.rank, segment_, offset, bytes).address);
+    return reinterpret_cast<T*>(device::detail::find_bytes(fabric_, fabric_.rank, kDataSegment, offset, bytes).address);
   }
 
  private:
   const Scope& scope_;
   const device::DeviceFabric& fabric_;
   const Rank partner_;
-  const SegmentId segment_;
   const std::uint64_t timeout_ns_;
   UnitEnd* const end_;
   Status status_ = Status::ok;
