@@ -48,7 +48,7 @@ class Session : public RankSession {
     seat_ = seat_of(rank(), pair_count_);
     agree(digest_of(plan_));
     make_buffers();
-    if (!seat_.is_idle) require_of_fabric(fabric().connect(seat_.partner, timeout()));
+    if (!seat_.is_idle) require(fabric().connect(seat_.partner, timeout()));
     if (report() != nullptr) print_titles();
     tell_introductions();
     const SizeResult none;
@@ -78,7 +78,7 @@ class Session : public RankSession {
       const Buffers& own = *buffers_->emplace_back(std::make_unique<Buffers>(plan_, place, device_.value_or(DeviceInfo())));
       if (plan_.options.kind == Kind::send) continue;
       segments_.push_back(Exchange::segment_of(thread));
-      require_of_fabric(fabric().register_segment(segments_.back(), own.address(), own.bytes()));
+      require(fabric().register_segment(segments_.back(), own.address(), own.bytes()));
     }
     meet(timeout());
   }

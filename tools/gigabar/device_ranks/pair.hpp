@@ -19,9 +19,6 @@
 
 namespace gigabar::tool::device_ranks {
 
-using ranks::require_of_fabric;
-using ranks::take_from_fabric;
-
 // --- Options --------------------------------------------------------------------------------------------------------------------
 
 inline constexpr std::array<Named<ScopeKind>, 4> kScopes = {
