@@ -222,18 +222,13 @@ struct SizeResult {
 };
 
 // A round trip is two ways.
-bool is_halved(const RoundPlan& plan) noexcept {
-  if (plan.measure != Measure::latency) return false;
-  return plan.op != Op::read && plan.op != Op::fetch_add && plan.op != Op::compare_swap && plan.op != Op::barrier;
+bool is_halved(Measure measure, Op op) noexcept {
+  return measure == Measure::latency && op != Op::read && op != Op::barrier && !is_atomic(op);
 }
 
 constexpr double kNsPerPs = 0.001;
 
 bool is_active_unit(const UnitEnd& end) noexcept { return end.rounds_done != 0; }
-
-double ns_per_tick(const UnitEnd& end) noexcept {
-  return end.elapsed_ticks > 0 ? static_cast<double>(end.elapsed_ns) / static_cast<double>(end.elapsed_ticks) : 0.0;
-}
 
 std::string figure_text(double value) {
   if (value < 1) return fmt::format("{:.3g}", value);
@@ -249,7 +244,7 @@ double round_amount(const RoundPlan& plan, std::uint32_t unit_count) noexcept {
 // Of each unit's rounds.
 std::vector<std::uint64_t> single_rounds_ps(const RoundPlan& plan, const KernelRun& run) {
   std::vector<std::uint64_t> samples;
-  const double share = is_halved(plan) ? 0.5 : 1.0;
+  const double share = is_halved(plan.measure, plan.op) ? 0.5 : 1.0;
   for (std::size_t unit = 0; unit < run.ends.size(); ++unit) {
     if (!is_active_unit(run.ends[unit])) continue;
     const double ps_per_tick = ns_per_tick(run.ends[unit]) * share / kNsPerPs;
@@ -289,27 +284,23 @@ SizeResult summarize_rounds(const RoundPlan& plan, std::uint64_t bytes, const Ke
   if (first != run.ends.end()) result.ns_per_tick = ns_per_tick(*first);
   std::vector<std::uint64_t> samples_ps = plan.takes_end_times() ? common_rounds_ps(plan, run) : single_rounds_ps(plan, run);
   result.summary = summarize(samples_ps, kNsPerPs);
-  if (plan.measure == Measure::latency) {
-    result.figure = result.summary.mean_us;
-    result.p50 = result.summary.p50_us;
-    result.p99 = result.summary.p99_us;
-    return result;
-  }
   // Bytes per nanosecond are GB/s, messages per microsecond are millions per second.
   const double per_us = plan.measure == Measure::bandwidth ? 1e-3 : 1.0;
-  const auto rate = [&](double us) { return us > 0 ? round_amount(plan, result.unit_count) * per_us / us : 0.0; };
-  result.figure = rate(result.summary.mean_us);
-  result.p50 = rate(result.summary.p50_us);
-  result.p99 = rate(result.summary.p99_us);
+  const auto figure_of = [&](double us) {
+    if (plan.measure == Measure::latency) return us;
+    return us > 0 ? round_amount(plan, result.unit_count) * per_us / us : 0.0;
+  };
+  result.figure = figure_of(result.summary.mean_us);
+  result.p50 = figure_of(result.summary.p50_us);
+  result.p99 = figure_of(result.summary.p99_us);
   return result;
 }
 
 std::string what_is_timed(const Options& options) {
   const std::string_view op = name_of(options.op);
   if (options.measure == Measure::latency) {
-    RoundPlan plan;
-    plan.op = options.op;
-    return fmt::format("{}: {}", op, is_halved(plan) ? "half of a round trip, in the kernel" : "a whole operation, in the kernel");
+    const bool is_half = is_halved(options.measure, options.op);
+    return fmt::format("{}: {}", op, is_half ? "half of a round trip, in the kernel" : "a whole operation, in the kernel");
   }
   if (options.op == Op::read) return "read: windows of reads";
   const bool ends_with_flush = options.measure == Measure::rate && options.op == Op::write;
@@ -386,14 +377,12 @@ class Session : public Pair {
   RoundPlan plan_of(std::uint64_t bytes) const {
     const ranks::Counts counts = counts_for(options_, bytes);
     RoundPlan plan = layout_of(options_, grid_, bytes);
-    plan.fabric = session().handle();
-    plan.partner = partner();
+    static_cast<PairPlan&>(plan) = pair_plan();
     plan.is_active = rank() == 0;
     plan.warm_up_count = counts.warm_up;
     plan.iteration_count = counts.iterations;
     plan.is_checked = options_.is_checked;
     plan.plants_fault = options_.fault_bytes == bytes;
-    plan.timeout_ns = kernel_timeout_ns();
     plan.counter_base = counted_;
     return plan;
   }
@@ -405,7 +394,7 @@ class Session : public Pair {
   // Reads, atomics and writes that nobody checks need nobody at the partner.
   bool has_kernel(const RoundPlan& plan) const {
     if (plan.is_active) return true;
-    if (plan.op == Op::read || plan.op == Op::fetch_add || plan.op == Op::compare_swap) return false;
+    if (plan.op == Op::read || is_atomic(plan.op)) return false;
     return plan.measure != Measure::rate || plan.op != Op::write || plan.is_checked;
   }
 

@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar pplat: a flag from the CPU to a running kernel and back, or the other way round; with data, when asked, that the receiver
-// checks. The kernel is cuda/flag_unit.hpp; on a stand-in a CPU thread plays it. Or a message whose lines carry their own numbers:
-// pplat/messages.hpp.
+// checks. The kernel is cuda/flag_unit.hpp; on a stand-in a CPU thread plays it. Or a message whose lines carry their own numbers,
+// by a KernelRing, whose kernel is cuda/call_unit.hpp.
 #include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
+#include <chrono>
+#include <memory>
 #include <optional>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/counted.hpp"
+#include "base/undo.hpp"
 #include "commands.hpp"
+#include "cuda/call_unit.hpp"
 #include "cuda/flag_unit.hpp"
 #include "cuda/runtime.hpp"
-#include "pplat/messages.hpp"
-#include "pplat/player.hpp"
+#include "gigabar/device/scope.hpp"
+#include "gigabar/kernel_ring.hpp"
+#include "gigabar/memory.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/report.hpp"
@@ -40,6 +48,9 @@ struct Options : DeviceOptions {
   Location device_flag = Location::device_memory;  // -G: what the kernel polls
   Location host_flag = Location::host_memory;      // -C: what the CPU polls
   Location data = Location::device_memory;
+
+  std::uint32_t rounds() const noexcept { return warm_up_count + iteration_count; }
+  std::uint64_t timeout_ns() const noexcept { return static_cast<std::uint64_t>(timeout_seconds * 1e9); }
 };
 
 constexpr std::array<Named<Location>, 2> kLocations = {{{Location::device_memory, "gpumem"}, {Location::host_memory, "hostmem"}}};
@@ -85,6 +96,33 @@ class Place {
   std::optional<Mapping> mapping_;
 };
 
+// On a stand-in a thread of the CPU plays the kernel: all its blocks, which report as one.
+template <class Body>
+device_ranks::AwaitKernel play_kernel(Body body) {
+  struct Player {
+    device_ranks::KernelRun run;
+    std::jthread thread;
+  };
+  const auto player = std::make_shared<Player>();
+  player->run.ends.resize(1);
+  player->run.samples.resize(body.sample_count());
+  body.samples = player->run.samples.data();
+  body.ends = player->run.ends.data();
+  player->thread = std::jthread([body] { body(device::Thread{}, 0); });
+  return [player]() -> Result<device_ranks::KernelRun> {
+    player->thread.join();
+    return std::move(player->run);
+  };
+}
+
+// Ticks of each round after the warm-up, and the nanoseconds of one.
+struct Played {
+  std::vector<std::uint64_t> ticks;
+  double ns_per_tick = 1;
+};
+
+// --- By flags -------------------------------------------------------------------------------------------------------------------
+
 class Game {
  public:
   Game(const Options& options, const DeviceInfo& device, const SampleClock& clock)
@@ -98,34 +136,26 @@ class Game {
         flags_(options.block_count) {}
 
   const Mapping& device_flag_mapping() const noexcept { return device_flag_.mapping(); }
-  std::uint32_t rounds() const noexcept { return options_.warm_up_count + options_.iteration_count; }
 
-  // Of each round after the warm-up.
-  std::vector<std::uint64_t> play() {
-    deadline_ns_ = monotonic_ns() + timeout_ns();
+  Played play() {
+    deadline_ns_ = monotonic_ns() + options_.timeout_ns();
     const device_ranks::AwaitKernel await_kernel = take(start());
     std::vector<std::uint64_t> ticks = options_.mode == 0 ? start_rounds() : answer_rounds();
     if (!stopped_because_.empty()) store_flag(kStopFlag);
     const device_ranks::KernelRun run = take(await_kernel());
     judge(run.ends);
-    ns_per_tick_ = clock_.ns_per_tick();
-    if (options_.mode == 0) return ticks;
+    if (options_.mode == 0) return {std::move(ticks), clock_.ns_per_tick()};
     // The kernel's clock counts cycles; %globaltimer around all rounds says how long one is.
-    const device_ranks::UnitEnd& end = run.ends.front();
-    ns_per_tick_ = static_cast<double>(end.elapsed_ns) / static_cast<double>(std::max<std::uint64_t>(end.elapsed_ticks, 1));
-    return {run.samples.begin() + options_.warm_up_count, run.samples.end()};
+    return {{run.samples.begin() + options_.warm_up_count, run.samples.end()}, ns_per_tick(run.ends.front())};
   }
-  double ns_per_tick() const noexcept { return ns_per_tick_; }
 
  private:
-  std::uint64_t timeout_ns() const noexcept { return static_cast<std::uint64_t>(options_.timeout_seconds * 1e9); }
-
   Result<device_ranks::AwaitKernel> start() {
     FlagPlan plan;
-    plan.rounds = rounds();
+    plan.rounds = options_.rounds();
     plan.data_bytes = options_.data_bytes;
     plan.block_count = options_.block_count;
-    plan.timeout_ns = timeout_ns();
+    plan.timeout_ns = options_.timeout_ns();
     plan.device_flag = device_flag_.device_pointer<std::uint32_t>();
     plan.host_flags = host_flags_.device_pointer<std::uint32_t>();
     plan.data = data_.device_pointer<std::uint64_t>();
@@ -155,8 +185,8 @@ class Game {
   // Mode 0: data and flag leave the CPU, every block answers. Two copies of one thread become visible in call order.
   std::vector<std::uint64_t> start_rounds() {
     std::vector<std::uint64_t> ticks;
-    ticks.reserve(rounds());
-    for (std::uint32_t round = 1; round <= rounds(); ++round) {
+    ticks.reserve(options_.rounds());
+    for (std::uint32_t round = 1; round <= options_.rounds(); ++round) {
       prepare_words(round);
       const std::uint64_t start = clock_.now();
       if (!words_.empty()) require(copy_to(data_.mapping(), 0, words_.data(), options_.data_bytes));
@@ -172,7 +202,7 @@ class Game {
   // the comparison is not in the time.
   std::vector<std::uint64_t> answer_rounds() {
     std::vector<std::uint64_t> found(words_.size());
-    for (std::uint32_t round = 1; round <= rounds(); ++round) {
+    for (std::uint32_t round = 1; round <= options_.rounds(); ++round) {
       if (!await_answers(round)) break;
       if (!found.empty()) require(copy_from(data_.mapping(), 0, found.data(), options_.data_bytes));
       store_flag(round);
@@ -191,7 +221,7 @@ class Game {
   }
 
   void judge(const std::vector<device_ranks::UnitEnd>& ends) const {
-    const char* const label = is_stand_in_ ? " [stand-in]" : "";
+    const std::string label(stand_in_label(is_stand_in_));
     const std::string done = counted(ends.front().rounds_done, "round");
     for (const device_ranks::UnitEnd& end : ends) {
       if (end.wrong_count != 0)
@@ -213,8 +243,92 @@ class Game {
   std::vector<std::uint32_t> flags_;
   std::uint64_t deadline_ns_ = 0;
   std::string stopped_because_;
-  double ns_per_tick_ = 1;
 };
+
+Played play_flags(const Options& options, const DeviceInfo& device, const SampleClock& clock, Report& report) {
+  Game game(options, device, clock);
+  report.set_mapping(game.device_flag_mapping());
+  report.show_progress("{} between the CPU and the kernel", counted(options.rounds(), "round trip"));
+  return game.play();
+}
+
+// --- By messages: the CPU calls a kernel that stays -----------------------------------------------------------------------------
+
+using Words = std::vector<std::uint32_t>;
+
+constexpr std::size_t kMaxGameBytes = std::size_t{1} << 27;  // of a message; a ring holds eight
+
+// Threads that a kernel's scope needs for a message: a warp as long as each of its threads loads all its lines at once.
+std::uint32_t threads_for(std::size_t data_bytes, std::uint32_t most) {
+  constexpr std::size_t kLinesOfAThread = 3;  // a warp needs no barrier of a block for so few
+  constexpr std::size_t kWarp = device_ranks::kWarpThreads;
+  if (data_bytes <= kWarp * kLinesOfAThread * sizeof(std::uint64_t)) return static_cast<std::uint32_t>(kWarp);
+  const std::size_t warps =
+      std::min<std::size_t>(data_bytes / sizeof(std::uint64_t), std::min(most, device_ranks::kMaxBlockThreads)) / kWarp;
+  return static_cast<std::uint32_t>(std::max<std::size_t>(warps, 1) * kWarp);
+}
+
+// Both halves of the ring hold the message twice.
+std::uint32_t ring_bytes_for(std::size_t data_bytes) {
+  constexpr std::size_t kMinBytes = 65536;
+  return static_cast<std::uint32_t>(std::max(kMinBytes, std::bit_ceil(8 * data_bytes)));
+}
+
+void check_answer(const Words& sent, const Words& answer, std::uint64_t bytes, std::uint32_t round) {
+  if (bytes != sent.size() * sizeof(std::uint32_t)) {
+    fail(fmt::format("wrong answer in round {}: {} instead of {}", round, counted(bytes, "byte"),
+                     sent.size() * sizeof(std::uint32_t)));
+  }
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (answer[i] == sent[i] + 1) continue;
+    fail(fmt::format("wrong answer in round {} at offset {}: expected 0x{:08x}, found 0x{:08x}", round, i * sizeof(std::uint32_t),
+                     sent[i] + 1, answer[i]));
+  }
+}
+
+// Every word of every answer is checked, outside the time.
+Played play_by_messages(const Options& options, const DeviceInfo& device, const SampleClock& clock, Report& report) {
+  const Place place(Location::device_memory, sizeof(std::uint64_t), options, device);  // the ring is mapped as this is
+  report.set_mapping(place.mapping());
+  report.show_progress("{} to the kernel", counted(options.rounds(), "call"));
+  const std::size_t data_bytes = options.data_bytes;
+  KernelRing ring = take(KernelRing::open(device.index, {.ring_bytes = ring_bytes_for(data_bytes)}));
+  const DeviceMemory memory = take(DeviceMemory::allocate(device.index, std::max<std::size_t>(data_bytes, 8)));
+  CallPlan plan{.rounds = options.rounds(),
+                .data_bytes = data_bytes,
+                .timeout_ns = options.timeout_ns(),
+                .from_cpu = ring.from_cpu(),
+                .to_cpu = ring.to_cpu(),
+                .words = static_cast<std::uint32_t*>(memory.address())};
+  Result<device_ranks::AwaitKernel> started = device.is_stand_in ? Result<device_ranks::AwaitKernel>(play_kernel(CallBody{plan}))
+                                                                 : start_calls(device.index, plan, options.thread_count);
+  const device_ranks::AwaitKernel await_kernel = take(std::move(started));
+  const std::uint64_t deadline_ns = device::now_ns() + plan.timeout_ns;
+  Words sent(data_bytes / sizeof(std::uint32_t)), answer(sent.size());
+  std::vector<std::uint64_t> ticks;
+  ticks.reserve(plan.rounds);
+  {
+    const Undo stop([&ring] { ring.stop(); });  // tells the kernel to end, whatever happens
+    for (std::uint32_t round = 1; round <= plan.rounds; ++round) {
+      for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = device_ranks::data_word(0, round, 0, i);
+      const std::uint64_t now_ns = device::now_ns();
+      const Timeout left(std::chrono::nanoseconds(deadline_ns > now_ns ? deadline_ns - now_ns : 0));
+      const std::uint64_t start = clock.now();
+      const Result<std::uint64_t> bytes = ring.call(sent.data(), data_bytes, answer.data(), data_bytes, left);
+      const std::uint64_t elapsed = clock.now() - start;
+      if (!bytes) {
+        fail(fmt::format("no answer to round {} within {} s{}: {}; a longer -u gives it more time", round, options.timeout_seconds,
+                         stand_in_label(device.is_stand_in), bytes.error().message()));
+      }
+      check_answer(sent, answer, *bytes, round);
+      if (round > options.warm_up_count) ticks.push_back(elapsed);
+    }
+  }
+  static_cast<void>(take(await_kernel()));
+  return {std::move(ticks), clock.ns_per_tick()};
+}
+
+// --- The command ----------------------------------------------------------------------------------------------------------------
 
 void settle(Options& options, const DeviceInfo& device) {
   if (options.data_bytes % 8 != 0)
@@ -234,30 +348,6 @@ void settle(Options& options, const DeviceInfo& device) {
   const Availability runtime = use_cuda_runtime(device.index);
   if (!runtime.is_ok())
     fail(fmt::format("the flag kernel cannot run: {}: {}; {}", name_of(runtime.code), runtime.reason, runtime.remedy));
-}
-
-// Ticks of each round, and the nanoseconds of one.
-struct Played {
-  std::vector<std::uint64_t> ticks;
-  double ns_per_tick = 1;
-};
-
-Played play_flags(const Options& options, const DeviceInfo& device, const SampleClock& clock, Report& report) {
-  Game game(options, device, clock);
-  report.set_mapping(game.device_flag_mapping());
-  report.show_progress("{} between the CPU and the kernel", counted(game.rounds(), "round trip"));
-  std::vector<std::uint64_t> ticks = game.play();
-  return {std::move(ticks), game.ns_per_tick()};
-}
-
-Played play_by_messages(const Options& options, const DeviceInfo& device, const SampleClock& clock, Report& report) {
-  const Place place(Location::device_memory, sizeof(std::uint64_t), options, device);  // the ring is mapped as this is
-  report.set_mapping(place.mapping());
-  const std::uint32_t rounds = options.warm_up_count + options.iteration_count;
-  report.show_progress("{} to the kernel", counted(rounds, "call"));
-  const MessageGame game{rounds, options.warm_up_count, options.data_bytes, options.thread_count, options.timeout_seconds};
-  std::vector<std::uint64_t> ticks = play_messages(game, device, clock);
-  return {std::move(ticks), clock.ns_per_tick()};
 }
 
 std::string shape_of(const Options& options) {

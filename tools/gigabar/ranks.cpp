@@ -48,7 +48,7 @@ class Session : public RankSession {
     seat_ = seat_of(rank(), pair_count_);
     agree(digest_of(plan_));
     make_buffers();
-    if (!seat_.is_idle) require_of_fabric(fabric().connect(seat_.partner, timeout()));
+    if (!seat_.is_idle) require(fabric().connect(seat_.partner, timeout()));
     if (report() != nullptr) print_titles();
     tell_introductions();
     const SizeResult none;
@@ -78,7 +78,7 @@ class Session : public RankSession {
       const Buffers& own = *buffers_->emplace_back(std::make_unique<Buffers>(plan_, place, device_.value_or(DeviceInfo())));
       if (plan_.options.kind == Kind::send) continue;
       segments_.push_back(Exchange::segment_of(thread));
-      require_of_fabric(fabric().register_segment(segments_.back(), own.address(), own.bytes()));
+      require(fabric().register_segment(segments_.back(), own.address(), own.bytes()));
     }
     meet(timeout());
   }
@@ -110,25 +110,22 @@ class Session : public RankSession {
     std::barrier<> gate(static_cast<std::ptrdiff_t>(count));
     std::vector<Measurement> measured(count);
     std::vector<std::exception_ptr> failures(count);
-    const auto run = [&](std::size_t thread) {
+    const auto attempt = [&](std::size_t thread, const auto& step) {
       try {
-        measured[thread] = exchanges_[thread].measure(bytes, policy, gate);
+        step();
       } catch (...) {
         failures[thread] = std::current_exception();
         gate.arrive_and_drop();  // the others do not wait for it
       }
     };
-    std::vector<std::thread> threads;
-    for (std::size_t thread = 1; thread < count; ++thread) {
-      try {
-        threads.emplace_back(run, thread);
-      } catch (...) {
-        failures[thread] = std::current_exception();
-        gate.arrive_and_drop();
-      }
+    const auto run = [&](std::size_t thread) {
+      attempt(thread, [&] { measured[thread] = exchanges_[thread].measure(bytes, policy, gate); });
+    };
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t thread = 1; thread < count; ++thread) attempt(thread, [&] { threads.emplace_back(run, thread); });
+      run(0);
     }
-    run(0);
-    for (std::thread& thread : threads) thread.join();
     for (const std::exception_ptr& failure : failures) {
       if (failure) std::rethrow_exception(failure);
     }

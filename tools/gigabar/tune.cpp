@@ -86,7 +86,7 @@ class TuneSession : public RankSession {
     join();
     require_two();
     make_buffers();
-    require_of_fabric(fabric().connect(partner(), timeout()));
+    require(fabric().connect(partner(), timeout()));
     const Json own = introduction();
     const Json other = exchange_introductions(own);
     if (report() != nullptr) print_titles(own, other);
@@ -116,19 +116,19 @@ class TuneSession : public RankSession {
     const auto buffers = std::make_shared<Buffers>(tune_.plan, tune_.plan.first_place, device_);
     registered_ = buffers;
     buffers_ = buffers.get();
-    require_of_fabric(fabric().register_segment(kSegment, buffers_->address(), buffers_->bytes()));
+    require(fabric().register_segment(kSegment, buffers_->address(), buffers_->bytes()));
   }
 
   // --- Words between the two ranks -----------------------------------------------------------------------------------------------
 
   void send_word(const Json& word) {
     const std::string text = dump(word);
-    require_of_fabric(fabric().send(partner(), kWordTag, text.data(), text.size(), timeout()));
+    require(fabric().send(partner(), kWordTag, text.data(), text.size(), timeout()));
   }
 
   Json take_word() {
     std::string text(kMaxWordBytes, '\0');
-    const Received received = take_from_fabric(fabric().recv(partner(), kWordTag, text.data(), text.size(), timeout()));
+    const Received received = take(fabric().recv(partner(), kWordTag, text.data(), text.size(), timeout()));
     Json word = Json::parse(text.data(), text.data() + received.bytes, nullptr, false);
     if (!word.is_object()) fail("the other rank has sent something else than what it measured");
     return word;

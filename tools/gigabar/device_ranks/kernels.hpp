@@ -20,6 +20,11 @@ struct KernelRun {
   std::vector<std::uint64_t> samples;  // ticks of each round of each unit; of the active side
 };
 
+// Nanoseconds of one of a unit's ticks; 0: it had no part.
+inline double ns_per_tick(const UnitEnd& end) noexcept {
+  return end.elapsed_ticks > 0 ? static_cast<double>(end.elapsed_ns) / static_cast<double>(end.elapsed_ticks) : 0.0;
+}
+
 // Waits for the end of a kernel that runs, which its own deadline bounds. Without a call, its last copy waits.
 using AwaitKernel = std::function<Result<KernelRun>()>;
 

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of pingpong and matvec as threads of the CPU, and who runs them.
+// The kernels of these commands as threads of the CPU, and who runs them.
 #include <memory>
 #include <vector>
 
 #include "device_ranks/matvec_unit.hpp"
+#include "device_ranks/rounds_body.hpp"
 #include "device_ranks/run_on_cpu.hpp"
 #include "device_ranks/turn_unit.hpp"
 
 namespace gigabar::tool::device_ranks {
+
+Result<KernelRun> run_rounds(const DeviceInfo& device, const RoundPlan& plan, const Grid& grid) {
+  if (!device.is_stand_in) return gpu::run_rounds(device.index, plan, grid);
+  return run_body(plan, [&](const auto& body) { return run_reporting(grid, body); });
+}
 
 Result<KernelRun> run_turns(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid) {
   if (!device.is_stand_in) return gpu::run_turns(device.index, plan, grid);

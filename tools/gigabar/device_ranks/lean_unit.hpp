@@ -85,10 +85,7 @@ class LeanUnit {
     channel.close(scope_);
     std::uint32_t value = 0;
     if (status == Status::ok) status = device::notification_reset(scope_, plan_.fabric, kDataSegment, round_end, value);
-    if (scope_.rank() != 0) return;
-    end_->status = status;
-    end_->rounds_done = rounds_done;
-    if (plan_.is_active) clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+    clock.report(scope_, plan_.is_active, status, rounds_done, end_);
   }
 
  private:

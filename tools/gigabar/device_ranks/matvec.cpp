@@ -112,9 +112,7 @@ class MatvecSession : public Pair {
 
   void do_size(std::uint64_t elements, std::uint64_t batch) {
     MatvecPlan plan = layout_of(elements, batch);
-    plan.fabric = session().handle();
-    plan.partner = partner();
-    plan.timeout_ns = kernel_timeout_ns();
+    static_cast<PairPlan&>(plan) = pair_plan();
     plan.uses_messages = are_for_messages(rings_, plan.part_bytes(), plan.slot_count);
     const RepeatedKernel kernels = tool::take(open_matvec(device(), plan, grid_));
     const Variant by_kernel = measure("kernels", kernels, plan, [&] { return stream_by_kernel(kernels, plan); });

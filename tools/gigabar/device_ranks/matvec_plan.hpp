@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of matvec are told. Plain: kernels get it by value.
+// What the kernels of matvec are told.
 #pragma once
 
 #include <cstdint>
 
-#include "gigabar/device/fabric.hpp"
+#include "device_ranks/unit.hpp"
 
 namespace gigabar::tool::device_ranks {
 
 // Rank 1 streams batches of vectors to rank 0, which multiplies each by one matrix and streams the products back. Unit u has
 // `vectors` of each batch. A segment has, one behind the other: source_count batches that are sent in turn (rank 1), slot_count
 // batches that arrive (rank 0), batch_count batches of products (both), the matrix (rank 0).
-struct MatvecPlan {
-  device::DeviceFabric fabric;
-  Rank partner = 0;
+struct MatvecPlan : PairPlan {
   std::uint32_t elements = 1;  // of a vector; the matrix is square
   std::uint32_t vectors = 1;   // of a unit's part of a batch
   std::uint32_t unit_count = 1;
@@ -23,8 +21,7 @@ struct MatvecPlan {
   std::uint64_t slots_offset_bytes = 0;
   std::uint64_t products_offset_bytes = 0;
   std::uint64_t matrix_offset_bytes = 0;
-  std::uint64_t timeout_ns = 0;  // of one wait, and of all batches together
-  bool uses_messages = false;    // of kernels that stream: by a ring for each unit, else by writes
+  bool uses_messages = false;  // of kernels that stream: by a ring for each unit, else by writes
 
   GIGABAR_DEVICE std::uint64_t part_values() const { return std::uint64_t{vectors} * elements; }
   GIGABAR_DEVICE std::uint64_t part_bytes() const { return part_values() * sizeof(float); }

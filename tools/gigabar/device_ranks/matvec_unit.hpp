@@ -20,7 +20,7 @@ class MatvecUnit {
         matrix_(fast),
         vectors_(fast + plan.matrix_values()),
         end_(end),
-        words_(scope, plan.fabric, plan.partner, kMatvecSegment, plan.timeout_ns, end) {}
+        words_(scope, plan, end) {}
 
   GIGABAR_DEVICE void fill() {
     if (is_source()) {
@@ -71,8 +71,6 @@ class MatvecUnit {
   static constexpr float kNoProduct = 1e30F;
 
  private:
-  static constexpr SegmentId kMatvecSegment = 0;
-
   GIGABAR_DEVICE bool is_source() const { return plan_.fabric.rank == 1; }
   GIGABAR_DEVICE std::uint64_t part_offset() const { return index_ * plan_.part_bytes(); }
   // At rank 0 raised by vectors, at rank 1 by products.
@@ -97,8 +95,8 @@ class MatvecUnit {
       words_.note(device::send(scope_, to_, vectors, plan_.part_bytes(), words_.timeout()));
       return;
     }
-    words_.note(device::write_notify(scope_, plan_.fabric, {kMatvecSegment, plan_.source_offset(batch) + part_offset()},
-                                     {plan_.partner, kMatvecSegment, plan_.slot_offset(batch) + part_offset()}, plan_.part_bytes(),
+    words_.note(device::write_notify(scope_, plan_.fabric, {kDataSegment, plan_.source_offset(batch) + part_offset()},
+                                     {plan_.partner, kDataSegment, plan_.slot_offset(batch) + part_offset()}, plan_.part_bytes(),
                                      notification(batch), batch + 1));
   }
 
@@ -111,7 +109,7 @@ class MatvecUnit {
     if (!words_.is_ok()) return;
     multiply_part(batch);
     const std::uint64_t offset = plan_.product_offset(batch) + part_offset();
-    words_.note(device::write_notify(scope_, plan_.fabric, {kMatvecSegment, offset}, {plan_.partner, kMatvecSegment, offset},
+    words_.note(device::write_notify(scope_, plan_.fabric, {kDataSegment, offset}, {plan_.partner, kDataSegment, offset},
                                      plan_.part_bytes(), notification(batch), batch + 1));
   }
 

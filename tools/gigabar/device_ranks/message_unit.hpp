@@ -58,10 +58,7 @@ class MessageUnit {
     }
     to.close(scope_);
     from.close(scope_);
-    if (scope_.rank() != 0) return;
-    end_->status = status;
-    end_->rounds_done = round;
-    if (is_active) clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+    clock.report(scope_, is_active, status, round, end_);
   }
 
  private:

@@ -90,8 +90,8 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const Que
   const auto memory = std::make_shared<DeviceMemory>(tool::take(DeviceMemory::allocate(device_.index, bytes)));
   registered_ = memory;
   address_ = memory->address();
-  require_of_fabric(fabric().register_segment(kDataSegment, address_, bytes));
-  require_of_fabric(fabric().connect(partner(), timeout()));
+  require(fabric().register_segment(kDataSegment, address_, bytes));
+  require(fabric().connect(partner(), timeout()));
   DeviceSessionOptions options;
   options.segment_count = kDataSegment + 1;
   options.notification_count = std::max(kMinNotifications, notification_count);
@@ -107,12 +107,12 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const Que
     options.engine = queues.engine;
     options.hca_port = queues.hca_port;
   }
-  session_.emplace(take_from_fabric(DeviceSession::open(fabric(), options)));
+  session_.emplace(tool::take(DeviceSession::open(fabric(), options)));
   introduce_both();
 }
 
 DeviceReach Pair::require_reach() const {
-  const DeviceReach reach = take_from_fabric(session_->reach(partner(), kDataSegment));
+  const DeviceReach reach = tool::take(session_->reach(partner(), kDataSegment));
   const bool is_reached = queues_.count == 0 ? reach.is_direct : reach.has_queue;
   if (!is_reached) fail(fmt::format("kernels of rank {} do not reach rank {}'s memory: {}", rank(), partner(), reach.reason));
   return reach;
@@ -146,7 +146,7 @@ void Pair::introduce_both() {
 
 void Pair::close() {
   meet();
-  require_of_fabric(session_->close(patience()));
+  require(session_->close(patience()));
   session_.reset();
   leave({kDataSegment}, patience());
 }
@@ -155,14 +155,13 @@ void Pair::send(std::uint64_t from_offset, std::uint64_t to_offset, std::uint64_
   constexpr QueueId kQueue = 0;
   PostOptions post;
   post.queue = kQueue;
-  take_from_fabric(
-      fabric().write_notify({kDataSegment, from_offset}, {partner(), kDataSegment, to_offset}, bytes, id, value, post));
-  require_of_fabric(fabric().wait(kQueue, timeout()));
+  tool::take(fabric().write_notify({kDataSegment, from_offset}, {partner(), kDataSegment, to_offset}, bytes, id, value, post));
+  require(fabric().wait(kQueue, timeout()));
 }
 
 void Pair::take(NotificationId id, std::uint32_t value) {
-  take_from_fabric(fabric().notification_wait(kDataSegment, id, 1, timeout()));
-  const std::uint32_t found = take_from_fabric(fabric().notification_reset(kDataSegment, id));
+  tool::take(fabric().notification_wait(kDataSegment, id, 1, timeout()));
+  const std::uint32_t found = tool::take(fabric().notification_reset(kDataSegment, id));
   if (found != value) fail(fmt::format("wrong data: notification {} is {}, expected {}", id, found, value));
 }
 
@@ -171,8 +170,8 @@ Timeout Pair::patience() const noexcept {
   return Timeout::of(std::chrono::nanoseconds(3 * std::min(timeout().ns(), kLongestNs) + kMinNs));
 }
 
-std::uint64_t Pair::kernel_timeout_ns() const noexcept {
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(timeout().ns(), 1));
+PairPlan Pair::pair_plan() const noexcept {
+  return {session_->handle(), partner(), static_cast<std::uint64_t>(std::max<std::int64_t>(timeout().ns(), 1))};
 }
 
 void Pair::require_ended_well(const KernelTask& task, const std::vector<UnitEnd>& ends) const {
@@ -182,7 +181,7 @@ void Pair::require_ended_well(const KernelTask& task, const std::vector<UnitEnd>
     const std::string what = fmt::format("kernel of rank {}: {} with {}: {} of unit {} in round {} of {}", rank(), task.name,
                                          counted(task.bytes, "byte"), name_of(end.status), unit, end.rounds_done, task.round_count);
     const bool is_late = end.status == Status::timed_out;
-    throw ranks::FabricFailure(end.status, is_late ? what + "; take fewer rounds (-i) or a longer --timeout" : what);
+    fail(is_late ? what + "; take fewer rounds (-i) or a longer --timeout" : what);
   }
 }
 

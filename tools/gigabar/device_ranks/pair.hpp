@@ -19,9 +19,6 @@
 
 namespace gigabar::tool::device_ranks {
 
-using ranks::require_of_fabric;
-using ranks::take_from_fabric;
-
 // --- Options --------------------------------------------------------------------------------------------------------------------
 
 inline constexpr std::array<Named<ScopeKind>, 4> kScopes = {
@@ -127,9 +124,9 @@ class Pair : public ranks::RankSession {
   Rank partner() const noexcept { return 1 - rank(); }
   // While the partner runs a kernel, which ends within its own deadline and one wait of that length.
   Timeout patience() const noexcept;
-  std::uint64_t kernel_timeout_ns() const noexcept;
+  // Of a plan, once the session is open.
+  PairPlan pair_plan() const noexcept;
   const DeviceInfo& device() const noexcept { return device_; }
-  const DeviceSession& session() const noexcept { return *session_; }
   void* address() const noexcept { return address_; }
   // "nvlink", "pcie", "same GPU", "cpu", "direct", "softhca", "hca", "hca_cpu_doorbell"; at rank 0.
   const std::string& path() const noexcept { return path_; }

@@ -60,10 +60,7 @@ class PieceUnit {
     }
     std::uint32_t value = 0;
     if (status == Status::ok) status = device::notification_reset(scope_, plan_.fabric, kDataSegment, id_, value);
-    if (scope_.rank() != 0) return;
-    end_->status = status;
-    end_->rounds_done = round;
-    clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+    clock.report(scope_, true, status, round, end_);
   }
 
  private:

@@ -41,10 +41,7 @@ class PingUnit {
     channel.close(scope_);
     std::uint32_t value = 0;
     if (done.status == Status::ok) done.status = device::notification_reset(scope_, plan_.fabric, kDataSegment, id_, value);
-    if (scope_.rank() != 0) return;
-    end_->status = done.status;
-    end_->rounds_done = done.rounds;
-    if (plan_.is_active) clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+    clock.report(scope_, plan_.is_active, done.status, done.rounds, end_);
   }
 
  private:

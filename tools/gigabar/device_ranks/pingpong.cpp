@@ -83,8 +83,7 @@ class PingpongSession : public Pair {
 
   TurnPlan plan_of(std::uint64_t bytes) const {
     TurnPlan plan;
-    plan.fabric = session().handle();
-    plan.partner = partner();
+    static_cast<PairPlan&>(plan) = pair_plan();
     plan.is_active = rank() == 0;
     plan.round_count = round_count();
     plan.message_bytes = bytes;
@@ -92,7 +91,6 @@ class PingpongSession : public Pair {
     plan.receive_offset_bytes = receive_offset(bytes);
     plan.work_ns = options_.work_us * 1000;
     plan.plants_fault = options_.fault_bytes == bytes;
-    plan.timeout_ns = kernel_timeout_ns();
     return plan;
   }
 
@@ -131,8 +129,7 @@ class PingpongSession : public Pair {
     std::vector<std::uint64_t> rounds_ps(options_.iteration_count);
     for (std::size_t unit = 0; unit < run.ends.size(); ++unit) {
       if (run.ends[unit].elapsed_ticks == 0) continue;
-      const double ps_per_tick =
-          static_cast<double>(run.ends[unit].elapsed_ns) / static_cast<double>(run.ends[unit].elapsed_ticks) / kNsPerPs;
+      const double ps_per_tick = ns_per_tick(run.ends[unit]) / kNsPerPs;
       const std::uint64_t* const samples = run.samples.data() + unit * round_count() + options_.warm_up_count;
       for (std::size_t i = 0; i < rounds_ps.size(); ++i) {
         rounds_ps[i] = std::max(rounds_ps[i], static_cast<std::uint64_t>(static_cast<double>(samples[i]) * ps_per_tick));

@@ -40,10 +40,7 @@ class ReadUnit {
       const std::uint64_t after = ticks();
       if (scope_.rank() == 0 && round >= warm_up) samples[round - warm_up] = after - before;
     }
-    if (scope_.rank() != 0) return;
-    end_->status = status;
-    end_->rounds_done = round;
-    clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+    clock.report(scope_, true, status, round, end_);
   }
 
  private:

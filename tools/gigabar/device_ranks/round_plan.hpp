@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel of device-latency, device-bw and device-rate is told, and what it reports. Plain: kernels get it by value.
+// What a kernel of device-latency, device-bw and device-rate is told, and what it reports.
 #pragma once
 
 #include <cstdint>
 
+#include "device_ranks/unit.hpp"
 #include "gigabar/device/fabric.hpp"
 
 namespace gigabar::tool::device_ranks {
@@ -24,7 +25,6 @@ enum class Op : std::uint8_t {
   message,  // by rings
 };
 
-inline constexpr SegmentId kDataSegment = 0;
 inline constexpr std::uint64_t kWordBytes = 4;  // of data: sizes are multiples
 
 // A sample of a latency is the ticks that the round took; of a bandwidth or a rate it is device::now_ns() at the round's end, since
@@ -32,9 +32,7 @@ inline constexpr std::uint64_t kWordBytes = 4;  // of data: sizes are multiples
 //
 // Unit u moves the bytes [u * part_stride_bytes, + part_bytes) of each message, as far as the message reaches. A window's messages
 // lie in slots, in turn. A segment has room for sending, then for receiving, then a word of 8 bytes per unit.
-struct RoundPlan {
-  device::DeviceFabric fabric;
-  Rank partner = 0;
+struct RoundPlan : PairPlan {
   bool is_active = false;   // begins each round and takes the time
   bool only_fills = false;  // no rounds: puts the data that the partner reads in place
   Measure measure = Measure::latency;
@@ -51,7 +49,6 @@ struct RoundPlan {
   std::uint64_t words_offset_bytes = 0;
   bool is_checked = false;
   bool plants_fault = false;          // falsifies what the last round received: the check must then find it
-  std::uint64_t timeout_ns = 0;       // of all rounds together, and of one wait
   std::uint32_t rounds_per_look = 1;  // the clock is read at every so many rounds
   std::uint32_t unit_count = 1;
   bool is_of_blocks = false;       // the one unit

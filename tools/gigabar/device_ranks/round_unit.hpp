@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One scope of a kernel and its partner's, round by round: the same code on a GPU and on threads of the CPU. Everything but
-// atomics.
+// One scope of a kernel and its partner's, round by round: the same code on a GPU and on threads of the CPU. All that no other unit
+// does (rounds_body.hpp): whatever checks data, shares a queue, or ends with a flush; reads in windows; barriers.
 //
 // Data go one way and a notification follows; who has seen it checks them and answers, so that no slot is written before it was
 // checked. Notification 2u is raised by unit u's messages, 2u + 1 ends its round. With checked data the times contain the check of
@@ -19,11 +19,7 @@ class RoundUnit {
  public:
   // `end` is zeroed.
   GIGABAR_DEVICE RoundUnit(const Scope& scope, const RoundPlan& plan, std::uint32_t index, UnitEnd* end)
-      : scope_(scope),
-        plan_(plan),
-        index_(index),
-        end_(end),
-        words_(scope, plan.fabric, plan.partner, kDataSegment, plan.timeout_ns, end) {
+      : scope_(scope), plan_(plan), index_(index), end_(end), words_(scope, plan, end) {
     bytes_ = part_of(plan, index).bytes;
   }
 
@@ -45,24 +41,16 @@ class RoundUnit {
         samples[round_ - plan_.warm_up_count] = plan_.takes_end_times() ? device::now_ns() : ticks;
     }
     if (uses_channel()) channel_.close(scope_);
-    words_.lower(notification(kRoundEnd));
-    if (scope_.rank() != 0) return;
-    end_->status = words_.status();
-    end_->rounds_done = round_;
-    if (plan_.is_active) clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+    std::uint32_t value = 0;
+    if (words_.is_ok()) words_.note(device::notification_reset(scope_, plan_.fabric, kDataSegment, round_end(), value));
+    clock.report(scope_, plan_.is_active, words_.status(), round_, end_);
   }
 
  private:
-  static constexpr std::uint32_t kMessages = 0, kRoundEnd = 1;  // notifications of the unit
-
   GIGABAR_DEVICE QueueId queue() const { return queue_of(plan_, index_); }
   GIGABAR_DEVICE device::Post post() const { return {queue(), words_.timeout(), plan_.sharing}; }
-  GIGABAR_DEVICE NotificationId notification(std::uint32_t which) const {
-    return which == kMessages ? messages_of(index_) : round_end_of(index_);
-  }
+  GIGABAR_DEVICE NotificationId round_end() const { return round_end_of(index_); }
   GIGABAR_DEVICE std::uint32_t round_value() const { return round_ + 1; }
-  GIGABAR_DEVICE std::uint64_t payload_value() const { return data_word(plan_.fabric.rank, round_, 0, 0) * kOdd64; }
-  GIGABAR_DEVICE std::uint64_t partner_payload() const { return data_word(plan_.partner, round_, 0, 0) * kOdd64; }
   GIGABAR_DEVICE bool is_last_round() const { return round_ + 1 == plan_.round_count(); }
   GIGABAR_DEVICE bool has_data() const { return bytes_ != 0; }
 
@@ -89,7 +77,7 @@ class RoundUnit {
       case Op::read: return read_round();
       default: break;
     }
-    if (plan_.is_checked && has_data()) fill(round_, plan_.fabric.rank);
+    fill_data();
     return plan_.measure == Measure::latency ? ping_round() : window_round();
   }
 
@@ -97,45 +85,31 @@ class RoundUnit {
     if (plan_.op == Op::barrier) {
       words_.note(device::barrier(scope_, plan_.fabric, words_.timeout()));
     } else if (plan_.measure == Measure::latency) {
-      take_ping();
-      if (plan_.is_checked && has_data()) fill(round_, plan_.fabric.rank);
+      await_round();
+      check_data();
+      fill_data();
       if (words_.is_ok()) send_ping();
     } else {
       take_window();
-      if (words_.is_ok()) words_.note(notify_partner(kRoundEnd, round_value(), device::Order::none));
+      if (words_.is_ok()) words_.note(notify_partner(round_end(), round_value(), device::Order::none));
     }
     return 0;
   }
 
   GIGABAR_DEVICE std::uint64_t ping_round() {
-    std::uint64_t payload = 0;
     const std::uint64_t ticks = timed([&] {
       send_ping();
-      payload = await_round();
+      await_round();
     });
-    check_ping(payload);
+    check_data();
     return ticks;
   }
 
-  GIGABAR_DEVICE void take_ping() { check_ping(await_round()); }
-
-  GIGABAR_DEVICE void check_ping(std::uint64_t payload) {
-    if (!words_.is_ok()) return;
-    if (plan_.op == Op::payload) expect(0, partner_payload(), payload ^ fault());
-    if (plan_.is_checked && has_data()) check(round_, plan_.partner);
-  }
-
+  // A latency of notifications is a PingUnit's.
   GIGABAR_DEVICE void send_ping() {
-    switch (plan_.op) {
-      case Op::payload: words_.note(notify_partner(kRoundEnd, round_value(), device::Order::none, payload_value())); break;
-      case Op::notify_ordered: words_.note(notify_partner(kRoundEnd, round_value(), device::Order::after_writes)); break;
-      case Op::write_notify: words_.note(write_notify_message(0, kRoundEnd, round_value())); break;
-      case Op::write_count:
-        words_.note(device::write_count(scope_, plan_.fabric, {kDataSegment, send_offset(0)},
-                                        {plan_.partner, kDataSegment, receive_offset(0)}, bytes_, 0));
-        break;
-      default: words_.note(notify_partner(kRoundEnd, round_value(), device::Order::none)); break;
-    }
+    words_.note(plan_.op == Op::write_count ? device::write_count(scope_, plan_.fabric, {kDataSegment, send_offset(0)},
+                                                                  {plan_.partner, kDataSegment, receive_offset(0)}, bytes_, 0)
+                                            : write_notify_message(0, round_end(), round_value()));
   }
 
   // Writes end at the partner's answer, except those of a rate, which end with their flush.
@@ -150,7 +124,7 @@ class RoundUnit {
       }
     });
     if (ends_with_flush && plan_.is_checked) {
-      words_.note(notify_partner(kRoundEnd, round_value(), device::Order::after_writes));
+      words_.note(notify_partner(round_end(), round_value(), device::Order::after_writes));
       await_round();
     }
     return ticks;
@@ -161,20 +135,20 @@ class RoundUnit {
     for (std::uint32_t message = 0; message < last && words_.is_ok(); ++message) send_message(message);
     if (!words_.is_ok()) return;
     if (plan_.op == Op::write_notify) {
-      words_.note(write_notify_message(last, kRoundEnd, round_value()));
+      words_.note(write_notify_message(last, round_end(), round_value()));
     } else {
       if (plan_.op == Op::write) words_.note(write_message(last));
       // The end of a window is seen behind all of it.
       if (plan_.op != Op::write || plan_.measure != Measure::rate)
-        words_.note(notify_partner(kRoundEnd, round_value(), device::Order::after_writes));
+        words_.note(notify_partner(round_end(), round_value(), device::Order::after_writes));
     }
   }
 
   GIGABAR_DEVICE void send_message(std::uint32_t message) {
     switch (plan_.op) {
       case Op::write: words_.note(write_message(message)); break;
-      case Op::write_notify: words_.note(write_notify_message(message, kMessages, message + 1)); break;
-      default: words_.note(notify_partner(kMessages, message + 1, device::Order::none)); break;
+      case Op::write_notify: words_.note(write_notify_message(message, messages_of(index_), message + 1)); break;
+      default: words_.note(notify_partner(messages_of(index_), message + 1, device::Order::none)); break;
     }
   }
 
@@ -183,10 +157,10 @@ class RoundUnit {
     if (!words_.is_ok()) return;
     if (plan_.op != Op::write && plan_.window > 1) {
       std::uint32_t value = 0;
-      words_.note(device::notification_reset(scope_, plan_.fabric, kDataSegment, notification(kMessages), value));
+      words_.note(device::notification_reset(scope_, plan_.fabric, kDataSegment, messages_of(index_), value));
       expect(plan_.window - 2, plan_.window - 1, value);
     }
-    if (plan_.is_checked && has_data()) check(round_, plan_.partner);
+    check_data();
   }
 
   GIGABAR_DEVICE std::uint64_t read_round() {
@@ -210,9 +184,9 @@ class RoundUnit {
 
   // --- Words of the API ----------------------------------------------------------------------------------------------------------
 
-  GIGABAR_DEVICE Status notify_partner(std::uint32_t which, std::uint32_t value, device::Order order, std::uint64_t payload = 0) {
-    if (uses_channel()) return channel_.notify(scope_, notification(which), value, order, payload, words_.timeout());
-    return device::notify(scope_, plan_.fabric, plan_.partner, kDataSegment, notification(which), value, order, payload, post());
+  GIGABAR_DEVICE Status notify_partner(NotificationId id, std::uint32_t value, device::Order order) {
+    if (uses_channel()) return channel_.notify(scope_, id, value, order, 0, words_.timeout());
+    return device::notify(scope_, plan_.fabric, plan_.partner, kDataSegment, id, value, order, 0, post());
   }
 
   GIGABAR_DEVICE Status write_message(std::uint32_t message) {
@@ -221,25 +195,27 @@ class RoundUnit {
                          {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, post());
   }
 
-  GIGABAR_DEVICE Status write_notify_message(std::uint32_t message, std::uint32_t which, std::uint32_t value) {
+  GIGABAR_DEVICE Status write_notify_message(std::uint32_t message, NotificationId id, std::uint32_t value) {
     if (uses_channel()) {
-      return channel_.write_notify(scope_, send_offset(message), receive_offset(message), bytes_, notification(which), value,
-                                   words_.timeout());
+      return channel_.write_notify(scope_, send_offset(message), receive_offset(message), bytes_, id, value, words_.timeout());
     }
     return device::write_notify(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
-                                {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, notification(which), value, post());
+                                {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, id, value, post());
   }
 
-  // The partner's end of this round; what it carried.
-  GIGABAR_DEVICE std::uint64_t await_round() {
-    std::uint64_t payload = 0;
+  // The partner's end of this round.
+  GIGABAR_DEVICE void await_round() {
+    if (!words_.is_ok()) return;
+    std::uint32_t value = 0;
     if (plan_.op == Op::write_count) {
-      words_.await_count(0, plan_.counter_base + round_value());
-      return payload;
+      words_.note(device::counter_wait(scope_, plan_.fabric, plan_.partner, 0, plan_.counter_base + round_value(), words_.timeout(),
+                                       value));
+      return;
     }
-    words_.await(uses_channel() ? &channel_ : nullptr, notification(kRoundEnd), round_value(), {round_, 0, 0},
-                 has_data() ? 0 : fault(), plan_.op == Op::payload ? &payload : nullptr);
-    return payload;
+    words_.note(uses_channel() ? channel_.notification_wait_until(scope_, round_end(), round_value(), words_.timeout(), value)
+                               : device::notification_wait_until(scope_, plan_.fabric, kDataSegment, round_end(), round_value(),
+                                                                 words_.timeout(), value, plan_.partner));
+    expect(0, round_value(), value ^ (has_data() ? 0 : fault()));
   }
 
   // --- Checks --------------------------------------------------------------------------------------------------------------------
@@ -250,6 +226,13 @@ class RoundUnit {
 
   GIGABAR_DEVICE WordPlace place_of(std::uint32_t round, std::uint32_t slot) const {
     return {round, slot, index_ * plan_.part_stride_bytes};
+  }
+
+  GIGABAR_DEVICE void fill_data() {
+    if (plan_.is_checked && has_data()) fill(round_, plan_.fabric.rank);
+  }
+  GIGABAR_DEVICE void check_data() {
+    if (plan_.is_checked && has_data()) check(round_, plan_.partner);
   }
 
   // All slots of this unit's part, as `sender` sends them in `round`.
@@ -278,7 +261,7 @@ class RoundUnit {
     for (std::uint32_t slot = 0; slot < count; ++slot) body(slot);
   }
 
-  GIGABAR_DEVICE void expect(std::uint32_t message, std::uint64_t expected, std::uint64_t found) {
+  GIGABAR_DEVICE void expect(std::uint32_t message, std::uint32_t expected, std::uint32_t found) {
     words_.expect({round_, message, 0}, expected, found);
   }
 

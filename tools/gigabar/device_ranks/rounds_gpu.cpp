@@ -4,7 +4,7 @@
 
 namespace gigabar::tool::device_ranks::gpu {
 
-// Defined where the unit's kernels are compiled: rounds_*.cu, one file per unit, because they take nvcc longest.
+// Defined where the unit's kernels are compiled: rounds_*.cu, several files, because they take nvcc longest.
 template <class Body>
 Result<KernelRun> run_reporting(int device, const Grid& grid, Body body);
 

@@ -17,25 +17,20 @@ template <class Body>
 void run_on_cpu(const Body& body, const Grid& grid) {
   std::deque<device::CpuTeam> teams;  // does not move its elements
   std::vector<std::jthread> lanes;    // are awaited at the end, also when not all could be started
-  if constexpr (is_for_blocks<Body>()) {
-    for (std::uint32_t block = 0; grid.scope == ScopeKind::blocks && block < grid.block_count; ++block) {
-      device::CpuTeam& team = teams.emplace_back(grid.threads_per_block);
-      for (std::uint32_t lane = 0; lane < grid.threads_per_block; ++lane) {
-        lanes.emplace_back([&body, &grid, block, member = device::CpuTeam::Member(team, lane)] {
-          body.run_block(member, grid.block_count, block);
-        });
-      }
-    }
-    if (grid.scope == ScopeKind::blocks) return;
-  }
-  for (std::uint32_t unit = 0; unit < grid.unit_count(); ++unit) {
+  const std::uint32_t team_count = grid.scope == ScopeKind::blocks ? grid.block_count : grid.unit_count();
+  for (std::uint32_t unit = 0; unit < team_count; ++unit) {
     if (grid.scope == ScopeKind::thread) {
       lanes.emplace_back([&body, unit] { body(device::Thread{}, unit); });
       continue;
     }
     device::CpuTeam& team = teams.emplace_back(grid.threads_per_unit);
     for (std::uint32_t lane = 0; lane < grid.threads_per_unit; ++lane) {
-      lanes.emplace_back([&body, unit, member = device::CpuTeam::Member(team, lane)] { body(member, unit); });
+      lanes.emplace_back([&, unit, member = device::CpuTeam::Member(team, lane)] {
+        if constexpr (is_for_blocks<Body>()) {
+          if (grid.scope == ScopeKind::blocks) return body.run_block(member, grid.block_count, unit);
+        }
+        body(member, unit);
+      });
     }
   }
 }

@@ -108,46 +108,31 @@ void start(const Body& body, const Grid& grid, cudaStream_t stream) {
   kernel_of<Body>(grid.scope)<<<grid.block_count, grid.threads_per_block, 0, stream>>>(body);
 }
 
-class Stream {
- public:
-  Stream() = default;
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  ~Stream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
-  }
-  cudaError_t open(int device) {
-    const cudaError_t code = cudaSetDevice(device);
-    return code == cudaSuccess ? cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) : code;
-  }
-  cudaStream_t get() const noexcept { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
 // What a kernel needs that reports: a stream of its own, an end of each unit, and samples.
 class Launch {
  public:
   ~Launch() {
-    if (stream_.get() != nullptr) cudaStreamSynchronize(stream_.get());
+    if (stream_ == nullptr) return;
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
   }
   Result<void> open(int device, const Grid& grid, std::size_t sample_count = 0) {
-    cudaError_t code = stream_.open(device);
+    cudaError_t code = cudaSetDevice(device);
+    if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = samples_.allocate(sample_count);
     if (code == cudaSuccess) code = ends_.allocate(grid.unit_count());
     // The zeroes, before a stream that does not wait for them.
     if (code == cudaSuccess) code = cudaDeviceSynchronize();
     return code == cudaSuccess ? Result<void>() : Result<void>(failure("prepare kernel", code));
   }
-  cudaStream_t stream() const noexcept { return stream_.get(); }
+  cudaStream_t stream() const noexcept { return stream_; }
   UnitEnd* ends() noexcept { return ends_.data(); }
   std::uint64_t* samples() noexcept { return samples_.data(); }
 
   // Waits for the kernel that this thread has just launched on stream().
   Result<void> wait() {
     cudaError_t code = cudaGetLastError();
-    if (code == cudaSuccess) code = cudaStreamSynchronize(stream_.get());
+    if (code == cudaSuccess) code = cudaStreamSynchronize(stream_);
     return code == cudaSuccess ? Result<void>() : Result<void>(failure("run kernel", code));
   }
   Result<KernelRun> read() {
@@ -159,7 +144,7 @@ class Launch {
   }
 
  private:
-  Stream stream_;
+  cudaStream_t stream_ = nullptr;
   DeviceArray<std::uint64_t> samples_;
   DeviceArray<UnitEnd> ends_;
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of pingpong are told. Plain: kernels get it by value.
+// What the kernels of pingpong are told.
 #pragma once
 
 #include <cstdint>
 
-#include "gigabar/device/fabric.hpp"
+#include "device_ranks/unit.hpp"
 
 namespace gigabar::tool::device_ranks {
 
@@ -12,18 +12,15 @@ inline constexpr std::uint32_t kNoRound = 0xffffffff;
 
 // Unit u computes and sends the bytes [u * part_stride_bytes, + part_stride_bytes) of the message, as far as it reaches. A segment
 // has the message that is sent, then the one that is received.
-struct TurnPlan {
-  device::DeviceFabric fabric;
-  Rank partner = 0;
+struct TurnPlan : PairPlan {
   bool is_active = false;  // begins each round and takes the time
   std::uint32_t round_count = 0;
   std::uint64_t message_bytes = 0;
   std::uint64_t part_stride_bytes = 0;
   std::uint64_t receive_offset_bytes = 0;
-  std::uint64_t work_ns = 0;     // that a unit computes for, per turn
-  bool uses_messages = false;    // by a ring for each unit, else by writes
-  bool plants_fault = false;     // falsifies what came in the last round
-  std::uint64_t timeout_ns = 0;  // of all rounds together, and of one wait
+  std::uint64_t work_ns = 0;   // that a unit computes for, per turn
+  bool uses_messages = false;  // by a ring for each unit, else by writes
+  bool plants_fault = false;   // falsifies what came in the last round
 
   GIGABAR_DEVICE std::uint32_t sample_count() const { return round_count; }
 };

@@ -15,12 +15,7 @@ class TurnUnit {
  public:
   // `end` is zeroed before the first.
   GIGABAR_DEVICE TurnUnit(const Scope& scope, const TurnPlan& plan, std::uint32_t index, UnitEnd* end)
-      : scope_(scope),
-        plan_(plan),
-        index_(index),
-        end_(end),
-        offset_(index * plan.part_stride_bytes),
-        words_(scope, plan.fabric, plan.partner, kTurnSegment, plan.timeout_ns, end) {
+      : scope_(scope), plan_(plan), index_(index), end_(end), offset_(index * plan.part_stride_bytes), words_(scope, plan, end) {
     const std::uint64_t left = plan.message_bytes > offset_ ? plan.message_bytes - offset_ : 0;
     bytes_ = left < plan.part_stride_bytes ? left : plan.part_stride_bytes;
   }
@@ -67,10 +62,7 @@ class TurnUnit {
     if (plan_.is_active && words_.is_ok() && round != 0) check(round - 1);
     to_.close(scope_);
     from_.close(scope_);
-    if (scope_.rank() != 0) return;
-    end_->status = words_.status();
-    end_->rounds_done = round;
-    if (plan_.is_active) clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+    clock.report(scope_, plan_.is_active, words_.status(), round, end_);
   }
 
  private:
@@ -86,8 +78,8 @@ class TurnUnit {
       words_.note(device::send_words(scope_, to_, bytes_, word, words_.timeout()));
       return;
     }
-    words_.note(device::write_notify(scope_, plan_.fabric, {kTurnSegment, offset_},
-                                     {plan_.partner, kTurnSegment, plan_.receive_offset_bytes + offset_}, bytes_, index_,
+    words_.note(device::write_notify(scope_, plan_.fabric, {kDataSegment, offset_},
+                                     {plan_.partner, kDataSegment, plan_.receive_offset_bytes + offset_}, bytes_, index_,
                                      round + 1));
   }
 
@@ -106,8 +98,6 @@ class TurnUnit {
     words_.note(device::recv_words(scope_, from_, bytes_, check_word, bytes, words_.timeout()));
     words_.expect({round, 0, offset_}, bytes_, bytes);
   }
-
-  static constexpr SegmentId kTurnSegment = 0;
 
   const Scope& scope_;
   const TurnPlan& plan_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "gigabar/device/fabric.hpp"
 #include "gigabar/device/memory.hpp"
 #include "gigabar/device/scope.hpp"
 #include "gigabar/status.hpp"
@@ -28,6 +29,15 @@ inline constexpr std::uint32_t kMaxBlockThreads = 512;  // more would halve the 
 // CPU threads that play a warp or a block: enough for lanes to share their work, few enough for small machines.
 inline constexpr std::uint32_t kMaxCpuLanes = 2;
 inline constexpr std::uint32_t kMaxCpuThreads = 256;  // of one kernel
+
+inline constexpr SegmentId kDataSegment = 0;  // memory and notifications of both ranks
+
+// What every kernel between two ranks is told. Plain, as all that is derived from it: kernels get it by value.
+struct PairPlan {
+  device::DeviceFabric fabric;
+  Rank partner = 0;
+  std::uint64_t timeout_ns = 0;  // of one wait, and of all that one kernel does
+};
 
 // What one unit of a kernel reports. Plain: it lies in device memory, the host reads it after the kernel's end.
 struct UnitEnd {

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "device_ranks/unit.hpp"
-#include "gigabar/device/channel.hpp"
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/device/memory.hpp"
 
@@ -27,12 +26,18 @@ class RunClock {
  public:
   GIGABAR_DEVICE RunClock() : begin_ns_(device::now_ns()), begin_ticks_(ticks()) {}
   GIGABAR_DEVICE std::uint64_t elapsed_ns() const { return device::now_ns() - begin_ns_; }
-  GIGABAR_DEVICE void stop(std::uint64_t& ns, std::uint64_t& run_ticks) const {
+  // How a unit has ended and, of the side that takes the time, how long it took.
+  template <class Scope>
+  GIGABAR_DEVICE void report(const Scope& scope, bool takes_time, Status status, std::uint32_t rounds_done, UnitEnd* end) const {
+    if (scope.rank() != 0) return;
+    end->status = status;
+    end->rounds_done = rounds_done;
+    if (!takes_time) return;
     constexpr std::uint64_t kMinNs = 1'000'000;
     do {
-      ns = elapsed_ns();
-      run_ticks = ticks() - begin_ticks_;
-    } while (ns < kMinNs);
+      end->elapsed_ns = elapsed_ns();
+      end->elapsed_ticks = ticks() - begin_ticks_;
+    } while (end->elapsed_ns < kMinNs);
   }
 
  private:
@@ -99,10 +104,8 @@ GIGABAR_DEVICE void check_words(const Scope& scope, const std::uint32_t* words, 
 template <class Scope>
 class UnitWords {
  public:
-  // Notifications and data are those of `segment`.
-  GIGABAR_DEVICE UnitWords(const Scope& scope, const device::DeviceFabric& fabric, Rank partner, SegmentId segment,
-                           std::uint64_t timeout_ns, UnitEnd* end)
-      : scope_(scope), fabric_(fabric), partner_(partner), segment_(segment), timeout_ns_(timeout_ns), end_(end) {}
+  GIGABAR_DEVICE UnitWords(const Scope& scope, const PairPlan& plan, UnitEnd* end)
+      : scope_(scope), fabric_(plan.fabric), partner_(plan.partner), timeout_ns_(plan.timeout_ns), end_(end) {}
 
   GIGABAR_DEVICE bool is_ok() const { return status_ == Status::ok; }
   GIGABAR_DEVICE Status status() const { return status_; }
@@ -123,30 +126,10 @@ class UnitWords {
     if (!is_ok()) return;
     NotificationId found = 0;
     std::uint32_t value = 0;
-    note(device::notification_wait(scope_, fabric_, segment_, id, 1, timeout(), found, partner_));
+    note(device::notification_wait(scope_, fabric_, kDataSegment, id, 1, timeout(), found, partner_));
     if (!is_ok()) return;
-    note(device::notification_reset(scope_, fabric_, segment_, found, value));
+    note(device::notification_reset(scope_, fabric_, kDataSegment, found, value));
     expect(place, expected, value ^ flip);
-  }
-
-  // As take, for values that grow; the notification stays as it is until lower() at the end.
-  // `channel`: null, or one between the segments of these words.
-  GIGABAR_DEVICE void await(const device::Channel* channel, NotificationId id, std::uint32_t expected, const WordPlace& place,
-                            std::uint32_t flip = 0, std::uint64_t* payload = nullptr) {
-    if (!is_ok()) return;
-    std::uint32_t value = 0;
-    note(channel != nullptr
-             ? channel->notification_wait_until(scope_, id, expected, timeout(), value, payload)
-             : device::notification_wait_until(scope_, fabric_, segment_, id, expected, timeout(), value, partner_, payload));
-    expect(place, expected, value ^ flip);
-  }
-  GIGABAR_DEVICE void await_count(device::CounterId counter, std::uint32_t number) {
-    std::uint32_t value = 0;
-    if (is_ok()) note(device::counter_wait(scope_, fabric_, partner_, counter, number, timeout(), value));
-  }
-  GIGABAR_DEVICE void lower(NotificationId id) {
-    std::uint32_t value = 0;
-    if (is_ok()) note(device::notification_reset(scope_, fabric_, segment_, id, value));
   }
 
   GIGABAR_DEVICE void expect(const WordPlace& place, std::uint64_t expected, std::uint64_t found) {
@@ -156,14 +139,13 @@ class UnitWords {
   // This rank's own bytes, for loads and stores of the unit.
   template <class T>
   GIGABAR_DEVICE T* at(std::uint64_t offset, std::uint64_t bytes) const {
-    return reinterpret_cast<T*>(device::detail::find_bytes(fabric_, fabric_.rank, segment_, offset, bytes).address);
+    return reinterpret_cast<T*>(device::detail::find_bytes(fabric_, fabric_.rank, kDataSegment, offset, bytes).address);
   }
 
  private:
   const Scope& scope_;
   const device::DeviceFabric& fabric_;
   const Rank partner_;
-  const SegmentId segment_;
   const std::uint64_t timeout_ns_;
   UnitEnd* const end_;
   Status status_ = Status::ok;

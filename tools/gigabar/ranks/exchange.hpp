@@ -41,13 +41,11 @@ class alignas(128) Exchange {
         clock_(clock),
         seat_(seat),
         timeout_(plan.options.fabric.timeout()),
-        rank_(fabric.rank()),
         is_latency_(is_latency(plan.options.measure)),
         thread_(thread),
-        queue_(static_cast<QueueId>(thread)),
         segment_(segment_of(thread)),
         data_tag_(kDataTag + kTagsOfThread * thread) {
-    on_queue_.queue = queue_;
+    on_queue_.queue = static_cast<QueueId>(thread);
   }
 
   static constexpr SegmentId segment_of(std::uint32_t thread) noexcept { return static_cast<SegmentId>(kSegment + thread); }
@@ -59,7 +57,6 @@ class alignas(128) Exchange {
     post_ = on_queue_;
     post_.policy = policy;
     result_ = {};
-    recent_.clear();
     recent_count_ = 0;
     if (seat_.is_idle) {
       begin_together(gate);
@@ -82,9 +79,9 @@ class alignas(128) Exchange {
       }
       if (plan_.options.is_checked) check(round);
       // Outside the samples: one in so many would pay for all of them.
-      if ((round + 1) % kWaitEvery == 0) require_of_fabric(fabric_.wait(queue_, timeout_));
+      if ((round + 1) % kWaitEvery == 0) require(fabric_.wait(on_queue_.queue, timeout_));
     }
-    require_of_fabric(fabric_.wait(queue_, timeout_));
+    require(fabric_.wait(on_queue_.queue, timeout_));
     result_.path = path_use_of(reports());
     return std::move(result_);
   }
@@ -104,7 +101,7 @@ class alignas(128) Exchange {
     if (kind == Kind::read) {
       if (!seat_.is_active) return;
       read_message(0);
-      require_of_fabric(fabric_.wait(queue_, timeout_));
+      require(fabric_.wait(on_queue_.queue, timeout_));
       return;
     }
     const auto give = [&] {
@@ -146,8 +143,7 @@ class alignas(128) Exchange {
     }
   }
 
-  // --- Checks
-  // ----------------------------------------------------------------------------------------------------------------------
+  // --- Checks -------------------------------------------------------------------------------------------------------------------
 
   bool is_receiving() const noexcept {
     if (plan_.options.kind == Kind::read) return seat_.is_active || plan_.options.measure == Measure::both_ways;
@@ -155,14 +151,14 @@ class alignas(128) Exchange {
   }
 
   void prepare(std::uint32_t round) {
-    buffers_.fill_to_send(slots_, rank_, round);
+    buffers_.fill_to_send(slots_, fabric_.rank(), round);
     if (is_receiving()) buffers_.poison_to_receive(slots_, seat_.partner, round);
     await_partner();
   }
 
   void check(std::uint32_t round) {
     // What this rank still posts or answers is done, and the partner has what it was sent, before either changes its data.
-    require_of_fabric(fabric_.wait(queue_, timeout_));
+    require(fabric_.wait(on_queue_.queue, timeout_));
     await_partner();
     if (!is_receiving()) return;
     const bool has_fault = plan_.options.fault_bytes == slots_.bytes && slots_.bytes != 0 && round == 0;
@@ -177,7 +173,7 @@ class alignas(128) Exchange {
   void begin_together(std::barrier<>& gate) {
     if (!is_of_pairs(plan_.options.measure)) return;
     gate.arrive_and_wait();
-    if (thread_ == 0) require_of_fabric(fabric_.barrier({}, patient_timeout(plan_, slots_.bytes)));
+    if (thread_ == 0) require(fabric_.barrier({}, patient_timeout(plan_, slots_.bytes)));
     gate.arrive_and_wait();
   }
 
@@ -187,26 +183,25 @@ class alignas(128) Exchange {
     hear_partner(kMeeting);
   }
 
-  // --- Messages
-  // --------------------------------------------------------------------------------------------------------------------
+  // --- Messages -----------------------------------------------------------------------------------------------------------------
 
   void send_message(std::uint32_t message) {
     const Operation operation =
-        take_from_fabric(fabric_.post_send(seat_.partner, data_tag_, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_));
+        take(fabric_.post_send(seat_.partner, data_tag_, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_));
     remember(operation);
-    take_from_fabric(fabric_.wait_message(operation, timeout_));
+    take(fabric_.wait_message(operation, timeout_));
   }
 
   void receive_message(std::uint32_t message) {
     void* const destination = buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(message));
-    take_from_fabric(fabric_.recv(seat_.partner, data_tag_, destination, slots_.bytes, timeout_, post_));
+    take(fabric_.recv(seat_.partner, data_tag_, destination, slots_.bytes, timeout_, post_));
   }
 
   void send_window() {
     sends_.clear();
     for (std::uint32_t message = 0; message < plan_.options.window; ++message) {
-      sends_.push_back(take_from_fabric(
-          fabric_.post_send(seat_.partner, data_tag_, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_)));
+      sends_.push_back(
+          take(fabric_.post_send(seat_.partner, data_tag_, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_)));
     }
     for (const Operation operation : sends_) remember(operation);
     await_messages(sends_);
@@ -216,28 +211,26 @@ class alignas(128) Exchange {
     receives_.clear();
     for (std::uint32_t message = 0; message < plan_.options.window; ++message) {
       void* const destination = buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(message));
-      receives_.push_back(
-          take_from_fabric(fabric_.post_recv(seat_.partner, data_tag_, kWholeTag, destination, slots_.bytes, post_)));
+      receives_.push_back(take(fabric_.post_recv(seat_.partner, data_tag_, kWholeTag, destination, slots_.bytes, post_)));
     }
   }
 
   void await_messages(std::vector<Operation>& operations) {
-    for (const Operation operation : operations) take_from_fabric(fabric_.wait_message(operation, timeout_));
+    for (const Operation operation : operations) take(fabric_.wait_message(operation, timeout_));
     operations.clear();
   }
 
   void tell_partner(Tag what) {
     const std::array<std::byte, 4> nothing{};
-    require_of_fabric(fabric_.send(seat_.partner, data_tag_ + what, nothing.data(), nothing.size(), timeout_, on_queue_));
+    require(fabric_.send(seat_.partner, data_tag_ + what, nothing.data(), nothing.size(), timeout_, on_queue_));
   }
 
   void hear_partner(Tag what) {
     std::array<std::byte, 4> nothing{};
-    take_from_fabric(fabric_.recv(seat_.partner, data_tag_ + what, nothing.data(), nothing.size(), timeout_, on_queue_));
+    take(fabric_.recv(seat_.partner, data_tag_ + what, nothing.data(), nothing.size(), timeout_, on_queue_));
   }
 
-  // --- Segments
-  // --------------------------------------------------------------------------------------------------------------------
+  // --- Segments -----------------------------------------------------------------------------------------------------------------
 
   RemotePlace remote_place(std::uint64_t offset_bytes) const noexcept {
     return {.rank = seat_.partner, .segment = segment_, .offset_bytes = offset_bytes};
@@ -253,37 +246,36 @@ class alignas(128) Exchange {
     const auto posted = with_notification
                             ? fabric_.write_notify(local, remote, slots_.bytes, notification_of(round), round + 1, post_)
                             : fabric_.write(local, remote, slots_.bytes, post_);
-    remember(take_from_fabric(posted));
+    remember(take(posted));
   }
 
   void write_window(std::uint32_t round) {
     const std::uint32_t last = plan_.options.window - 1;
     for (std::uint32_t message = 0; message <= last; ++message) write_message(message, round, message == last);
-    require_of_fabric(fabric_.wait(queue_, timeout_));
+    require(fabric_.wait(on_queue_.queue, timeout_));
   }
 
   void read_message(std::uint32_t message) {
     const std::uint64_t offset = slots_.offset_of(message);
     const LocalPlace local = {.segment = segment_, .offset_bytes = buffers_.receive_offset_bytes() + offset};
-    remember(take_from_fabric(fabric_.read(local, remote_place(offset), slots_.bytes, post_)));
+    remember(take(fabric_.read(local, remote_place(offset), slots_.bytes, post_)));
   }
 
   void read_window() {
     for (std::uint32_t message = 0; message < plan_.options.window; ++message) read_message(message);
-    require_of_fabric(fabric_.wait(queue_, timeout_));
+    require(fabric_.wait(on_queue_.queue, timeout_));
   }
 
   void notify_partner(std::uint32_t round) {
-    take_from_fabric(fabric_.notify(seat_.partner, segment_, notification_of(round), round + 1, post_));
+    take(fabric_.notify(seat_.partner, segment_, notification_of(round), round + 1, post_));
   }
 
   void await_notification(std::uint32_t round) {
-    const NotificationId id = take_from_fabric(fabric_.notification_wait(segment_, notification_of(round), 1, timeout_));
-    const std::uint32_t value = take_from_fabric(fabric_.notification_reset(segment_, id));
+    const NotificationId id = take(fabric_.notification_wait(segment_, notification_of(round), 1, timeout_));
+    const std::uint32_t value = take(fabric_.notification_reset(segment_, id));
     if (value == round + 1) return;
-    throw FabricFailure(Status::verification_failed,
-                        fmt::format("notification {} of round {} has the value {}, not {}: one was lost or came twice", id, round,
-                                    value, round + 1));
+    fail(fmt::format("notification {} of round {} has the value {}, not {}: one was lost or came twice", id, round, value,
+                     round + 1));
   }
 
   // Nothing of another size is taken for the first round's.
@@ -308,32 +300,21 @@ class alignas(128) Exchange {
       for (unsigned look = 0; look < kLooksPerPoll; ++look) {
         if (*last == expected) return;
       }
-      require_of_fabric(fabric_.progress());
+      require(fabric_.progress());
       if (static_cast<double>(clock_.now() - begin) * clock_.ns_per_tick() > static_cast<double>(timeout_.ns())) {
-        throw FabricFailure(Status::timed_out,
-                            fmt::format("put {} of {} was not seen in time", round, counted(slots_.bytes, "byte")));
+        fail(fmt::format("put {} of {} was not seen in time", round, counted(slots_.bytes, "byte")));
       }
     }
   }
 
-  // --- Reports
-  // ---------------------------------------------------------------------------------------------------------------------
+  // --- Reports ------------------------------------------------------------------------------------------------------------------
 
-  void remember(Operation operation) {
-    if (recent_.size() < kRemembered) {
-      recent_.push_back(operation);
-    } else {
-      recent_[recent_count_ % kRemembered] = operation;
-    }
-    ++recent_count_;
-  }
+  void remember(Operation operation) { recent_[recent_count_++ % kRemembered] = operation; }
 
   std::vector<OperationReport> reports() const {
     std::vector<OperationReport> found;
-    const std::size_t oldest = recent_count_ < kRemembered ? 0 : recent_count_ % kRemembered;
-    for (std::size_t i = 0; i < recent_.size(); ++i) {
-      found.push_back(take_from_fabric(fabric_.report(recent_[(oldest + i) % recent_.size()])));
-    }
+    for (std::size_t i = recent_count_ - std::min(recent_count_, kRemembered); i < recent_count_; ++i)
+      found.push_back(take(fabric_.report(recent_[i % kRemembered])));
     return found;
   }
 
@@ -343,10 +324,8 @@ class alignas(128) Exchange {
   const SampleClock& clock_;
   Seat seat_;
   Timeout timeout_;
-  Rank rank_;
   bool is_latency_;
   std::uint32_t thread_;
-  QueueId queue_;
   SegmentId segment_;
   Tag data_tag_;
   PostOptions on_queue_;
@@ -356,7 +335,7 @@ class alignas(128) Exchange {
   Measurement result_;
   std::vector<Operation> sends_;
   std::vector<Operation> receives_;
-  std::vector<Operation> recent_;  // the last few that moved data; a ring
+  std::array<Operation, kRemembered> recent_{};  // the last few that moved data; a ring
   std::size_t recent_count_ = 0;
 };
 

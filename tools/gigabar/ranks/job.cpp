@@ -63,8 +63,7 @@ Absent connect_to_all(Fabric& fabric, Timeout timeout, Result<void>& failure) {
     causes += fmt::format("{}{} of {}: {}", causes.empty() ? "" : "; ", ranks_text(ranks), rank_count, cause);
     is_one &= ranks.size() == 1;
   }
-  throw FabricFailure(
-      Status::timed_out,
+  fail(
       fmt::format("not every rank has come within {:g} s (--timeout): {}; look at what {} printed, and whether {} started with the "
                   "same MASTER_ADDR, MASTER_PORT and job key as rank 0",
                   seconds_of(timeout), causes, is_one ? "it" : "they", is_one ? "it was" : "they were"));
@@ -75,23 +74,22 @@ void await_ranks(Fabric& fabric, Timeout timeout) {
     Result<void> failure;
     const Absent absent = connect_to_all(fabric, timeout, failure);
     if (!absent.empty()) fail_for(absent, fabric.rank_count(), timeout);
-    require_of_fabric(failure);
-    require_of_fabric(fabric.barrier({}, timeout));
+    require(failure);
+    require(fabric.barrier({}, timeout));
     return;
   }
   // Longer than rank 0, which says more.
   constexpr std::chrono::seconds kForRank0(5);
   const Result<void> met = fabric.barrier({}, Timeout::of(std::chrono::nanoseconds(timeout.ns()) + kForRank0));
   if (met.status() == Status::timed_out) {
-    throw FabricFailure(Status::timed_out,
-                        fmt::format("not every rank has come within {:g} s (--timeout); rank 0 tells which", seconds_of(timeout)));
+    fail(fmt::format("not every rank has come within {:g} s (--timeout); rank 0 tells which", seconds_of(timeout)));
   }
-  require_of_fabric(met);
+  require(met);
 }
 
 Fabric open_fabric(const FabricOptions& options, const std::string& json_path) {
   if (!json_path.empty() && json_path != "-" && rank_by_environment() == "0") require_writable("--json", json_path);
-  return take_from_fabric(Fabric::open(options));
+  return take(Fabric::open(options));
 }
 
 // "rank 1: host, NVIDIA H200".
@@ -158,8 +156,8 @@ void RankSession::agree(std::uint64_t digest) {
   const std::array<std::int64_t, 1> own = {static_cast<std::int64_t>(digest)};
   std::array<std::int64_t, 1> least{};
   std::array<std::int64_t, 1> most{};
-  require_of_fabric(fabric_.all_reduce({}, ReduceOperation::minimum, own, least, timeout_));
-  require_of_fabric(fabric_.all_reduce({}, ReduceOperation::maximum, own, most, timeout_));
+  require(fabric_.all_reduce({}, ReduceOperation::minimum, own, least, timeout_));
+  require(fabric_.all_reduce({}, ReduceOperation::maximum, own, most, timeout_));
   if (least != most) refuse_usage("the ranks were started with different options; give all of them the same");
 }
 
@@ -172,13 +170,13 @@ DeviceInfo RankSession::device_of(int index) {
 
 std::vector<std::string> RankSession::gather(std::string own, std::size_t most_bytes, Timeout timeout) {
   if (rank() != 0) {
-    require_of_fabric(fabric_.send(0, kIntroductionTag, own.data(), own.size(), timeout));
+    require(fabric_.send(0, kIntroductionTag, own.data(), own.size(), timeout));
     return {};
   }
   std::vector<std::string> texts = {std::move(own)};
   for (Rank from = 1; from < fabric_.rank_count(); ++from) {
     std::string text(most_bytes, '\0');
-    const Received received = take_from_fabric(fabric_.recv(from, kIntroductionTag, text.data(), text.size(), timeout));
+    const Received received = take(fabric_.recv(from, kIntroductionTag, text.data(), text.size(), timeout));
     text.resize(received.bytes);
     texts.push_back(std::move(text));
   }
@@ -238,15 +236,15 @@ void RankSession::complain(const std::string& first_wrong, const std::string& co
 
 void RankSession::leave(const std::vector<SegmentId>& segments, Timeout timeout) {
   meet(timeout);
-  for (const SegmentId segment : segments) require_of_fabric(fabric_.deregister_segment(segment, timeout_));
-  require_of_fabric(fabric_.close(timeout_));
+  for (const SegmentId segment : segments) require(fabric_.deregister_segment(segment, timeout_));
+  require(fabric_.close(timeout_));
   if (report_) report_->write();
   if (!first_wrong_.empty()) fail("wrong data: " + first_wrong_);
 }
 
 // --- Starting and ending --------------------------------------------------------------------------------------------------------
 
-bool is_under_launcher() { return take_from_fabric(fabric::find_launcher()) != fabric::Launcher::none; }
+bool is_under_launcher() { return take(fabric::find_launcher()) != fabric::Launcher::none; }
 
 std::string rank_by_environment() { return plain(fabric::stated_rank()); }
 

@@ -21,27 +21,12 @@
 
 namespace gigabar::tool::ranks {
 
-// --- How a command ends when a call of the fabric fails: as support/failure.hpp, and with the status ----------------------------
-
-class FabricFailure : public CommandFailure {
- public:
-  FabricFailure(Status status, const std::string& message) : CommandFailure(kExitFailed, message), status_(status) {}
-  Status status() const noexcept { return status_; }
-
- private:
-  Status status_;
-};
-
-// The value, or the command's end with the error's own line.
+// As support/failure.hpp's, under the names that matrix.cpp calls them by.
 template <class T>
 T take_from_fabric(Result<T> result) {
-  if (!result) throw FabricFailure(result.status(), result.error().message());
-  return std::move(result).value();
+  return take(std::move(result));
 }
-
-inline void require_of_fabric(const Result<void>& outcome) {
-  if (!outcome) throw FabricFailure(outcome.status(), outcome.message());
-}
+inline void require_of_fabric(const Result<void>& outcome) { require(outcome); }
 
 // For a wait while another rank does `count` things, each with its own deadline.
 Timeout times(Timeout one, std::int64_t count) noexcept;

@@ -64,11 +64,6 @@ struct Counts {
   std::uint32_t warm_up = 0;
 };
 
-using tool::kMaxBytes;
-using tool::parse_size_range;
-using tool::SizeRange;
-using tool::sizes_of;
-
 inline constexpr std::uint64_t kLargeBytes = 8192;  // above, OSU takes fewer samples
 inline constexpr std::uint32_t kMaxWindow = 512;    // half of a queue, so that both directions fit in
 

@@ -127,15 +127,14 @@ PathUse path_use_of(std::span<const OperationReport> reports) {
 }
 
 Measurement joined(std::vector<Measurement> of_threads) {
+  std::string texts = texts_of(of_threads);
   Measurement all = std::move(of_threads.front());
-  std::vector<std::string> texts{all.path.text};
+  all.path.text = std::move(texts);
   for (Measurement& each : std::span(of_threads).subspan(1)) {
     all.samples_ps.insert(all.samples_ps.end(), each.samples_ps.begin(), each.samples_ps.end());
-    add_text(texts, std::move(each.path.text));
     if (all.wrong_count == 0) all.first_wrong = std::move(each.first_wrong);
     all.wrong_count += each.wrong_count;
   }
-  all.path.text = fmt::format("{}", fmt::join(texts, " + "));
   return all;
 }
 

@@ -128,7 +128,7 @@ class TuneMeasurement {
     findings.push_back(find_gdr_limit(Tuned::gdr_read_limit));
     findings.push_back(find_stripe());
     const std::byte over{0};
-    require_of_fabric(fabric_.send(partner_, kTurnTag, &over, 1, timeout()));
+    require(fabric_.send(partner_, kTurnTag, &over, 1, timeout()));
     return findings;
   }
 
@@ -139,7 +139,7 @@ class TuneMeasurement {
     constexpr std::int64_t kMaxWays = 16;
     const Timeout patience = times(timeout(), kMaxWays * (std::int64_t{options_.iteration_count} + options_.warm_up_count + 1));
     std::byte word{1};
-    while (word != std::byte{0}) take_from_fabric(fabric_.recv(driver, kTurnTag, &word, 1, patience));
+    while (word != std::byte{0}) take(fabric_.recv(driver, kTurnTag, &word, 1, patience));
   }
 
  private:
@@ -156,7 +156,7 @@ class TuneMeasurement {
     const RemotePlace remote{partner_, kSegment, buffers_.receive_offset_bytes()};
     const auto explained = is_read ? fabric_.explain_read(local, remote, bytes, timeout(), post)
                                    : fabric_.explain_write(local, remote, bytes, timeout(), post);
-    const Explanation explanation = take_from_fabric(explained);
+    const Explanation explanation = take(explained);
     if (!explanation.is_possible) return explanation.reason;
     // Between host memories a path that is required for GPU memory is not taken.
     if (path != TransferPath::none && explanation.path != path) {
@@ -254,9 +254,9 @@ class TuneMeasurement {
     const LocalPlace local{kSegment, 0};
     const RemotePlace remote{partner_, kSegment, buffers_.receive_offset_bytes()};
     const std::uint64_t start = clock_.now();
-    take_from_fabric(is_read ? fabric_.read(local, remote, bytes, post) : fabric_.write(local, remote, bytes, post));
-    require_of_fabric(fabric_.wait(kQueue, timeout()));
-    if (!is_read) require_of_fabric(fabric_.flush(partner_, timeout()));
+    take(is_read ? fabric_.read(local, remote, bytes, post) : fabric_.write(local, remote, bytes, post));
+    require(fabric_.wait(kQueue, timeout()));
+    if (!is_read) require(fabric_.flush(partner_, timeout()));
     return clock_.now() - start;
   }
 
@@ -277,7 +277,7 @@ class TuneMeasurement {
       for (std::size_t way = 0; way < ways.size(); ++way)
         finding.curves[way].median_us.push_back(std::max(median(samples[way]), 1e-3));
       const std::byte next{1};
-      require_of_fabric(fabric_.send(partner_, kTurnTag, &next, 1, timeout()));
+      require(fabric_.send(partner_, kTurnTag, &next, 1, timeout()));
     }
   }
 

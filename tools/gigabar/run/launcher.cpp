@@ -266,19 +266,14 @@ class Target {
   int untold_fault_ = 0;
 };
 
-struct RankProcess {
-  pid_t process = -1;
-  bool is_running = true;
-};
-
 class Launcher {
  public:
   explicit Launcher(const JobSettings& settings) : settings_(settings) {}
   // Also when the start of a later rank failed.
   ~Launcher() {
     kill_all(SIGKILL);
-    for (RankProcess& rank : ranks_)
-      if (rank.is_running) ::waitpid(rank.process, nullptr, 0);
+    for (const pid_t process : ranks_)
+      if (process != kEnded) ::waitpid(process, nullptr, 0);
   }
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
@@ -301,12 +296,10 @@ class Launcher {
  private:
   void start_all() {
     const rlimit before = raise_descriptor_limit(settings_.has_labels);
-    const ReservedPort& port = port_;
-    const JobEnvironment environment(settings_, port.number(), key_file_);
+    const std::vector<std::string> environment = job_environment(settings_, port_.number(), key_file_);
     for (unsigned rank = 0; rank < settings_.rank_count; ++rank) {
       StartedRank started = start_rank(settings_, environment, rank, before);
-      RankProcess& process = ranks_.emplace_back();
-      process.process = started.process;
+      ranks_.push_back(started.process);
       ++running_count_;
       if (!settings_.has_labels) continue;
       output_.add_stream(std::move(started.output), rank);
@@ -344,15 +337,15 @@ class Launcher {
 
   void reap() {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (!ranks_[rank].is_running) continue;
+      const pid_t process = ranks_[rank];
+      if (process == kEnded) continue;
       siginfo_t info{};
-      const auto process = static_cast<id_t>(ranks_[rank].process);
-      if (::waitid(P_PID, process, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
+      if (::waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
       const bool has_failed = info.si_code != CLD_EXITED || info.si_status != 0;
       // What a failed rank started has nobody left; the number of its group is still its own before it is reaped.
-      if (has_failed || is_ending_) ::kill(-ranks_[rank].process, SIGKILL);
-      ::waitpid(ranks_[rank].process, nullptr, 0);
-      ranks_[rank].is_running = false;
+      if (has_failed || is_ending_) ::kill(-process, SIGKILL);
+      ::waitpid(process, nullptr, 0);
+      ranks_[rank] = kEnded;
       --running_count_;
       if (has_failed) note_failure(rank, info);
     }
@@ -421,11 +414,11 @@ class Launcher {
   }
 
   void kill_all(int signal) const {
-    for (const RankProcess& rank : ranks_) {
-      if (!rank.is_running) continue;
-      ::kill(-rank.process, signal);
+    for (const pid_t process : ranks_) {
+      if (process == kEnded) continue;
+      ::kill(-process, signal);
       // A stopped one takes it only when it goes on.
-      ::kill(-rank.process, SIGCONT);
+      ::kill(-process, SIGCONT);
     }
   }
 
@@ -449,6 +442,8 @@ class Launcher {
     }
   }
 
+  static constexpr pid_t kEnded = -1;  // in the place of a rank's process
+
   const JobSettings& settings_;
   SignalDescriptor signals_;
   ReservedPort port_;
@@ -457,7 +452,7 @@ class Launcher {
   Target own_errors_{STDERR_FILENO, "standard error"};
   // Where both are one file what is written in parts stays in order only in one queue.
   Target& errors_ = is_same_file(STDOUT_FILENO, STDERR_FILENO) ? output_ : own_errors_;
-  std::vector<RankProcess> ranks_;
+  std::vector<pid_t> ranks_;
   unsigned running_count_ = 0;
   bool is_interrupted_ = false;
   bool is_ending_ = false;   // the others were asked to end, or are given their last words

@@ -192,20 +192,22 @@ JobKeyFile::JobKeyFile() : memory_(::memfd_create("gigabar-job-key", MFD_CLOEXEC
 
 std::string JobKeyFile::path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), memory_.get()); }
 
-JobEnvironment::JobEnvironment(const JobSettings& settings, std::uint16_t port, const JobKeyFile& key) {
+std::vector<std::string> job_environment(const JobSettings& settings, std::uint16_t port, const JobKeyFile& key) {
+  std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable)
     if (!is_replaced(*variable) && !(settings.stand_in_count > 0 && std::string_view(*variable).starts_with("GIGABAR_STAND_IN=")))
-      variables_.emplace_back(*variable);
-  variables_.push_back(fmt::format("WORLD_SIZE={}", settings.rank_count));
-  variables_.push_back(fmt::format("LOCAL_WORLD_SIZE={}", settings.rank_count));
-  variables_.emplace_back("MASTER_ADDR=127.0.0.1");
-  variables_.push_back(fmt::format("MASTER_PORT={}", port));
-  variables_.push_back("GIGABAR_JOB_ID=" + std::string(settings.is_repeated ? kRepeatedId : "run-") + random_digits(kIdBytes));
-  variables_.push_back("GIGABAR_JOB_KEY_FILE=" + key.path());
-  if (settings.stand_in_count > 0) variables_.push_back(fmt::format("GIGABAR_STAND_IN={}", settings.stand_in_count));
+      variables.emplace_back(*variable);
+  variables.push_back(fmt::format("WORLD_SIZE={}", settings.rank_count));
+  variables.push_back(fmt::format("LOCAL_WORLD_SIZE={}", settings.rank_count));
+  variables.emplace_back("MASTER_ADDR=127.0.0.1");
+  variables.push_back(fmt::format("MASTER_PORT={}", port));
+  variables.push_back("GIGABAR_JOB_ID=" + std::string(settings.is_repeated ? kRepeatedId : "run-") + random_digits(kIdBytes));
+  variables.push_back("GIGABAR_JOB_KEY_FILE=" + key.path());
+  if (settings.stand_in_count > 0) variables.push_back(fmt::format("GIGABAR_STAND_IN={}", settings.stand_in_count));
+  return variables;
 }
 
-StartedRank start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank,
+StartedRank start_rank(const JobSettings& settings, const std::vector<std::string>& environment, unsigned rank,
                        const rlimit& descriptor_limit) {
   StartedRank started;
   Pipe output, errors;
@@ -224,7 +226,7 @@ StartedRank start_rank(const JobSettings& settings, const JobEnvironment& enviro
   child.arguments = pointers_to(program);
   child.variables = pointers_to(own);
   child.variables.pop_back();
-  for (const std::string& variable : environment.variables()) child.variables.push_back(const_cast<char*>(variable.c_str()));
+  for (const std::string& variable : environment) child.variables.push_back(const_cast<char*>(variable.c_str()));
   child.variables.push_back(nullptr);
   child.input = nothing.get();
   child.output = output.write.get();

@@ -61,15 +61,7 @@ class JobKeyFile {
 };
 
 // What all ranks get: this process's environment without another launcher's words, and the job's.
-class JobEnvironment {
- public:
-  JobEnvironment(const JobSettings& settings, std::uint16_t port, const JobKeyFile& key);
-
-  const std::vector<std::string>& variables() const noexcept { return variables_; }
-
- private:
-  std::vector<std::string> variables_;
-};
+std::vector<std::string> job_environment(const JobSettings& settings, std::uint16_t port, const JobKeyFile& key);
 
 struct StartedRank {
   pid_t process = -1;  // and the number of its process group
@@ -79,7 +71,7 @@ struct StartedRank {
 
 // `descriptor_limit` is what the rank gets: this process may have raised its own. Fails with a CommandFailure, of
 // the same statuses when the program cannot be executed.
-StartedRank start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank,
+StartedRank start_rank(const JobSettings& settings, const std::vector<std::string>& environment, unsigned rank,
                        const rlimit& descriptor_limit);
 
 }  // namespace gigabar::tool::run
