@@ -307,6 +307,8 @@ class Engine final : transport::Sink, WireupEvents {
   void become_ready(Peer& peer);
   void retire(Peer& peer, const Error& said);  // not from inside a transport's poll
   void fail(Peer& peer, Error error);          // from anywhere: lost at the end of progress()
+  // Of what the peer does, or does not do: it is lost for that, as fail() says.
+  void accuse(Peer& peer, std::string cause, const char* operation = "fabric");
   // From anywhere: something that the peer sent, or is to be sent, could not be kept, so that its connection is worth nothing any
   // more. It is lost at the end of progress(), or of the first one for which there is memory.
   void starve(Peer& peer) noexcept { peer.is_starved = has_starved_ = true; }
@@ -379,6 +381,7 @@ class Engine final : transport::Sink, WireupEvents {
   bool start_op(Op& op);  // true: nothing of it is left to post
   bool post_tail(Op& op);
   bool resolve(Op& op);  // false: the segment's key is not here yet
+  static Message message_to_target(const Op& op, MessageType type);
   bool post_message_op(Op& op);
   bool post_place(Op& op);
   bool post_direct(Op& op);
@@ -451,7 +454,7 @@ class Engine final : transport::Sink, WireupEvents {
   void pass_fences(Peer& peer);
   bool is_late(const Peer& peer, const Message& message) const noexcept;
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void on_get_done(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_get_done(Peer& peer, const Message& message);
   Result<std::uint64_t> ask_for_atomic(Lock& lock, const AtomicRequest& asked, const Timeout& timeout);
   void on_atomic(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_pong(Peer& peer, const Message& message);

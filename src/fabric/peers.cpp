@@ -24,8 +24,6 @@ namespace {
 constexpr std::int64_t kChannelGraceNs = 50'000'000;
 constexpr std::int64_t kChannelErrorNs = 1'000'000;
 
-std::string rank_text(Rank rank) { return text("rank ", rank); }
-
 // Nothing: it does, as far as the address of its transport tells.
 std::optional<std::string> why_unreachable(const transport::Transport& transport, const transport::Peer& peer) {
   if (peer.address.empty()) return text(rank_text(peer.rank), " has not opened it");
@@ -228,8 +226,7 @@ void Engine::on_hello(Peer& peer, const Frame& frame) {
     return;
   }
   if (!reader.is_done() || rank_count != job_.rank_count || peer.has_greeted) {
-    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its greeting is malformed", {}));
-    return;
+    return accuse(peer, "its greeting is malformed", "connect");
   }
   peer.rank_address = rank_address;
   peer.has_greeted = true;
@@ -321,17 +318,15 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
   const std::string_view bytes = reader.string(transport::kMaxParcelBytes);
   if (!reader.is_done() || kind >= kTransportKinds || rail >= kMaxRails || rail_count > kMaxRails ||
       peer.state != Peer::State::linking || job_.rank < peer.rank) {
-    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its offer of a link is malformed", {}));
-    return;
+    return accuse(peer, "its offer of a link is malformed", "connect");
   }
   if (rail == 0) {  // a new candidate; each transport is one once
     drop_links(peer);
     ++peer.candidate;
   }
   if (peer.rails.size() >= kMaxRails || peer.candidate > kTransportKinds) {
-    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank),
-                          text("it offers more than ", kMaxRails, " links, or more than ", kTransportKinds, " transports"), {}));
-    return;
+    return accuse(peer, text("it offers more than ", kMaxRails, " links, or more than ", kTransportKinds, " transports"),
+                  "connect");
   }
   const auto near = placement_.prefer_own_node();
   transport::Parcel answer;
@@ -370,15 +365,13 @@ void Engine::on_link_answer(Peer& peer, Frame& frame) {
   reader.number<std::uint8_t>();
   const std::string_view bytes = reader.string(transport::kMaxParcelBytes);
   if (!reader.is_done() || job_.rank > peer.rank || (peer.state != Peer::State::linking && peer.state != Peer::State::ready)) {
-    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its answer to an offer is malformed", {}));
-    return;
+    return accuse(peer, "its answer to an offer is malformed", "connect");
   }
   const auto rail = std::find_if(peer.rails.begin(), peer.rails.end(), [&](const Rail& made) { return made.number == number; });
   if (rail == peer.rails.end()) return;  // of a candidate that was given up
   // A link that is answered carries operations: it is neither completed again nor given up for another.
   if (std::exchange(rail->is_answered, true)) {
-    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "it answered the same offer twice", {}));
-    return;
+    return accuse(peer, "it answered the same offer twice", "connect");
   }
   if (is_accepted == 0) {
     next_candidate(peer, shown(bytes, kMaxSaidBytes));
@@ -494,15 +487,12 @@ void Engine::frame(Rank rank, Frame frame) {
 
 void Engine::take_frame(Peer& peer, Frame& frame) {
   if (!peer.has_greeted && frame.type != kHello && frame.type != kFarewell) {
-    fail(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank), "it spoke before it greeted", {}));
-    return;
+    return accuse(peer, "it spoke before it greeted");
   }
   ++changes_;
   // A link does not stand without them. Memory is reached in other ways.
   if (frame.lacks_descriptors && frame.type != kSegmentKey) {
-    fail(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank),
-                          "descriptors that it sent could not be taken: this process has no room for them (ulimit -n)", {}));
-    return;
+    return accuse(peer, "descriptors that it sent could not be taken: this process has no room for them (ulimit -n)");
   }
   switch (frame.type) {
     case kHello: on_hello(peer, frame); break;
@@ -513,10 +503,8 @@ void Engine::take_frame(Peer& peer, Frame& frame) {
     case kSegmentKey: on_segment_key(peer, frame); break;
     case kSegmentAbsent: on_segment_absent(peer, frame); break;
     case kSegmentRevoke: on_segment_revoke(peer, frame); break;
-    case kFarewell: fail(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank), "it closed its fabric", {})); break;
-    default:
-      fail(peer,
-           make_error(Status::peer_lost, "fabric", rank_text(peer.rank), text("it sent a frame of unknown type ", frame.type), {}));
+    case kFarewell: accuse(peer, "it closed its fabric"); break;
+    default: accuse(peer, text("it sent a frame of unknown type ", frame.type));
   }
 }
 

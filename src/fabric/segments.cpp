@@ -341,10 +341,7 @@ std::vector<Descriptor> Engine::describe_segment(const Peer& peer, const LocalSe
 void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
   ByteReader reader(frame.body);
   const auto id = reader.number<SegmentId>();
-  if (!reader.is_done()) {
-    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its question for a segment is malformed", {}));
-    return;
-  }
+  if (!reader.is_done()) return accuse(peer, "its question for a segment is malformed");
   Result<void> staging;
   if (id == kStagingSegment) staging = make_staging(peer, peer.staging_in);
   LocalSegment* const segment = segment_by_id(peer, id);
@@ -442,10 +439,8 @@ void Engine::on_segment_key(Peer& peer, Frame& frame) {
   const auto id = reader.number<SegmentId>();
   const auto found = peer.segments.find(id);
   const bool is_asked = found != peer.segments.end() && found->second->know == RemoteState::Know::asked;
-  if (!is_asked || !learn_segment(peer, *found->second, reader, std::move(frame.descriptors), frame.lacks_descriptors)) {
-    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a segment is malformed", {}));
-    return;
-  }
+  if (!is_asked || !learn_segment(peer, *found->second, reader, std::move(frame.descriptors), frame.lacks_descriptors))
+    return accuse(peer, "its key of a segment is malformed");
   list_busy(peer);
 }
 
@@ -529,12 +524,7 @@ void Engine::on_segment_revoke(Peer& peer, const Frame& frame) {
   const auto found = peer.segments.find(id);
   if (found == peer.segments.end() || found->second->epoch != epoch || found->second->know != RemoteState::Know::known) {
     // Nothing is known of it any more; the owner still waits for the answer.
-    Message answer;
-    answer.type = MessageType::revoked;
-    answer.segment = id;
-    answer.epoch = epoch;
-    say(peer, answer);
-    return;
+    return say(peer, {.type = MessageType::revoked, .segment = id, .epoch = epoch});
   }
   close_targets(peer);
   list_busy(peer);
@@ -553,13 +543,8 @@ void Engine::release(Peer& peer, RemoteState* remote) {
 
 // True when the answer was said; behind everything that was written to the segment.
 bool Engine::answer_revoked(Peer& peer, RemoteState& remote) {
-  if (remote.users != 0) return false;
-  if (!seal(peer)) return false;
-  Message answer;
-  answer.type = MessageType::revoked;
-  answer.segment = remote.id;
-  answer.epoch = remote.epoch;
-  return say_first(peer, answer, {});
+  if (remote.users != 0 || !seal(peer)) return false;
+  return say_first(peer, {.type = MessageType::revoked, .segment = remote.id, .epoch = remote.epoch}, {});
 }
 
 }  // namespace gigabar::fabric

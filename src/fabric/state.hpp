@@ -414,5 +414,6 @@ struct AtomicAnswer {
 
 // "segment 3", "staging memory", "message buffer 70000": for messages.
 std::string segment_text(SegmentId id);
+inline std::string rank_text(Rank rank) { return text("rank ", rank); }
 
 }  // namespace gigabar::fabric

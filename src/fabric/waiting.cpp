@@ -131,10 +131,8 @@ void Engine::ask_before_sleep() {
     if (peer->state != Peer::State::ready || !peer->transport->why_no_words().empty()) continue;
     if (peer->data_said != peer->data_placed) ask_placed(*peer);
     if (word_waits_ == 0 || peer->is_asked_to_wake || peer->rails.front().link->limits().words_wake) continue;
-    Message message;
-    message.type = MessageType::wake_me;
     peer->is_asked_to_wake = true;
-    say(*peer, message);
+    say(*peer, {.type = MessageType::wake_me});
   }
 }
 
