@@ -297,9 +297,11 @@ class Engine final : transport::Sink, WireupEvents {
   void begin_to_connect(Peer& peer);
   void progress_connecting(Peer& peer);
   void connect_to_self(Peer& peer);
+  Result<void> link_to_self(Peer& peer, transport::Transport& transport);
   void say_hello(Peer& peer);
   void take_frame(Peer& peer, Frame& frame);
   void on_hello(Peer& peer, const Frame& frame);
+  Result<void> offer_rails(Peer& peer, OpenTransport& open);
   void offer_links(Peer& peer);
   void next_candidate(Peer& peer, const std::string& reason);
   void on_link_offer(Peer& peer, Frame& frame);
@@ -314,12 +316,15 @@ class Engine final : transport::Sink, WireupEvents {
   void starve(Peer& peer) noexcept { peer.is_starved = has_starved_ = true; }
   void starve_all() noexcept;
   void retire_starved();
+  static void add_rail(Peer& peer, std::unique_ptr<transport::Link> link, std::uint32_t number);
   void drop_links(Peer& peer);
   void end_links(Peer& peer) noexcept;
   // The part of that transport; of none: why some are not open.
   static std::string_view part_of_address(std::string_view rank_address, std::optional<TransportKind> wanted);
   Error error_without_transport(const Peer& peer, std::string_view tried) const;
   Result<void> send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
+  // As send_frame(), whose failure is the peer's; to this rank itself at once.
+  void tell(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
 
   // segments.cpp
   Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, SharedPages pages = {});

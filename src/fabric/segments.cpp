@@ -233,15 +233,7 @@ void Engine::revoke(LocalSegment& segment) {
     }
     ByteWriter writer;
     writer.number(segment.id).number(segment.epoch);
-    const std::string body = writer.take();
-    if (peer->second->is_self) {
-      Frame frame;
-      frame.type = kSegmentRevoke;
-      frame.body = body;
-      on_segment_revoke(*peer->second, frame);
-    } else {
-      (void)send_frame(*peer->second, kSegmentRevoke, body);
-    }
+    tell(*peer->second, kSegmentRevoke, writer.take());
   }
 }
 
@@ -360,19 +352,7 @@ void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
     segment->known_by.insert(peer.rank);
     descriptors = describe_segment(peer, *segment, writer);
   }
-  if (!peer.is_self) {
-    (void)send_frame(peer, type, writer.take(), std::move(descriptors));
-    return;
-  }
-  Frame answer;
-  answer.type = type;
-  answer.body = writer.take();
-  answer.descriptors = std::move(descriptors);
-  if (type == kSegmentKey) {
-    on_segment_key(peer, answer);
-  } else {
-    on_segment_absent(peer, answer);
-  }
+  tell(peer, type, writer.take(), std::move(descriptors));
 }
 
 // --- The user's side ------------------------------------------------------------------------------------------------------------
@@ -390,15 +370,8 @@ RemoteState& Engine::ask_segment(Peer& peer, SegmentId id) {
   writer.number(id);
   state.id = id;
   state.know = RemoteState::Know::asked;
-  if (!peer.is_self) {
-    (void)send_frame(peer, kSegmentAsk, writer.take());
-    return state;
-  }
   try {
-    Frame frame;
-    frame.type = kSegmentAsk;
-    frame.body = writer.take();
-    on_segment_ask(peer, frame);
+    tell(peer, kSegmentAsk, writer.take());
   } catch (const std::bad_alloc&) {
     state.know = RemoteState::Know::absent;  // it is asked for anew
     throw;
