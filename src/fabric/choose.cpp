@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "fabric/engine.hpp"
+#include "fabric/settings.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -33,8 +34,6 @@ Preference preference_for(const PathPolicy& policy, TransferPath path) noexcept 
   return Preference::allow;
 }
 
-std::string limit_name(std::uint64_t bytes) { return bytes >= std::uint64_t{1} << 62 ? "unlimited" : std::to_string(bytes); }
-
 std::optional<TransferPath> required_path(const PathPolicy& policy) noexcept {
   for (const TransferPath path : {TransferPath::bar, TransferPath::p2p, TransferPath::gdr, TransferPath::staged}) {
     if (preference_for(policy, path) == Preference::require) return path;
@@ -42,27 +41,23 @@ std::optional<TransferPath> required_path(const PathPolicy& policy) noexcept {
   return std::nullopt;
 }
 
-// The candidate that the policy leaves and prefers; -1: none.
-int pick(const std::array<Candidate, 3>& candidates, const PathPolicy& policy) {
+// The candidate that the policy leaves and prefers; null: none.
+const Candidate* pick(const std::array<Candidate, 3>& candidates, const PathPolicy& policy) {
   const auto required = required_path(policy);
   const auto is_allowed = [&](const Candidate& candidate) {
     if (!candidate.is_possible) return false;
     if (required && candidate.path != TransferPath::host) return candidate.path == *required;
     return preference_for(policy, candidate.path) != Preference::forbid;
   };
-  for (int index = 0; index < 3; ++index) {
-    if (is_allowed(candidates[static_cast<std::size_t>(index)]) &&
-        preference_for(policy, candidates[static_cast<std::size_t>(index)].path) >= Preference::prefer) {
-      return index;
-    }
+  for (const Candidate& candidate : candidates) {
+    if (is_allowed(candidate) && preference_for(policy, candidate.path) >= Preference::prefer) return &candidate;
   }
   for (const bool must_fit : {true, false}) {
-    for (int index = 0; index < 3; ++index) {
-      const Candidate& candidate = candidates[static_cast<std::size_t>(index)];
-      if (is_allowed(candidate) && (candidate.is_within_limits || !must_fit)) return index;
+    for (const Candidate& candidate : candidates) {
+      if (is_allowed(candidate) && (candidate.is_within_limits || !must_fit)) return &candidate;
     }
   }
-  return -1;
+  return nullptr;
 }
 
 std::string_view name_of_method(Method method) {
@@ -91,8 +86,8 @@ TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local,
     candidates[1] = {Method::direct, reach.path, reach.can, reach.path != TransferPath::gdr || bytes <= limit, {}};
   }
   candidates[2] = {Method::staged, TransferPath::staged, true, true, {}};
-  const int taken = pick(candidates, policy);
-  return candidates[static_cast<std::size_t>(taken < 0 ? 2 : taken)].path;
+  const Candidate* const taken = pick(candidates, policy);
+  return taken == nullptr ? candidates[2].path : taken->path;
 }
 
 Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const LocalSegment& local, RemoteState& remote,
@@ -173,7 +168,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   direct.why = direct.is_within_limits || !reach.can ? reach.reason
                : bytes > quick_bytes
                    ? text("above ", quick_bytes, " bytes the peer writes them sooner than this link reads")
-                   : text("above the GDR ", direction == Direction::write ? "" : "read ", "limit of ", limit_name(limit), " bytes");
+                   : text("above the GDR ", direction == Direction::write ? "" : "read ", "limit of ", limit_text(limit), " bytes");
 
   Candidate& staged = candidates[2];
   staged.method = direction == Direction::write ? Method::staged : Method::get;
@@ -190,8 +185,8 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   for (const Candidate& candidate : candidates) {
     considered_.push_back({text(name_of(kind), ": ", name_of(candidate.path)), candidate.why});
   }
-  const int taken = pick(candidates, policy);
-  if (taken < 0) {
+  const Candidate* const taken = pick(candidates, policy);
+  if (taken == nullptr) {
     const auto required = required_path(policy);
     std::string cause =
         required ? text("the path ", name_of(*required), " is required: ") : std::string("every path is forbidden or impossible: ");
@@ -206,7 +201,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
                       "allow another path, or remove the cause");
   }
 
-  const Candidate& candidate = candidates[static_cast<std::size_t>(taken)];
+  const Candidate& candidate = *taken;
   std::string reason = candidate.why;
   if (&candidate == &staged) {
     reason += text(": ", direct.is_possible ? direct.why : text("not directly, ", direct.why));
@@ -241,11 +236,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
 
 Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
                                     const Timeout& timeout, const PostOptions& options) {
-  Transfer transfer;
-  transfer.kind = direction == Direction::read ? OpKind::read : OpKind::write;
-  transfer.local = local;
-  transfer.remote = remote;
-  transfer.bytes = bytes;
+  const Transfer transfer{direction == Direction::read ? OpKind::read : OpKind::write, local, remote, bytes};
   LocalSegment* segment = nullptr;
   if (Result<void> checked = check_transfer(transfer, segment); !checked) return std::move(checked).error();
   auto peer = ready_peer(lock, remote.rank, timeout);
@@ -254,7 +245,7 @@ Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace 
   if (!state) return std::move(state).error();
   auto again = local_segment(local.segment);
   if (!again) return std::move(again).error();
-  if (remote.offset_bytes > (*state)->bytes || bytes > (*state)->bytes - remote.offset_bytes) {
+  if (!fits(remote.offset_bytes, bytes, (*state)->bytes)) {
     return make_error(Status::out_of_range, "explain",
                       text("remote segment ", remote.segment, " at ", remote.offset_bytes, " +", bytes, " of rank ", remote.rank),
                       text("the segment has ", (*state)->bytes, " bytes"), "stay inside it");

@@ -263,7 +263,6 @@ class Engine final : transport::Sink, WireupEvents {
   Result<void> start(const FabricOptions& options);
   Result<void> start_thread();
   std::string make_rank_address() const;
-  void destroy_retired_links();
 
   // waiting.cpp
   static bool wait_to_enter(Lock& lock, Queue& queue, Timeout& left) noexcept;

@@ -10,15 +10,6 @@
 #include "fabric/tuning.hpp"
 
 namespace gigabar::fabric {
-namespace {
-
-bool is_usable(const LocalSegment* segment, const Message& message, std::uint64_t offset, std::uint64_t bytes) noexcept {
-  return segment != nullptr && segment->is_enabled && segment->epoch == message.epoch && offset <= segment->memory.bytes() &&
-         bytes <= segment->memory.bytes() - offset;
-}
-
-}  // namespace
-
 void Engine::message(transport::Link& link, const transport::Header& header, std::span<const std::byte> payload) try {
   Peer* const owner = owner_of(link);
   if (owner == nullptr) return;
@@ -327,7 +318,7 @@ Result<std::uint64_t> Engine::ask_for_atomic(Lock& lock, const AtomicRequest& as
   if (!peer) return std::move(peer).error();
   auto state = remote_segment(lock, **peer, remote.segment, timeout);
   if (!state) return std::move(state).error();
-  if (remote.offset_bytes > (*state)->bytes || (*state)->bytes - remote.offset_bytes < 8) {
+  if (!fits(remote.offset_bytes, 8, (*state)->bytes)) {
     return make_error(Status::out_of_range, name_of(asked.kind), object_of(remote),
                       text("the segment has ", (*state)->bytes, " bytes"), "stay inside it");
   }

@@ -84,7 +84,7 @@ void Engine::retire(Peer& peer, const Error& said) {
   std::erase(connecting_, &peer);
   // Links first: after them nothing touches the memory of operations.
   drop_links(peer);
-  destroy_retired_links();
+  retired_links_.clear();
   settle_copies(peer);
   std::erase_if(in_copies_, [&](const InCopy& copy) { return copy.peer == &peer; });
   for (auto& [number, incoming] : peer.incoming) release(incoming.segment);

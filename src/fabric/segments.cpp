@@ -127,7 +127,7 @@ LocalSegment* Engine::covering_segment(const void* address, std::uint64_t bytes,
     const LocalMemory& memory = segment.memory;
     if (segment.is_retiring || !segment.is_enabled || begin < memory.address()) return false;
     offset = static_cast<std::uint64_t>(begin - memory.address());
-    return offset <= memory.bytes() && bytes <= memory.bytes() - offset;
+    return fits(offset, bytes, memory.bytes());
   };
   if (recent_segment_ != nullptr && covers(*recent_segment_)) return recent_segment_;
   for (const auto& [id, segment] : segments_) {

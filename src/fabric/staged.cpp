@@ -281,9 +281,7 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
     return;
   }
   LocalSegment* const segment = segment_by_id(peer, message.segment);
-  const bool is_good = segment != nullptr && segment != peer.staging_in.get() && segment->is_enabled &&
-                       segment->epoch == message.epoch && message.b <= segment->memory.bytes() &&
-                       message.c <= segment->memory.bytes() - message.b && message.c != 0;
+  const bool is_good = is_usable(segment, message, message.b, message.c) && segment != peer.staging_in.get() && message.c != 0;
   if (!is_good) {
     static constexpr std::string_view kWhy = "the segment is not there, is quiesced, or is shorter";
     say(peer, {.type = MessageType::stage_abort, .a = message.a}, std::as_bytes(std::span(kWhy)));
@@ -330,8 +328,7 @@ void Engine::on_stage_chunk(Peer& peer, const Message& message) {
   const std::uint64_t bytes = message.high_b();
   const bool is_good = found != peer.incoming.end() && slot_offset % limits(peer).chunk_bytes == 0 && slot < peer.in_slots.size() &&
                        peer.in_slots[slot] && bytes != 0 && bytes <= found->second.chunk_bytes &&
-                       message.c <= found->second.bytes && bytes <= found->second.bytes - message.c &&
-                       bytes <= found->second.bytes - found->second.arrived;
+                       fits(message.c, bytes, found->second.bytes) && bytes <= found->second.bytes - found->second.arrived;
   if (!is_good) return accuse(peer, "its chunk of a staged write makes no sense");
   // When all that it has announced is placed no copy is under way any more: the segment may go.
   IncomingStaged& incoming = found->second;

@@ -18,6 +18,7 @@
 
 #include "base/cycles.hpp"
 #include "base/errors.hpp"
+#include "fabric/bounds.hpp"
 #include "fabric/local_memory.hpp"
 #include "fabric/notifications.hpp"
 #include "fabric/queue.hpp"
@@ -66,6 +67,12 @@ struct LocalSegment {
  private:
   std::map<Rank, unsigned> open_to_;
 };
+
+// Whether a peer's message may go to those bytes of it.
+inline bool is_usable(const LocalSegment* segment, const Message& message, std::uint64_t offset, std::uint64_t bytes) noexcept {
+  return segment != nullptr && segment->is_enabled && segment->epoch == message.epoch &&
+         fits(offset, bytes, segment->memory.bytes());
+}
 
 struct Choice;
 

@@ -103,7 +103,7 @@ bool Engine::progress() {
     retire_starved();
     has_changed = true;
   }
-  if (!retired_links_.empty()) destroy_retired_links();
+  retired_links_.clear();
   if (has_changed) ++changes_;
   if (sleeper_count_ != 0 && changes_ != told_changes_) {
     told_changes_ = changes_;
