@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "base/quietly.hpp"
+#include "base/shown.hpp"
 #include "gigabar/mapping.hpp"
 #include "mapping/backend.hpp"
 #include "transport/local/core.hpp"
@@ -250,6 +251,12 @@ Error malformed_key(const char* cause) {
   return make_error(Status::bad_file, "open region", "key of a local peer", cause, "run the same version at every rank");
 }
 
+constexpr const char* kDeviceMemory = "a peer's device memory";
+
+Error cannot_map(const char* memory, std::string cause, std::string remedy = {}) {
+  return make_error(Status::not_supported, "map", memory, std::move(cause), std::move(remedy));
+}
+
 // What is wrong with the numbers of a key, or null.
 const char* fault_of(const KeyBytes& key, std::size_t parcel_bytes, std::size_t descriptor_count, bool is_here) {
   const auto form = static_cast<std::uint32_t>(key.form);
@@ -270,12 +277,6 @@ const char* fault_of(const KeyBytes& key, std::size_t parcel_bytes, std::size_t 
   const bool brings_one = !is_here && (key.form == KeyForm::file || key.form == KeyForm::vmm);
   if (descriptor_count != (brings_one ? 1 : 0)) return "comes with a wrong number of descriptors";
   return nullptr;
-}
-
-std::string printable(std::string_view told) {
-  std::string clean(told);
-  std::replace_if(clean.begin(), clean.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return clean;
 }
 
 }  // namespace
@@ -304,7 +305,7 @@ Result<void> PeerRegion::find_here() {
 
 Result<void> PeerRegion::open_form(Parcel key) {
   switch (key_.form) {
-    case KeyForm::none: reason_ = printable(std::string_view(key.bytes).substr(sizeof key_)); break;
+    case KeyForm::none: reason_ = shown(std::string_view(key.bytes).substr(sizeof key_), kMaxReasonBytes); break;
     case KeyForm::file: {
       auto file = PeerFile::open(std::move(key.descriptors.front()), key_.offset_bytes, key_.bytes);
       if (!file) return std::move(file).error();
@@ -383,7 +384,7 @@ Result<void> PeerRegion::open_here_to(int device, int owner) {
   if (device == owner) return {};
   if (kind() == MemoryKind::device) return PeerDevices::enable_peer_access(device, owner);
   if (key_.form != KeyForm::vmm) {
-    return make_error(Status::not_supported, "map", "a peer's device memory",
+    return cannot_map(kDeviceMemory,
                       "pool memory, and VMM memory that is not exportable, is open to its own device only within this process",
                       "register memory of cudaMalloc");
   }
@@ -392,60 +393,53 @@ Result<void> PeerRegion::open_here_to(int device, int owner) {
 }
 
 Result<MappedRegion> PeerRegion::map_device_memory(int device) {
-  const auto cannot = [&](std::string cause, std::string remedy = {}) {
-    return make_error(Status::not_supported, "map", "a peer's device memory", std::move(cause), std::move(remedy));
-  };
   const int seen_as = here_ ? here_->device : core_->devices.device_of(key_.uuid.data());
   std::string why_no_atomics = PeerDevices::why_no_atomics(device, seen_as, key_.uuid.data());
   if (here_) {
     if (Result<void> opened = open_here_to(device, seen_as); !opened) return std::move(opened).error();
     return MappedRegion{here_->address, here_, std::move(why_no_atomics)};
   }
-  if (key_.form == KeyForm::none) return cannot(text("the peer says: ", reason_));
+  if (key_.form == KeyForm::none) return cannot_map(kDeviceMemory, text("the peer says: ", reason_));
   if (seen_as >= 0) {
     if (Result<void> checked = PeerDevices::check_peer_access(device, seen_as); !checked) return std::move(checked).error();
   }
   auto opened = open_on(device);
-  if (!opened) return cannot(opened.error().message());
+  if (!opened) return cannot_map(kDeviceMemory, opened.error().message());
   if (key_.offset_bytes > (*opened)->bytes() || key_.bytes > (*opened)->bytes() - key_.offset_bytes)
-    return cannot("the opened allocation is smaller than the key says");
+    return cannot_map(kDeviceMemory, "the opened allocation is smaller than the key says");
   const std::uintptr_t address = (*opened)->address() + key_.offset_bytes;
   return MappedRegion{address, std::move(*opened), std::move(why_no_atomics)};
 }
 
 Result<MappedRegion> PeerRegion::map(int device) {
-  const auto cannot = [&](std::string cause, std::string remedy) {
-    return make_error(Status::not_supported, "map", "a peer's memory", std::move(cause), std::move(remedy));
-  };
+  constexpr const char* kMemory = "a peer's memory";
   if (is_device_kind(kind())) {
     if (device >= 0) return map_device_memory(device);
-    return cannot("it is device memory, and this rank works without a GPU", "choose a device with GIGABAR_DEVICE");
+    return cannot_map(kMemory, "it is device memory, and this rank works without a GPU", "choose a device with GIGABAR_DEVICE");
   }
-  if (device >= 0) return cannot("kernels reach device memory of peers, and this is host memory", "register device memory");
+  if (device >= 0)
+    return cannot_map(kMemory, "kernels reach device memory of peers, and this is host memory", "register device memory");
   std::byte* const address = cpu_address();
   if (address == nullptr) {
-    return cannot(reason_.empty() ? "its pages are not shared with this process" : text("the peer says: ", reason_),
-                  "register memory of a stand-in device, or of a memfd");
+    return cannot_map(kMemory, reason_.empty() ? "its pages are not shared with this process" : text("the peer says: ", reason_),
+                      "register memory of a stand-in device, or of a memfd");
   }
   return MappedRegion{number_of(address), hold(), {}};
 }
 
 Result<MappedRegion> PeerRegion::map_for_cpu() {
   if (!is_device_kind(kind())) return map(-1);
-  const auto cannot = [&](std::string cause) {
-    return make_error(Status::not_supported, "map", "a peer's device memory", std::move(cause), {});
-  };
   if (here_) {
     auto mapped = gigabar::map(reinterpret_cast<void*>(here_->address), here_->bytes);
-    if (!mapped) return cannot(mapped.error().record().cause);
+    if (!mapped) return cannot_map(kDeviceMemory, mapped.error().record().cause);
     const auto hold = std::make_shared<Mapping>(std::move(*mapped));
     return MappedRegion{number_of(hold->address()), hold, {}};
   }
-  if (key_.form == KeyForm::none) return cannot(text("the peer says: ", reason_));
+  if (key_.form == KeyForm::none) return cannot_map(kDeviceMemory, text("the peer says: ", reason_));
   PeerMemory peer;
   peer.memory.kind = kind();
   peer.memory.device = core_->devices.device_of(key_.uuid.data());
-  if (peer.memory.device < 0) return cannot("this process does not see the peer's GPU");
+  if (peer.memory.device < 0) return cannot_map(kDeviceMemory, "this process does not see the peer's GPU");
   peer.memory.address = key_.address;
   peer.memory.base = key_.address - key_.offset_bytes;
   peer.memory.length_bytes = key_.allocation_bytes;
@@ -455,7 +449,7 @@ Result<MappedRegion> PeerRegion::map_for_cpu() {
   else
     peer.descriptor = exported_.get();
   auto window = open_peer_window(peer, {key_.address, key_.bytes});
-  if (!window) return cannot(window.error().record().cause);
+  if (!window) return cannot_map(kDeviceMemory, window.error().record().cause);
   std::byte* const address = (*window)->at(key_.address);
   return MappedRegion{number_of(address), std::shared_ptr<Window>(std::move(*window)), {}};
 }

@@ -105,7 +105,6 @@ struct Route {
   By by = By::nothing;
   int engine_device = -1;
   std::uintptr_t remote_address = 0;  // by the engine: as that device reaches it
-  PinOnDemand* remote_pin = nullptr;  // by the engine, when the remote side is host memory
   std::shared_ptr<void> hold;         // as long as a copy runs
   std::string reason;
 };
