@@ -141,42 +141,34 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
     reach = link.reach(direction, *region, *remote.region);
   }
 
+  const bool is_write = direction == Direction::write;
   // The peer answers a read with a write, which must not land in quiesced memory.
-  const bool can_peer_answer = direction == Direction::write || local.is_enabled;
-  std::array<Candidate, 3> candidates;
-  Candidate& message = candidates[0];
-  message.method = direction == Direction::write ? Method::message : Method::get;
-  message.path = has_device ? TransferPath::bar : TransferPath::host;
-  message.is_possible = can_peer_answer;
+  const bool can_peer_answer = is_write || local.is_enabled;
+  const TransferPath by_direct = reach.can ? reach.path : has_device ? TransferPath::gdr : TransferPath::host;
+  const TransferPath by_staged = is_write ? TransferPath::staged : path_of_answer(peer, local, remote, bytes, eager_bytes, policy);
+  std::array<Candidate, 3> candidates{
+      {{is_write ? Method::message : Method::get, has_device ? TransferPath::bar : TransferPath::host, can_peer_answer, false, {}},
+       {Method::direct, by_direct, reach.can, false, {}},
+       {is_write ? Method::staged : Method::get, by_staged, can_peer_answer, true, {}}}};
+  auto& [message, direct, staged] = candidates;
+
   // A read that the peer answers takes its CPU; it is for those who ask for this path.
   // Without a notification that takes one anyway, a write needs nobody there.
   const bool is_alone = !needs_message && reach.can && reach.is_quick && reach.path == TransferPath::host;
-  message.is_within_limits = direction == Direction::write && bytes <= eager_bytes && !is_alone;
-  message.why = direction == Direction::read ? "the peer can answer a read inside messages"
-                : is_alone                   ? "the link writes it as fast, without the peer's CPU"
-                : message.is_within_limits   ? text("up to the eager limit of ", eager_bytes, " bytes it travels inside a message")
-                                             : text("above the eager limit of ", eager_bytes, " bytes");
+  message.is_within_limits = is_write && bytes <= eager_bytes && !is_alone;
+  message.why = !is_write                  ? "the peer can answer a read inside messages"
+                : is_alone                 ? "the link writes it as fast, without the peer's CPU"
+                : message.is_within_limits ? text("up to the eager limit of ", eager_bytes, " bytes it travels inside a message")
+                                           : text("above the eager limit of ", eager_bytes, " bytes");
 
-  Candidate& direct = candidates[1];
-  direct.method = Method::direct;
-  direct.path = reach.can ? reach.path : has_device ? TransferPath::gdr : TransferPath::host;
-  direct.is_possible = reach.can;
-  const std::uint64_t limit = direction == Direction::write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
-  const std::uint64_t quick_bytes =
-      direction == Direction::read ? link.limits().quick_read_bytes : std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t limit = is_write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
+  const std::uint64_t quick_bytes = is_write ? std::numeric_limits<std::uint64_t>::max() : link.limits().quick_read_bytes;
   direct.is_within_limits = (direct.path != TransferPath::gdr || bytes <= limit) && bytes <= quick_bytes;
   direct.why = direct.is_within_limits || !reach.can ? reach.reason
-               : bytes > quick_bytes
-                   ? text("above ", quick_bytes, " bytes the peer writes them sooner than this link reads")
-                   : text("above the GDR ", direction == Direction::write ? "" : "read ", "limit of ", limit_text(limit), " bytes");
+               : bytes > quick_bytes ? text("above ", quick_bytes, " bytes the peer writes them sooner than this link reads")
+                                     : text("above the GDR ", is_write ? "" : "read ", "limit of ", limit_text(limit), " bytes");
 
-  Candidate& staged = candidates[2];
-  staged.method = direction == Direction::write ? Method::staged : Method::get;
-  staged.path = TransferPath::staged;
-  if (direction == Direction::read) staged.path = path_of_answer(peer, local, remote, bytes, eager_bytes, policy);
-  staged.is_possible = can_peer_answer;
-  staged.is_within_limits = true;
-  staged.why = direction == Direction::write ? "through pinned memory in chunks" : "the peer answers with a write of its own";
+  staged.why = is_write ? "through pinned memory in chunks" : "the peer answers with a write of its own";
   if (!can_peer_answer) {
     message.why = staged.why = text("the peer would answer with a write, and segment ", local.id, " of this rank is quiesced");
   }
@@ -195,7 +187,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
       if (required && candidate.path != *required && candidate.is_possible) continue;
       list += text(list.empty() ? "" : "; ", name_of(kind), " ", name_of(candidate.path), ": ", candidate.why);
     }
-    return make_error(Status::unavailable, direction == Direction::write ? "write" : "read",
+    return make_error(Status::unavailable, is_write ? "write" : "read",
                       text(bytes, " bytes with rank ", peer.rank, " over ", name_of(kind)),
                       cause + (list.empty() ? text("over ", name_of(kind), " no link offers it") : list),
                       "allow another path, or remove the cause");
@@ -218,12 +210,8 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
     reason = text("not kept: there are ", kMaxChoices, " other reasons already");
     if (const auto again = choice_index_.find(key); again != choice_index_.end()) return again->second;
   }
-  Choice choice;
-  choice.method = candidate.method;
-  choice.path = candidate.path;
-  choice.transport = kind;
-  choice.reason = std::move(reason);
-  choice.chunk_bytes = candidate.method == Method::staged ? limits(peer).chunk_bytes : 0;
+  const std::uint64_t chunk_bytes = candidate.method == Method::staged ? limits(peer).chunk_bytes : 0;
+  Choice choice{candidate.method, candidate.path, kind, std::move(reason), {}, chunk_bytes};
   for (const Candidate& other : candidates) {
     if (&other == &candidate || !is_told) continue;
     choice.alternatives.push_back({text(name_of(kind), ": ", name_of(other.path)), other.why});

@@ -139,12 +139,8 @@ void Engine::note_eager(Op& op, bool is_device) {
 const Choice* Engine::eager_choice(TransportKind kind, bool is_device) {
   const Choice*& known = eager_choices_[static_cast<std::size_t>(kind)][is_device ? 1 : 0];
   if (known != nullptr) return known;
-  Choice choice;
-  choice.method = Method::message;
-  choice.path = is_device ? TransferPath::bar : TransferPath::host;
-  choice.transport = kind;
-  choice.reason = "up to the eager limit it travels inside a message";
-  choices_.push_back(std::move(choice));
+  const TransferPath path = is_device ? TransferPath::bar : TransferPath::host;
+  choices_.push_back({Method::message, path, kind, "up to the eager limit it travels inside a message", {}});
   return known = &choices_.back();
 }
 

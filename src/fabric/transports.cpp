@@ -105,6 +105,7 @@ transport::TransportOptions Engine::transport_options() const {
   options.local_rank = job_.local_rank;
   options.most_kernel_bytes = settings_.kernel_bytes;
   options.rail_count = settings_.rail_count;
+  options.is_tcp_sealed = settings_.is_tcp_sealed;
   options.stand_in_registration = settings_.stand_in_registration;
   options.gid_index = settings_.gid_index;
   options.traffic_class = settings_.traffic_class;
@@ -130,22 +131,14 @@ Result<void> Engine::open_transports() {
       opened[kind].why_not = text(kNotNeeded, name_of(kind), " has it opened");
       return;
     }
-    if (kind == TransportKind::ucx) {
-      auto devices = devices_for_ucx(job_, settings_.ucx_trust_network);
-      if (!devices) {
-        opened[kind].why_not = devices.error().record().cause;
+    if (kind == TransportKind::ucx || kind == TransportKind::tcp) {
+      const bool is_ucx = kind == TransportKind::ucx;
+      auto where = is_ucx ? devices_for_ucx(job_, settings_.ucx_trust_network) : interfaces_for_tcp(job_);
+      if (!where) {
+        opened[kind].why_not = where.error().record().cause;
         return;
       }
-      options.ucx_devices = std::move(*devices);
-    }
-    if (kind == TransportKind::tcp) {
-      auto interfaces = interfaces_for_tcp(job_);
-      if (!interfaces) {
-        opened[kind].why_not = interfaces.error().record().cause;
-        return;
-      }
-      options.tcp_interfaces = std::move(*interfaces);
-      options.is_tcp_sealed = settings_.is_tcp_sealed;
+      (is_ucx ? options.ucx_devices : options.tcp_interfaces) = std::move(*where);
     }
     auto transport = open_one(kind, options);
     opened[kind] = transport ? Opened{std::move(*transport), {}} : Opened{nullptr, transport.error().record().cause};
