@@ -234,9 +234,7 @@ void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byt
   ++peer.answer_count;
   Op& op = make_op(OpKind::write, 0, &peer, true);
   op.is_answer = true;
-  op.local = segment;
-  ++segment->users;
-  op.local_offset = message.b;
+  op.use(segment, message.b);
   op.remote_id = reader_segment;
   op.remote_offset = reader_offset;
   op.bytes = message.c;

@@ -88,11 +88,7 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   op.bytes = bytes;
   op.policy = policy;
   op.memory = std::move(memory);
-  if (segment != nullptr) {
-    op.local = segment;
-    op.local_offset = offset;
-    ++segment->users;
-  }
+  op.use(segment, offset);
   ++statistics_.operations;
   const Operation id{op.id};
   ops_.insert(op.id, &op);
@@ -169,12 +165,10 @@ void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<c
   const std::string_view description = reader.string(transport::kMaxParcelBytes);
   // Before anything is counted for it: what fails from here on ends with the peer, and this with it.
   Op& write = make_op(OpKind::write, 0, &peer, true);
-  write.local_offset = op.local_offset;
   if (reader.is_done() && message.c == op.bytes) {
     learn_buffer(peer, message.segment, description);
     if (op.local != nullptr) {
-      write.local = op.local;
-      ++write.local->users;
+      write.use(op.local, op.local_offset);
     } else {
       auto made = segment_for(const_cast<void*>(op.source), op.bytes, op.memory.get(), write.local_offset);
       if (made) {
@@ -238,11 +232,7 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   op.capacity = bytes;
   op.memory = std::move(memory);
   op.is_posted = true;
-  if (segment != nullptr) {
-    op.local = segment;
-    op.local_offset = offset;
-    ++segment->users;
-  }
+  op.use(segment, offset);
   ++statistics_.operations;
   const Operation id{op.id};
   ops_.insert(op.id, &op);

@@ -169,10 +169,8 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
     return *posted;
   }
   Op& op = make_op(transfer.bytes == 0 ? OpKind::notify : transfer.kind, options.queue, peer, false);
-  op.local = transfer.bytes == 0 ? nullptr : local;
   if (transfer.kind == OpKind::place) std::memcpy(op.ordered_bytes.data(), transfer.ordered_bytes, transfer.bytes);
-  if (op.local != nullptr) ++op.local->users;
-  op.local_offset = transfer.local.offset_bytes;
+  if (transfer.bytes != 0) op.use(local, transfer.local.offset_bytes);
   op.remote = remote;
   ++op.remote->users;
   op.remote_id = transfer.remote.segment;

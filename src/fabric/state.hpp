@@ -202,6 +202,14 @@ struct Op {
   std::uint64_t begin_cycles = 0;
   unsigned chunks = 0, retries = 0;
   std::array<std::uint64_t, kMaxRails> rail_bytes{};
+
+  // As one of its users; null: of none.
+  void use(LocalSegment* segment, std::uint64_t offset) noexcept {
+    if (segment == nullptr) return;
+    local = segment;
+    local_offset = offset;
+    ++segment->users;
+  }
 };
 
 // What stays of an operation for report().
