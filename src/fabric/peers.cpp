@@ -123,10 +123,7 @@ void Engine::begin_to_connect(Peer& peer) {
   if (peer.state != Peer::State::idle) return;
   peer.deadline_ns = now_ns() + settings_.connect_timeout_ns;
   try {
-    if (peer.is_self) {
-      connect_to_self(peer);
-      return;
-    }
+    if (peer.is_self) return connect_to_self(peer);
     peer.state = Peer::State::finding;
     connecting_.push_back(&peer);
     progress_connecting(peer);

@@ -192,10 +192,7 @@ void Engine::release(LocalSegment* segment) {
   if (segment == nullptr || segment->users == 0) return;
   if (--segment->users != 0) return;
   const SegmentId id = segment->id;
-  if (segment->is_retiring) {
-    drop_if_retired(id);
-    return;
-  }
+  if (segment->is_retiring) return drop_if_retired(id);
   if (id < kFirstAnonymous || id >= kEndAnonymous) return;
   const bool is_kept = std::find(idle_anonymous_.begin(), idle_anonymous_.end(), id) != idle_anonymous_.end();
   if (!is_kept) retire(*segment);

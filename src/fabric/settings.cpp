@@ -76,10 +76,7 @@ class Collector {
       source = "option";
     } else if (const auto given = environment(variable); given && !given->empty()) {
       const auto value = parse(*given);
-      if (!value) {
-        fail(bad_value(variable, *given, allowed));
-        return;
-      }
+      if (!value) return fail(bad_value(variable, *given, allowed));
       target = *value;
       source = variable;
     }

@@ -114,7 +114,7 @@ Result<std::unique_ptr<LocalRegion>> LocalRegion::make(std::shared_ptr<Core> cor
   } else if (is_cpu_memory(range.kind)) {
     prepared = region->prepare_host(range);
   } else {
-    region->prepare_device();
+    region->reason_ = region->prepare_device();
   }
   if (!prepared) return std::move(prepared).error();
   return region;
@@ -168,27 +168,18 @@ Result<void> LocalRegion::prepare_stand_in() {
 }
 
 // What cannot be opened elsewhere can still be the local side of copies: no error, but a reason.
-void LocalRegion::prepare_device() {
-  if (facts_->kind == MemoryKind::managed) {
-    reason_ = "managed memory moves between host and device: it has no handle that other processes can open";
-    return;
-  }
+std::string LocalRegion::prepare_device() {
+  if (facts_->kind == MemoryKind::managed)
+    return "managed memory moves between host and device: it has no handle that other processes can open";
   Runtime* const runtime = cuda_runtime();
   const auto known = runtime != nullptr ? runtime->describe(facts_->address) : Result<std::optional<PointerInfo>>(std::nullopt);
-  if (!known || !known->has_value() || !is_device_kind((*known)->kind)) {
-    reason_ = known ? "CUDA does not know this address as device memory" : known.error().record().cause;
-    return;
-  }
+  if (!known) return known.error().record().cause;
+  if (!known->has_value() || !is_device_kind((*known)->kind)) return "CUDA does not know this address as device memory";
   const PointerInfo& info = **known;
-  if (facts_->bytes > info.length_bytes - info.offset_bytes) {
-    reason_ = "the range spans several allocations, of which each would need a handle of its own";
-    return;
-  }
-  if (info.kind == MemoryKind::device_pool || !info.is_exportable) {
-    reason_ = info.kind == MemoryKind::device_pool ? "memory of a pool has no CUDA IPC handle"
-                                                   : "the memory was not made with a handle type that can be exported";
-    return;
-  }
+  if (facts_->bytes > info.length_bytes - info.offset_bytes)
+    return "the range spans several allocations, of which each would need a handle of its own";
+  if (info.kind == MemoryKind::device_pool) return "memory of a pool has no CUDA IPC handle";
+  if (!info.is_exportable) return "the memory was not made with a handle type that can be exported";
   key_.offset_bytes = info.offset_bytes;
   key_.allocation_bytes = info.length_bytes;
   if (const auto devices = runtime->devices()) {
@@ -197,17 +188,13 @@ void LocalRegion::prepare_device() {
   }
   if (info.kind == MemoryKind::device_vmm) {
     key_.form = KeyForm::vmm;
-    reason_ = "peers import the allocation's descriptor";
-    return;
+    return "peers import the allocation's descriptor";
   }
   const auto identity = runtime->ipc_identity(info);
-  if (!identity) {
-    reason_ = text("no CUDA IPC handle: ", identity.error().record().cause);
-    return;
-  }
+  if (!identity) return text("no CUDA IPC handle: ", identity.error().record().cause);
   key_.form = KeyForm::ipc;
   key_.ipc = *identity;
-  reason_ = "peers open the allocation's CUDA IPC handle";
+  return "peers open the allocation's CUDA IPC handle";
 }
 
 std::string_view LocalRegion::how() const noexcept {
@@ -343,9 +330,9 @@ Route PeerRegion::find_route(const LocalRegion& local) {
   } else if (process_memory_ && !process_memory_->reason().empty()) {
     route.reason = process_memory_->reason();
   } else if (!is_cpu_memory(kind())) {
-    route_by_engine_to_device(local, route);
+    route.reason = route_by_engine_to_device(local, route);
   } else if (!is_cpu_memory(local.kind())) {
-    route_by_engine_to_host(local, route);
+    route.reason = route_by_engine_to_host(local, route);
   } else {
     route.by = Route::By::cpu;
     route.reason = here_              ? "both are memory of this process"
@@ -356,22 +343,18 @@ Route PeerRegion::find_route(const LocalRegion& local) {
   return route;
 }
 
-void PeerRegion::route_by_engine_to_host(const LocalRegion& local, Route& route) {
+std::string PeerRegion::route_by_engine_to_host(const LocalRegion& local, Route& route) {
   std::byte* const address = cpu_address();
   if (address == nullptr) {
-    route.reason = process_memory_ ? "the peer's host memory is not shared, so the copy engine cannot be given its pages"
-                                   : "the peer's memfd could shrink, so its pages are not mapped here";
-    return;
+    return process_memory_ ? "the peer's host memory is not shared, so the copy engine cannot be given its pages"
+                           : "the peer's memfd could shrink, so its pages are not mapped here";
   }
   PinOnDemand& pin = here_ ? here_->pinned : *file_pin_;
-  if (const std::string& failure = pin.pin(); !failure.empty()) {
-    route.reason = text("the peer's ", failure);
-    return;
-  }
+  if (const std::string& failure = pin.pin(); !failure.empty()) return text("the peer's ", failure);
   route.by = Route::By::engine;
   route.engine_device = local.device();
   route.remote_address = number_of(address);
-  route.reason = text("the copy engine of device ", route.engine_device, " reaches the peer's host memory");
+  return text("the copy engine of device ", route.engine_device, " reaches the peer's host memory");
 }
 
 Result<std::shared_ptr<OpenedAllocation>> PeerRegion::open_on(int device) {
@@ -455,20 +438,17 @@ Result<MappedRegion> PeerRegion::map_for_cpu() {
 }
 
 // The engine of the local memory's device; for host memory that of the peer's device, where this process sees it.
-void PeerRegion::route_by_engine_to_device(const LocalRegion& local, Route& route) {
+std::string PeerRegion::route_by_engine_to_device(const LocalRegion& local, Route& route) {
   int device = local.device();
   if (device < 0) device = here_ ? here_->device : core_->devices.device_of(key_.uuid.data());
   if (device < 0) device = std::max(core_->near_device, 0);
   auto mapped = map_device_memory(device);
-  if (!mapped) {
-    route.reason = mapped.error().record().cause;
-    return;
-  }
+  if (!mapped) return mapped.error().record().cause;
   route.remote_address = mapped->address;
   route.hold = std::move(mapped->hold);
   route.by = Route::By::engine;
   route.engine_device = device;
-  route.reason = text("the copy engine of device ", device, " reaches the peer's device memory");
+  return text("the copy engine of device ", device, " reaches the peer's device memory");
 }
 
 Result<void> PeerRegion::write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
