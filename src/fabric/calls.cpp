@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/errors.hpp"
+#include "fabric/settings.hpp"
 #include "fabric/tuning.hpp"
 
 namespace gigabar::fabric {
@@ -41,13 +42,7 @@ std::optional<Error> look_at_options(std::string_view operation, const PostOptio
                       "it is below 4096", "give at least 4096, or none for the fabric's");
   }
   if (!options.policy) return std::nullopt;
-  int required = 0;
-  for (const Preference preference : {options.policy->gdr, options.policy->p2p, options.policy->bar, options.policy->staged}) {
-    required += preference == Preference::require ? 1 : 0;
-  }
-  if (required <= 1) return std::nullopt;
-  return make_error(Status::invalid_argument, std::string(operation), "policy", "more than one path is required",
-                    "require one of gdr, p2p, bar and staged");
+  return refuse_policy(operation, *options.policy);
 }
 
 }  // namespace gigabar::fabric

@@ -62,7 +62,7 @@ Error unusable(const State& state, std::string_view operation) {
 }
 Error bad_queue(std::string_view operation, QueueId queue);
 std::optional<Error> look_at_options(std::string_view operation, const PostOptions& options);
-inline std::optional<Error> refuse_options(std::string_view operation, const PostOptions& options) {
+inline std::optional<Error> refuse_options(const char* operation, const PostOptions& options) {
   if (!options.chunk_bytes && !options.policy) return std::nullopt;
   return look_at_options(operation, options);
 }
@@ -76,16 +76,32 @@ struct CallName {
   CallName(const char* what, const char* thrown_by) noexcept : operation(what), function(thrown_by) {}
 };
 
-// What every call does that has time to: `call(engine, lock)` with the lock of an open fabric of this process, as one piece to
-// whoever cancels the thread, and nothing thrown leaves it.
+// What a call does: `call(engine, lock)` with the lock of an open fabric of this process, and nothing thrown leaves it.
 template <class State, class Call>
-std::invoke_result_t<Call, Engine&, Engine::Lock&> guarded(const State& state, CallName name, const Call& call) try {
-  const Uncancelled uncancelled;
+std::invoke_result_t<Call, Engine&, Engine::Lock&> locked(const State& state, CallName name, const Call& call) try {
   if (!is_usable(state)) return unusable(state, name.operation);
   auto lock = state->engine->lock();
   return call(*state->engine, lock);
 } catch (...) {
   return error_of_exception(name.function);
+}
+
+// What every call does that has time to: as locked(), and as one piece to whoever cancels the thread.
+template <class State, class Call>
+std::invoke_result_t<Call, Engine&, Engine::Lock&> guarded(const State& state, CallName name, const Call& call) {
+  const Uncancelled uncancelled;
+  return locked(state, name, call);
+}
+
+// What a call does that has nothing to tell where there is no fabric.
+template <class State, class Call>
+std::invoke_result_t<Call, const Engine&> told(const State& state, const Call& call) noexcept try {
+  const Uncancelled uncancelled;
+  if (!is_usable(state)) return {};
+  const auto lock = state->engine->lock();
+  return call(*state->engine);
+} catch (...) {
+  return {};
 }
 
 }  // namespace gigabar::fabric

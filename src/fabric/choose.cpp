@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "fabric/engine.hpp"
+#include "fabric/settings.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -33,8 +34,6 @@ Preference preference_for(const PathPolicy& policy, TransferPath path) noexcept 
   return Preference::allow;
 }
 
-std::string limit_name(std::uint64_t bytes) { return bytes >= std::uint64_t{1} << 62 ? "unlimited" : std::to_string(bytes); }
-
 std::optional<TransferPath> required_path(const PathPolicy& policy) noexcept {
   for (const TransferPath path : {TransferPath::bar, TransferPath::p2p, TransferPath::gdr, TransferPath::staged}) {
     if (preference_for(policy, path) == Preference::require) return path;
@@ -42,27 +41,23 @@ std::optional<TransferPath> required_path(const PathPolicy& policy) noexcept {
   return std::nullopt;
 }
 
-// The candidate that the policy leaves and prefers; -1: none.
-int pick(const std::array<Candidate, 3>& candidates, const PathPolicy& policy) {
+// The candidate that the policy leaves and prefers; null: none.
+const Candidate* pick(const std::array<Candidate, 3>& candidates, const PathPolicy& policy) {
   const auto required = required_path(policy);
   const auto is_allowed = [&](const Candidate& candidate) {
     if (!candidate.is_possible) return false;
     if (required && candidate.path != TransferPath::host) return candidate.path == *required;
     return preference_for(policy, candidate.path) != Preference::forbid;
   };
-  for (int index = 0; index < 3; ++index) {
-    if (is_allowed(candidates[static_cast<std::size_t>(index)]) &&
-        preference_for(policy, candidates[static_cast<std::size_t>(index)].path) >= Preference::prefer) {
-      return index;
-    }
+  for (const Candidate& candidate : candidates) {
+    if (is_allowed(candidate) && preference_for(policy, candidate.path) >= Preference::prefer) return &candidate;
   }
   for (const bool must_fit : {true, false}) {
-    for (int index = 0; index < 3; ++index) {
-      const Candidate& candidate = candidates[static_cast<std::size_t>(index)];
-      if (is_allowed(candidate) && (candidate.is_within_limits || !must_fit)) return index;
+    for (const Candidate& candidate : candidates) {
+      if (is_allowed(candidate) && (candidate.is_within_limits || !must_fit)) return &candidate;
     }
   }
-  return -1;
+  return nullptr;
 }
 
 std::string_view name_of_method(Method method) {
@@ -91,8 +86,8 @@ TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local,
     candidates[1] = {Method::direct, reach.path, reach.can, reach.path != TransferPath::gdr || bytes <= limit, {}};
   }
   candidates[2] = {Method::staged, TransferPath::staged, true, true, {}};
-  const int taken = pick(candidates, policy);
-  return candidates[static_cast<std::size_t>(taken < 0 ? 2 : taken)].path;
+  const Candidate* const taken = pick(candidates, policy);
+  return taken == nullptr ? candidates[2].path : taken->path;
 }
 
 Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const LocalSegment& local, RemoteState& remote,
@@ -146,42 +141,34 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
     reach = link.reach(direction, *region, *remote.region);
   }
 
+  const bool is_write = direction == Direction::write;
   // The peer answers a read with a write, which must not land in quiesced memory.
-  const bool can_peer_answer = direction == Direction::write || local.is_enabled;
-  std::array<Candidate, 3> candidates;
-  Candidate& message = candidates[0];
-  message.method = direction == Direction::write ? Method::message : Method::get;
-  message.path = has_device ? TransferPath::bar : TransferPath::host;
-  message.is_possible = can_peer_answer;
+  const bool can_peer_answer = is_write || local.is_enabled;
+  const TransferPath by_direct = reach.can ? reach.path : has_device ? TransferPath::gdr : TransferPath::host;
+  const TransferPath by_staged = is_write ? TransferPath::staged : path_of_answer(peer, local, remote, bytes, eager_bytes, policy);
+  std::array<Candidate, 3> candidates{
+      {{is_write ? Method::message : Method::get, has_device ? TransferPath::bar : TransferPath::host, can_peer_answer, false, {}},
+       {Method::direct, by_direct, reach.can, false, {}},
+       {is_write ? Method::staged : Method::get, by_staged, can_peer_answer, true, {}}}};
+  auto& [message, direct, staged] = candidates;
+
   // A read that the peer answers takes its CPU; it is for those who ask for this path.
   // Without a notification that takes one anyway, a write needs nobody there.
   const bool is_alone = !needs_message && reach.can && reach.is_quick && reach.path == TransferPath::host;
-  message.is_within_limits = direction == Direction::write && bytes <= eager_bytes && !is_alone;
-  message.why = direction == Direction::read ? "the peer can answer a read inside messages"
-                : is_alone                   ? "the link writes it as fast, without the peer's CPU"
-                : message.is_within_limits   ? text("up to the eager limit of ", eager_bytes, " bytes it travels inside a message")
-                                             : text("above the eager limit of ", eager_bytes, " bytes");
+  message.is_within_limits = is_write && bytes <= eager_bytes && !is_alone;
+  message.why = !is_write                  ? "the peer can answer a read inside messages"
+                : is_alone                 ? "the link writes it as fast, without the peer's CPU"
+                : message.is_within_limits ? text("up to the eager limit of ", eager_bytes, " bytes it travels inside a message")
+                                           : text("above the eager limit of ", eager_bytes, " bytes");
 
-  Candidate& direct = candidates[1];
-  direct.method = Method::direct;
-  direct.path = reach.can ? reach.path : has_device ? TransferPath::gdr : TransferPath::host;
-  direct.is_possible = reach.can;
-  const std::uint64_t limit = direction == Direction::write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
-  const std::uint64_t quick_bytes =
-      direction == Direction::read ? link.limits().quick_read_bytes : std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t limit = is_write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
+  const std::uint64_t quick_bytes = is_write ? std::numeric_limits<std::uint64_t>::max() : link.limits().quick_read_bytes;
   direct.is_within_limits = (direct.path != TransferPath::gdr || bytes <= limit) && bytes <= quick_bytes;
   direct.why = direct.is_within_limits || !reach.can ? reach.reason
-               : bytes > quick_bytes
-                   ? text("above ", quick_bytes, " bytes the peer writes them sooner than this link reads")
-                   : text("above the GDR ", direction == Direction::write ? "" : "read ", "limit of ", limit_name(limit), " bytes");
+               : bytes > quick_bytes ? text("above ", quick_bytes, " bytes the peer writes them sooner than this link reads")
+                                     : text("above the GDR ", is_write ? "" : "read ", "limit of ", limit_text(limit), " bytes");
 
-  Candidate& staged = candidates[2];
-  staged.method = direction == Direction::write ? Method::staged : Method::get;
-  staged.path = TransferPath::staged;
-  if (direction == Direction::read) staged.path = path_of_answer(peer, local, remote, bytes, eager_bytes, policy);
-  staged.is_possible = can_peer_answer;
-  staged.is_within_limits = true;
-  staged.why = direction == Direction::write ? "through pinned memory in chunks" : "the peer answers with a write of its own";
+  staged.why = is_write ? "through pinned memory in chunks" : "the peer answers with a write of its own";
   if (!can_peer_answer) {
     message.why = staged.why = text("the peer would answer with a write, and segment ", local.id, " of this rank is quiesced");
   }
@@ -190,8 +177,8 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   for (const Candidate& candidate : candidates) {
     considered_.push_back({text(name_of(kind), ": ", name_of(candidate.path)), candidate.why});
   }
-  const int taken = pick(candidates, policy);
-  if (taken < 0) {
+  const Candidate* const taken = pick(candidates, policy);
+  if (taken == nullptr) {
     const auto required = required_path(policy);
     std::string cause =
         required ? text("the path ", name_of(*required), " is required: ") : std::string("every path is forbidden or impossible: ");
@@ -200,13 +187,13 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
       if (required && candidate.path != *required && candidate.is_possible) continue;
       list += text(list.empty() ? "" : "; ", name_of(kind), " ", name_of(candidate.path), ": ", candidate.why);
     }
-    return make_error(Status::unavailable, direction == Direction::write ? "write" : "read",
+    return make_error(Status::unavailable, is_write ? "write" : "read",
                       text(bytes, " bytes with rank ", peer.rank, " over ", name_of(kind)),
                       cause + (list.empty() ? text("over ", name_of(kind), " no link offers it") : list),
                       "allow another path, or remove the cause");
   }
 
-  const Candidate& candidate = candidates[static_cast<std::size_t>(taken)];
+  const Candidate& candidate = *taken;
   std::string reason = candidate.why;
   if (&candidate == &staged) {
     reason += text(": ", direct.is_possible ? direct.why : text("not directly, ", direct.why));
@@ -223,12 +210,8 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
     reason = text("not kept: there are ", kMaxChoices, " other reasons already");
     if (const auto again = choice_index_.find(key); again != choice_index_.end()) return again->second;
   }
-  Choice choice;
-  choice.method = candidate.method;
-  choice.path = candidate.path;
-  choice.transport = kind;
-  choice.reason = std::move(reason);
-  choice.chunk_bytes = candidate.method == Method::staged ? limits(peer).chunk_bytes : 0;
+  const std::uint64_t chunk_bytes = candidate.method == Method::staged ? limits(peer).chunk_bytes : 0;
+  Choice choice{candidate.method, candidate.path, kind, std::move(reason), {}, chunk_bytes};
   for (const Candidate& other : candidates) {
     if (&other == &candidate || !is_told) continue;
     choice.alternatives.push_back({text(name_of(kind), ": ", name_of(other.path)), other.why});
@@ -241,11 +224,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
 
 Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
                                     const Timeout& timeout, const PostOptions& options) {
-  Transfer transfer;
-  transfer.kind = direction == Direction::read ? OpKind::read : OpKind::write;
-  transfer.local = local;
-  transfer.remote = remote;
-  transfer.bytes = bytes;
+  const Transfer transfer{direction == Direction::read ? OpKind::read : OpKind::write, local, remote, bytes};
   LocalSegment* segment = nullptr;
   if (Result<void> checked = check_transfer(transfer, segment); !checked) return std::move(checked).error();
   auto peer = ready_peer(lock, remote.rank, timeout);
@@ -254,7 +233,7 @@ Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace 
   if (!state) return std::move(state).error();
   auto again = local_segment(local.segment);
   if (!again) return std::move(again).error();
-  if (remote.offset_bytes > (*state)->bytes || bytes > (*state)->bytes - remote.offset_bytes) {
+  if (!fits(remote.offset_bytes, bytes, (*state)->bytes)) {
     return make_error(Status::out_of_range, "explain",
                       text("remote segment ", remote.segment, " at ", remote.offset_bytes, " +", bytes, " of rank ", remote.rank),
                       text("the segment has ", (*state)->bytes, " bytes"), "stay inside it");

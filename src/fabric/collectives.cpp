@@ -158,12 +158,8 @@ class Engine::CollectiveCall {
   CollectivePart key(std::uint32_t way, Rank from) const { return {hash_, collective_.sequence, way, from}; }
 
   void tell(Peer& peer, std::uint32_t way, const std::string& values) {
-    Message message;
-    message.type = MessageType::collective;
-    message.count = static_cast<std::uint8_t>(signature_);
-    message.a = hash_;
-    message.b = collective_.sequence;
-    message.c = way;
+    const auto signature = static_cast<std::uint8_t>(signature_);
+    const Message message{.type = MessageType::collective, .count = signature, .a = hash_, .b = collective_.sequence, .c = way};
     engine_.say(peer, message, std::as_bytes(std::span(values)));
   }
 
@@ -247,21 +243,17 @@ class Engine::CollectiveCall {
 };
 
 void Engine::on_collective(Peer& peer, const Message& message, std::span<const std::byte> payload) {
-  if (payload.size() > std::size_t{8} * kMaxReduceElements) {
-    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its part of a collective makes no sense", {}));
-    return;
-  }
+  if (payload.size() > std::size_t{8} * kMaxReduceElements) return accuse(peer, "its part of a collective makes no sense");
   // It comes to a collective that has failed here meanwhile.
   if (const auto failed = failed_collectives_.find({message.a, message.b}); failed != failed_collectives_.end()) {
     if (message.c != kUp) return;
     Message answer = message;
     answer.c = kFailed;
-    say(peer, answer, std::as_bytes(std::span(failed->second)));
-    return;
+    return say(peer, answer, std::as_bytes(std::span(failed->second)));
   }
   if (peer.collective_part_count >= kMaxParts) return overrun(peer, "parts of collectives");
   std::string part(1, static_cast<char>(message.count));
-  part.append(reinterpret_cast<const char*>(payload.data()), payload.size());
+  part.append(text_of(payload));
   const CollectivePart key{message.a, message.b, static_cast<std::uint32_t>(message.c), peer.rank};
   if (collective_parts_.insert_or_assign(key, std::move(part)).second) ++peer.collective_part_count;
 }

@@ -170,17 +170,15 @@ Result<Record> Engine::store_record(std::uint64_t id) const {
   if (number == 0 || number > queue.store_count) return no_record(id, "there was none of that number", "give what a post returned");
   if (number + kRecords <= queue.store_count) return no_record(id, text("only the last ", kRecords, " are kept"), "ask earlier");
   const StoreRecord& kept = queue.records[number % kRecords];
-  Record record;
-  record.id = id;
-  record.is_done = true;
-  record.choice = kept.choice;
-  record.bytes = kept.bytes;
-  record.chunks = kept.choice != nullptr ? 1 : 0;
-  record.cycles = kept.cycles;
-  record.way = kept.way;
-  record.rank = kept.rank;
-  record.rail_bytes[0] = kept.bytes;
-  return record;
+  return Record{.id = id,
+                .is_done = true,
+                .choice = kept.choice,
+                .bytes = kept.bytes,
+                .chunks = kept.choice != nullptr ? 1U : 0U,
+                .cycles = kept.cycles,
+                .way = kept.way,
+                .rank = kept.rank,
+                .rail_bytes = {kept.bytes}};
 }
 
 Result<OperationReport> Engine::report(Operation operation) const {

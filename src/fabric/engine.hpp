@@ -263,7 +263,6 @@ class Engine final : transport::Sink, WireupEvents {
   Result<void> start(const FabricOptions& options);
   Result<void> start_thread();
   std::string make_rank_address() const;
-  void destroy_retired_links();
 
   // waiting.cpp
   static bool wait_to_enter(Lock& lock, Queue& queue, Timeout& left) noexcept;
@@ -297,9 +296,11 @@ class Engine final : transport::Sink, WireupEvents {
   void begin_to_connect(Peer& peer);
   void progress_connecting(Peer& peer);
   void connect_to_self(Peer& peer);
+  Result<void> link_to_self(Peer& peer, transport::Transport& transport);
   void say_hello(Peer& peer);
   void take_frame(Peer& peer, Frame& frame);
   void on_hello(Peer& peer, const Frame& frame);
+  Result<void> offer_rails(Peer& peer, OpenTransport& open);
   void offer_links(Peer& peer);
   void next_candidate(Peer& peer, const std::string& reason);
   void on_link_offer(Peer& peer, Frame& frame);
@@ -307,17 +308,22 @@ class Engine final : transport::Sink, WireupEvents {
   void become_ready(Peer& peer);
   void retire(Peer& peer, const Error& said);  // not from inside a transport's poll
   void fail(Peer& peer, Error error);          // from anywhere: lost at the end of progress()
+  // Of what the peer does, or does not do: it is lost for that, as fail() says.
+  void accuse(Peer& peer, std::string cause, const char* operation = "fabric");
   // From anywhere: something that the peer sent, or is to be sent, could not be kept, so that its connection is worth nothing any
   // more. It is lost at the end of progress(), or of the first one for which there is memory.
   void starve(Peer& peer) noexcept { peer.is_starved = has_starved_ = true; }
   void starve_all() noexcept;
   void retire_starved();
+  static void add_rail(Peer& peer, std::unique_ptr<transport::Link> link, std::uint32_t number);
   void drop_links(Peer& peer);
   void end_links(Peer& peer) noexcept;
   // The part of that transport; of none: why some are not open.
   static std::string_view part_of_address(std::string_view rank_address, std::optional<TransportKind> wanted);
   Error error_without_transport(const Peer& peer, std::string_view tried) const;
   Result<void> send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
+  // As send_frame(), whose failure is the peer's; to this rank itself at once.
+  void tell(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
 
   // segments.cpp
   Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, SharedPages pages = {});
@@ -379,6 +385,7 @@ class Engine final : transport::Sink, WireupEvents {
   bool start_op(Op& op);  // true: nothing of it is left to post
   bool post_tail(Op& op);
   bool resolve(Op& op);  // false: the segment's key is not here yet
+  static Message message_to_target(const Op& op, MessageType type);
   bool post_message_op(Op& op);
   bool post_place(Op& op);
   bool post_direct(Op& op);
@@ -451,7 +458,7 @@ class Engine final : transport::Sink, WireupEvents {
   void pass_fences(Peer& peer);
   bool is_late(const Peer& peer, const Message& message) const noexcept;
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void on_get_done(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_get_done(Peer& peer, const Message& message);
   Result<std::uint64_t> ask_for_atomic(Lock& lock, const AtomicRequest& asked, const Timeout& timeout);
   void on_atomic(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_pong(Peer& peer, const Message& message);

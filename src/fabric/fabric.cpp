@@ -19,10 +19,12 @@ using fabric::bad_queue;
 using fabric::Engine;
 using fabric::guarded;
 using fabric::is_usable;
+using fabric::locked;
 using fabric::Notifications;
 using fabric::OpKind;
 using fabric::QueueGuard;
 using fabric::refuse_options;
+using fabric::told;
 using fabric::unusable;
 
 namespace {
@@ -33,15 +35,14 @@ Error bad_notification(std::string_view operation, NotificationId first, std::ui
                     text("a segment has ", kNotifications), "give ids below that");
 }
 
-std::optional<Error> refuse_notification(std::string_view operation, NotificationId first, std::uint32_t count) {
+std::optional<Error> refuse_notification(const char* operation, NotificationId first, std::uint32_t count) {
   if (first < kNotifications && count <= kNotifications - first) return std::nullopt;
   return bad_notification(operation, first, count);
 }
 
-std::optional<Error> refuse_value(std::string_view operation, std::uint32_t value) {
+std::optional<Error> refuse_value(const char* operation, std::uint32_t value) {
   if (value != 0) return std::nullopt;
-  return make_error(Status::invalid_argument, std::string(operation), "value", "0 means that there is no notification",
-                    "give another value");
+  return make_error(Status::invalid_argument, operation, "value", "0 means that there is no notification", "give another value");
 }
 
 }  // namespace
@@ -70,29 +71,25 @@ Result<Fabric> Fabric::open(const FabricOptions& options) try {
   return error_of_exception("fabric open");
 }
 
-Result<void> Fabric::close(Timeout timeout) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "close");
-  Engine& engine = *state_->engine;
-  auto lock = engine.lock();
-  if (engine.has_mapped_segments()) {
-    return make_error(Status::busy, "close", "fabric", "segments are mapped: kernels or threads may be using them",
-                      "unmap them, or close the device session, first");
-  }
-  for (QueueId queue = 0; queue < kQueues; ++queue) {
-    if (const Result<void> done = engine.wait(lock, queue, timeout); done.status() == Status::timed_out)
-      return Error(done.record());
-  }
-  for (const PeerState& peer : engine.peers()) {
-    if (!peer.is_connected) continue;
-    if (const Result<void> flushed = engine.flush(lock, peer.rank, timeout); flushed.status() == Status::timed_out) {
-      return Error(flushed.record());
+Result<void> Fabric::close(Timeout timeout) {
+  return guarded(state_, "close", [&](Engine& engine, auto& lock) -> Result<void> {
+    if (engine.has_mapped_segments()) {
+      return make_error(Status::busy, "close", "fabric", "segments are mapped: kernels or threads may be using them",
+                        "unmap them, or close the device session, first");
     }
-  }
-  engine.farewell();
-  return {};
-} catch (...) {
-  return error_of_exception("close");
+    for (QueueId queue = 0; queue < kQueues; ++queue) {
+      if (const Result<void> done = engine.wait(lock, queue, timeout); done.status() == Status::timed_out)
+        return Error(done.record());
+    }
+    for (const PeerState& peer : engine.peers()) {
+      if (!peer.is_connected) continue;
+      if (const Result<void> flushed = engine.flush(lock, peer.rank, timeout); flushed.status() == Status::timed_out) {
+        return Error(flushed.record());
+      }
+    }
+    engine.farewell();
+    return {};
+  });
 }
 
 Rank Fabric::rank() const noexcept { return state_ && state_->engine ? state_->engine->job().rank : 0; }
@@ -101,39 +98,20 @@ Rank Fabric::local_rank() const noexcept { return state_ && state_->engine ? sta
 
 int Fabric::device() const noexcept { return state_ && state_->engine ? state_->engine->device() : -1; }
 
-std::vector<int> Fabric::cpus() const try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return {};
-  return state_->engine->placement().cpus;
-} catch (...) {
-  return {};
+std::vector<int> Fabric::cpus() const {
+  return told(state_, [](const Engine& engine) { return engine.placement().cpus; });
 }
 
-std::vector<Setting> Fabric::settings() const try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return {};
-  auto lock = state_->engine->lock();
-  return state_->engine->settings().table;
-} catch (...) {
-  return {};
+std::vector<Setting> Fabric::settings() const {
+  return told(state_, [](const Engine& engine) { return engine.settings().table; });
 }
 
-FabricStatistics Fabric::statistics() const try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return {};
-  auto lock = state_->engine->lock();
-  return state_->engine->statistics();
-} catch (...) {
-  return {};
+FabricStatistics Fabric::statistics() const {
+  return told(state_, [](const Engine& engine) { return engine.statistics(); });
 }
 
-std::vector<PeerState> Fabric::peers() const try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return {};
-  auto lock = state_->engine->lock();
-  return state_->engine->peers();
-} catch (...) {
-  return {};
+std::vector<PeerState> Fabric::peers() const {
+  return told(state_, [](const Engine& engine) { return engine.peers(); });
 }
 
 Result<void> Fabric::connect(Rank rank, Timeout timeout) {
@@ -198,8 +176,8 @@ Result<void> Fabric::unmap_segment(Rank rank, SegmentId id, MappedFor who) {
 namespace {
 
 template <class State>
-Result<Operation> post(const State& state, std::string_view operation, const Engine::Transfer& transfer,
-                       const PostOptions& options) {
+Result<Operation> post(const State& state, const char* operation, const Engine::Transfer& transfer,
+                       const PostOptions& options) try {
   if (!is_usable(state)) return unusable(state, operation);
   if (options.queue >= kQueues) return bad_queue(operation, options.queue);
   if (auto refused = refuse_options(operation, options)) return std::move(*refused);
@@ -212,22 +190,25 @@ Result<Operation> post(const State& state, std::string_view operation, const Eng
   const QueueGuard guard(*state->engine, lock, options.queue, state->engine->connect_timeout());
   if (!guard.is_entered()) return guard.why_not(operation);
   return state->engine->post(lock, transfer, options);
+} catch (...) {
+  return error_of_exception(operation);
 }
 
 template <class State>
-Result<Operation> post_list(const State& state, std::string_view operation, OpKind kind, Rank rank,
-                            std::span<const ListPiece> pieces, const PostOptions& options,
-                            std::optional<Engine::Transfer> notification) {
+Result<Operation> post_list(const State& state, const char* operation, OpKind kind, Rank rank, std::span<const ListPiece> pieces,
+                            const PostOptions& options, std::optional<Engine::Transfer> notification) try {
   if (!is_usable(state)) return unusable(state, operation);
   if (options.queue >= kQueues) return bad_queue(operation, options.queue);
   if (pieces.data() == nullptr && !pieces.empty()) {
-    return make_error(Status::invalid_argument, std::string(operation), "pieces", "the list is null", "give a list");
+    return make_error(Status::invalid_argument, operation, "pieces", "the list is null", "give a list");
   }
   if (auto refused = refuse_options(operation, options)) return std::move(*refused);
   auto lock = state->engine->lock();
   const QueueGuard guard(*state->engine, lock, options.queue, state->engine->connect_timeout());
   if (!guard.is_entered()) return guard.why_not(operation);
   return state->engine->post_list(lock, kind, rank, pieces, options, notification);
+} catch (...) {
+  return error_of_exception(operation);
 }
 
 constexpr std::uint8_t kSets = fabric::kHasNotification;
@@ -236,42 +217,30 @@ constexpr const char* kRaise = "raise it";
 
 }  // namespace
 
-Result<Operation> Fabric::write(LocalPlace local, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) try {
+Result<Operation> Fabric::write(LocalPlace local, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) {
   return post(state_, "write", {OpKind::write, local, remote, bytes, 0, 0, 0}, options);
-} catch (...) {
-  return error_of_exception("write");
 }
 
-Result<Operation> Fabric::read(LocalPlace local, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) try {
+Result<Operation> Fabric::read(LocalPlace local, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) {
   return post(state_, "read", {OpKind::read, local, remote, bytes, 0, 0, 0}, options);
-} catch (...) {
-  return error_of_exception("read");
 }
 
-Result<Operation> Fabric::write_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options) try {
+Result<Operation> Fabric::write_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options) {
   return post_list(state_, "write_list", OpKind::write, rank, pieces, options, std::nullopt);
-} catch (...) {
-  return error_of_exception("write_list");
 }
 
-Result<Operation> Fabric::read_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options) try {
+Result<Operation> Fabric::read_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options) {
   return post_list(state_, "read_list", OpKind::read, rank, pieces, options, std::nullopt);
-} catch (...) {
-  return error_of_exception("read_list");
 }
 
 Result<Operation> Fabric::write_notify(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
-                                       std::uint32_t value, const PostOptions& options) try {
+                                       std::uint32_t value, const PostOptions& options) {
   return post(state_, "write_notify", {OpKind::write, local, remote, bytes, kSets, id, value}, options);
-} catch (...) {
-  return error_of_exception("write_notify");
 }
 
 Result<Operation> Fabric::write_notify_add(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
-                                           std::uint32_t value, const PostOptions& options) try {
+                                           std::uint32_t value, const PostOptions& options) {
   return post(state_, "write_notify_add", {OpKind::write, local, remote, bytes, kAdds, id, value}, options);
-} catch (...) {
-  return error_of_exception("write_notify_add");
 }
 
 Result<Operation> Fabric::write_list_notify(Rank rank, std::span<const ListPiece> pieces, SegmentId segment, NotificationId id,
@@ -284,18 +253,13 @@ Result<Operation> Fabric::write_list_notify(Rank rank, std::span<const ListPiece
   return error_of_exception("write_list_notify");
 }
 
-Result<Operation> Fabric::notify(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
-                                 const PostOptions& options) try {
+Result<Operation> Fabric::notify(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value, const PostOptions& options) {
   return post(state_, "notify", {OpKind::notify, {}, {rank, segment, 0}, 0, kSets, id, value}, options);
-} catch (...) {
-  return error_of_exception("notify");
 }
 
 Result<Operation> Fabric::notify_add(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
-                                     const PostOptions& options) try {
+                                     const PostOptions& options) {
   return post(state_, "notify_add", {OpKind::notify, {}, {rank, segment, 0}, 0, kAdds, id, value}, options);
-} catch (...) {
-  return error_of_exception("notify_add");
 }
 
 Result<Operation> Fabric::write_in_order(const void* source, RemotePlace remote, std::uint64_t bytes,
@@ -423,31 +387,20 @@ Result<void> Fabric::wait(QueueId queue, Timeout timeout) try {
   return error_of_exception("wait");
 }
 
-Result<void> Fabric::progress() try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "progress");
-  auto lock = state_->engine->lock();
-  state_->engine->take_over_polling();
-  state_->engine->progress();
-  return {};
-} catch (...) {
-  return error_of_exception("progress");
+Result<void> Fabric::progress() {
+  return guarded(state_, "progress", [](Engine& engine, auto&) -> Result<void> {
+    engine.take_over_polling();
+    engine.progress();
+    return {};
+  });
 }
 
-Result<void> Fabric::flush(Rank rank, Timeout timeout) try {
-  if (!is_usable(state_)) return unusable(state_, "flush");
-  auto lock = state_->engine->lock();
-  return state_->engine->flush(lock, rank, timeout);
-} catch (...) {
-  return error_of_exception("flush");
+Result<void> Fabric::flush(Rank rank, Timeout timeout) {
+  return locked(state_, "flush", [&](Engine& engine, auto& lock) { return engine.flush(lock, rank, timeout); });
 }
 
-Result<OperationReport> Fabric::report(Operation operation) const try {
-  if (!is_usable(state_)) return unusable(state_, "report");
-  auto lock = state_->engine->lock();
-  return state_->engine->report(operation);
-} catch (...) {
-  return error_of_exception("report");
+Result<OperationReport> Fabric::report(Operation operation) const {
+  return locked(state_, "report", [&](Engine& engine, auto&) { return engine.report(operation); });
 }
 
 Result<Explanation> Fabric::explain_write(LocalPlace local, RemotePlace remote, std::uint64_t bytes, Timeout timeout,

@@ -13,6 +13,7 @@ using fabric::bad_queue;
 using fabric::Engine;
 using fabric::guarded;
 using fabric::is_usable;
+using fabric::locked;
 using fabric::refuse_options;
 using fabric::unusable;
 
@@ -38,12 +39,8 @@ Result<Operation> Fabric::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   return error_of_exception("post_recv");
 }
 
-Result<Received> Fabric::wait_message(Operation operation, Timeout timeout) try {
-  if (!is_usable(state_)) return unusable(state_, "wait_message");
-  auto lock = state_->engine->lock();
-  return state_->engine->wait_message(lock, operation, timeout);
-} catch (...) {
-  return error_of_exception("wait_message");
+Result<Received> Fabric::wait_message(Operation operation, Timeout timeout) {
+  return locked(state_, "wait_message", [&](Engine& engine, auto& lock) { return engine.wait_message(lock, operation, timeout); });
 }
 
 Result<void> Fabric::cancel_recv(Operation operation) {

@@ -10,19 +10,6 @@
 #include "fabric/tuning.hpp"
 
 namespace gigabar::fabric {
-namespace {
-
-std::string_view text_of(std::span<const std::byte> payload) noexcept {
-  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
-}
-
-bool is_usable(const LocalSegment* segment, const Message& message, std::uint64_t offset, std::uint64_t bytes) noexcept {
-  return segment != nullptr && segment->is_enabled && segment->epoch == message.epoch && offset <= segment->memory.bytes() &&
-         bytes <= segment->memory.bytes() - offset;
-}
-
-}  // namespace
-
 void Engine::message(transport::Link& link, const transport::Header& header, std::span<const std::byte> payload) try {
   Peer* const owner = owner_of(link);
   if (owner == nullptr) return;
@@ -44,8 +31,7 @@ void Engine::message(transport::Link& link, const transport::Header& header, std
 }
 
 void Engine::overrun(Peer& peer, const char* what) {
-  fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
-                        text("it sent more ", what, " than one that keeps to the protocol has under way"), {}));
+  accuse(peer, text("it sent more ", what, " than one that keeps to the protocol has under way"));
 }
 
 void Engine::hold(Peer& peer, std::deque<HeldMessage>& list, const Message& message, std::span<const std::byte> payload) {
@@ -125,8 +111,7 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::wake: peer.is_asked_to_wake = false; return;
     case MessageType::mark: break;
   }
-  fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
-                        text("it sent a message of unknown type ", static_cast<unsigned>(message.type)), {}));
+  accuse(peer, text("it sent a message of unknown type ", static_cast<unsigned>(message.type)));
 }
 
 void Engine::handle_ordered(Peer& peer, const Message& message, std::span<const std::byte> payload) {
@@ -141,15 +126,9 @@ void Engine::handle_ordered(Peer& peer, const Message& message, std::span<const 
       break;
     }
     case MessageType::place: on_place(peer, message, payload); break;
-    case MessageType::get_done: on_get_done(peer, message, payload); break;
+    case MessageType::get_done: on_get_done(peer, message); break;
     case MessageType::rendezvous_done: on_rendezvous_done(peer, message); break;
-    case MessageType::ping: {
-      Message pong;
-      pong.type = MessageType::pong;
-      pong.a = message.a;
-      say(peer, pong);
-      break;
-    }
+    case MessageType::ping: say(peer, {.type = MessageType::pong, .a = message.a}); break;
     default: break;
   }
 }
@@ -178,12 +157,8 @@ void Engine::release_held(Peer& peer) {
 }
 
 void Engine::refuse(Peer& peer, const Message& message, Status status) {
-  Message refused;
-  refused.type = MessageType::refused;
-  refused.segment = message.segment;
-  refused.queue = message.queue;
-  refused.b = static_cast<std::uint64_t>(status);
-  say(peer, refused);
+  const auto said = static_cast<std::uint64_t>(status);
+  say(peer, {.type = MessageType::refused, .segment = message.segment, .queue = message.queue, .b = said});
 }
 
 // Everything before the last ping is in place, or its refusal has come before this.
@@ -193,10 +168,7 @@ void Engine::on_pong(Peer& peer, const Message& message) {
     peer.data_placed = std::max(peer.data_placed, peer.window_data);
     return list_busy(peer);
   }
-  if (message.a > peer.ping_sent) {
-    return fail(peer,
-                make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it answered a ping that was not sent", {}));
-  }
+  if (message.a > peer.ping_sent) return accuse(peer, "it answered a ping that was not sent");
   peer.pong_seen = std::max(peer.pong_seen, message.a);
   if (peer.pong_seen == peer.ping_sent) peer.data_placed = std::max(peer.data_placed, peer.flushed_data);
   if (peer.is_ping_last && peer.pong_seen == peer.ping_sent) peer.refusable_queues = 0;
@@ -211,10 +183,8 @@ void Engine::on_revoked(const Peer& peer, const Message& message) {
 
 void Engine::on_refused(Peer& peer, const Message& message) {
   if (message.queue == kNoQueue) return;
-  if (message.queue >= kQueues || (peer.refusable_queues >> message.queue & 1) == 0) {
-    return fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
-                                 text("it refused a write of queue ", unsigned{message.queue}, ", which sent it none"), {}));
-  }
+  if (message.queue >= kQueues || (peer.refusable_queues >> message.queue & 1) == 0)
+    return accuse(peer, text("it refused a write of queue ", unsigned{message.queue}, ", which sent it none"));
   queues_[message.queue].fail(make_error(Status::unavailable, "write", text("segment ", message.segment, " of rank ", peer.rank),
                                          "it was quiesced or deregistered while the operation was under way",
                                          "agree with that rank when to write"));
@@ -222,14 +192,9 @@ void Engine::on_refused(Peer& peer, const Message& message) {
 
 void Engine::on_put(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   LocalSegment* const segment = segment_by_id(peer, message.segment);
-  if (!is_usable(segment, message, message.a, payload.size())) {
-    refuse(peer, message, Status::unavailable);
-    return;
-  }
-  if (const Result<void> stored = segment->memory.store(message.a, payload.data(), payload.size()); !stored) {
-    refuse(peer, message, stored.status());
-    return;
-  }
+  if (!is_usable(segment, message, message.a, payload.size())) return refuse(peer, message, Status::unavailable);
+  if (const Result<void> stored = segment->memory.store(message.a, payload.data(), payload.size()); !stored)
+    return refuse(peer, message, stored.status());
   if ((message.flags & kHasNotification) == 0) return;
   Message notify = message;
   notify.type = MessageType::notify;
@@ -259,23 +224,17 @@ void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byt
   // The NIC would read GPU memory here too, so it is held to the limit of reads.
   const bool is_above_limit = message.c > limits(peer).gdr_read_bytes && policy.staged != Preference::forbid;
   if (is_above_limit && policy.gdr == Preference::allow) policy.gdr = Preference::forbid;
-  Message finish;
-  finish.type = MessageType::get_done;
-  finish.a = message.a;
+  Message finish{.type = MessageType::get_done, .a = message.a};
   LocalSegment* const segment = segment_by_id(peer, message.segment);
   if (!reader.is_done() || !is_usable(segment, message, message.b, message.c) || message.c == 0) {
     finish.b = static_cast<std::uint64_t>(Status::unavailable);
-    finish.c = 0;
-    say(peer, finish);
-    return;
+    return say(peer, finish);
   }
   if (peer.answer_count >= kMaxAnswers) return overrun(peer, "reads");
   ++peer.answer_count;
   Op& op = make_op(OpKind::write, 0, &peer, true);
   op.is_answer = true;
-  op.local = segment;
-  ++segment->users;
-  op.local_offset = message.b;
+  op.use(segment, message.b);
   op.remote_id = reader_segment;
   op.remote_offset = reader_offset;
   op.bytes = message.c;
@@ -285,7 +244,7 @@ void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byt
   submit(op);
 }
 
-void Engine::on_get_done(Peer& peer, const Message& message, std::span<const std::byte>) {
+void Engine::on_get_done(Peer& peer, const Message& message) {
   const auto found = peer.by_id.find(message.a);
   if (found == peer.by_id.end() || found->second->kind != OpKind::read) return;
   Op& op = *found->second;
@@ -357,18 +316,17 @@ Result<std::uint64_t> Engine::ask_for_atomic(Lock& lock, const AtomicRequest& as
   if (!peer) return std::move(peer).error();
   auto state = remote_segment(lock, **peer, remote.segment, timeout);
   if (!state) return std::move(state).error();
-  if (remote.offset_bytes > (*state)->bytes || (*state)->bytes - remote.offset_bytes < 8) {
+  if (!fits(remote.offset_bytes, 8, (*state)->bytes)) {
     return make_error(Status::out_of_range, name_of(asked.kind), object_of(remote),
                       text("the segment has ", (*state)->bytes, " bytes"), "stay inside it");
   }
-  Message message;
-  message.type = MessageType::atomic;
-  message.segment = remote.segment;
-  message.epoch = (*state)->epoch;
-  message.count = static_cast<std::uint8_t>(asked.kind);
-  message.a = remote.offset_bytes;
-  message.b = asked.value;
-  message.c = asked.expected;
+  const Message message{.type = MessageType::atomic,
+                        .segment = remote.segment,
+                        .count = static_cast<std::uint8_t>(asked.kind),
+                        .epoch = (*state)->epoch,
+                        .a = remote.offset_bytes,
+                        .b = asked.value,
+                        .c = asked.expected};
   const std::uint64_t request = ++last_request_;
   atomics_[request].asked = asked;
   say(**peer, message, std::as_bytes(std::span(&request, 1)));
@@ -405,9 +363,7 @@ Result<std::uint64_t> Engine::atomic(Lock& lock, AtomicKind kind, RemotePlace re
 
 void Engine::on_atomic(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   ByteReader reader(text_of(payload));
-  Message answer;
-  answer.type = MessageType::atomic_done;
-  answer.c = reader.number<std::uint64_t>();
+  const auto request = reader.number<std::uint64_t>();
   LocalSegment* const segment = segment_by_id(peer, message.segment);
   std::uint64_t old = 0;
   Status status = Status::unavailable;
@@ -430,9 +386,7 @@ void Engine::on_atomic(Peer& peer, const Message& message, std::span<const std::
       if (status == Status::ok) status = memory.store(message.a, &fresh, sizeof fresh).status();
     }
   }
-  answer.a = old;
-  answer.b = static_cast<std::uint64_t>(status);
-  say(peer, answer);
+  say(peer, {.type = MessageType::atomic_done, .a = old, .b = static_cast<std::uint64_t>(status), .c = request});
 }
 
 }  // namespace gigabar::fabric

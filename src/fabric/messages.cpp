@@ -25,13 +25,6 @@ bool matches(const Op& receive, const Peer& peer, Tag tag) noexcept {
 // Of the window; empty messages have a price too.
 std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + kEagerCostBytes; }
 
-Message eager_message(Tag tag) noexcept {
-  Message message;
-  message.type = MessageType::eager;
-  message.a = tag;
-  return message;
-}
-
 Error truncated(const Peer& peer, std::uint64_t bytes, std::uint64_t capacity) {
   return make_error(Status::out_of_range, "recv", text("from rank ", peer.rank),
                     text("the message has ", bytes, " bytes, the buffer ", capacity), "give a larger buffer");
@@ -95,11 +88,7 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   op.bytes = bytes;
   op.policy = policy;
   op.memory = std::move(memory);
-  if (segment != nullptr) {
-    op.local = segment;
-    op.local_offset = offset;
-    ++segment->users;
-  }
+  op.use(segment, offset);
   ++statistics_.operations;
   const Operation id{op.id};
   ops_.insert(op.id, &op);
@@ -119,7 +108,7 @@ Result<bool> Engine::say_eager(Peer& peer, Tag tag, const void* source, const Lo
     if (!plain) return std::move(plain).error();
     payload = *plain;
   }
-  return say_first(peer, eager_message(tag), payload);
+  return say_first(peer, {.type = MessageType::eager, .a = tag}, payload);
 }
 
 bool Engine::post_eager(Op& op) {
@@ -146,33 +135,23 @@ void Engine::note_eager(Op& op, bool is_device) {
 const Choice* Engine::eager_choice(TransportKind kind, bool is_device) {
   const Choice*& known = eager_choices_[static_cast<std::size_t>(kind)][is_device ? 1 : 0];
   if (known != nullptr) return known;
-  Choice choice;
-  choice.method = Method::message;
-  choice.path = is_device ? TransferPath::bar : TransferPath::host;
-  choice.transport = kind;
-  choice.reason = "up to the eager limit it travels inside a message";
-  choices_.push_back(std::move(choice));
+  const TransferPath path = is_device ? TransferPath::bar : TransferPath::host;
+  choices_.push_back({Method::message, path, kind, "up to the eager limit it travels inside a message", {}});
   return known = &choices_.back();
 }
 
 bool Engine::post_rendezvous_request(Op& op) {
-  Message request;
-  request.type = MessageType::rendezvous_request;
-  request.a = op.tag;
-  request.b = op.id;
-  request.c = op.bytes;
+  const Message request{.type = MessageType::rendezvous_request, .a = op.tag, .b = op.id, .c = op.bytes};
   if (!say_first(*op.peer, request, {})) return false;
   op.peer->by_id[op.id] = &op;
   return true;
 }
 
 void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  Message finish{.type = MessageType::rendezvous_done, .a = message.b};
   const auto found = peer.by_id.find(message.a);
   if (found == peer.by_id.end()) {
     // The request was taken back while its reply was under way.
-    Message finish;
-    finish.type = MessageType::rendezvous_done;
-    finish.a = message.b;
     finish.b = static_cast<std::uint64_t>(Status::unavailable);
     if ((message.flags & kDiscard) == 0) say(peer, finish);
     return;
@@ -180,24 +159,16 @@ void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<c
   if (found->second->kind != OpKind::rendezvous || found->second->is_matched) return;
   Op& op = *found->second;
   op.is_matched = true;
-  if ((message.flags & kDiscard) != 0) {
-    end(op);
-    return;
-  }
-  ByteReader reader({reinterpret_cast<const char*>(payload.data()), payload.size()});
+  if ((message.flags & kDiscard) != 0) return end(op);
+  ByteReader reader(text_of(payload));
   const auto offset = reader.number<std::uint64_t>();
   const std::string_view description = reader.string(transport::kMaxParcelBytes);
-  Message finish;
-  finish.type = MessageType::rendezvous_done;
-  finish.a = message.b;
   // Before anything is counted for it: what fails from here on ends with the peer, and this with it.
   Op& write = make_op(OpKind::write, 0, &peer, true);
-  write.local_offset = op.local_offset;
   if (reader.is_done() && message.c == op.bytes) {
     learn_buffer(peer, message.segment, description);
     if (op.local != nullptr) {
-      write.local = op.local;
-      ++write.local->users;
+      write.use(op.local, op.local_offset);
     } else {
       auto made = segment_for(const_cast<void*>(op.source), op.bytes, op.memory.get(), write.local_offset);
       if (made) {
@@ -213,8 +184,7 @@ void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<c
     give_back(write);
     finish.b = static_cast<std::uint64_t>(op.error->status());
     say(peer, finish);
-    end(op);
-    return;
+    return end(op);
   }
   write.remote_id = message.segment;
   write.remote_offset = offset;
@@ -262,11 +232,7 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   op.capacity = bytes;
   op.memory = std::move(memory);
   op.is_posted = true;
-  if (segment != nullptr) {
-    op.local = segment;
-    op.local_offset = offset;
-    ++segment->users;
-  }
+  op.use(segment, offset);
   ++statistics_.operations;
   const Operation id{op.id};
   ops_.insert(op.id, &op);
@@ -316,27 +282,17 @@ void Engine::on_eager(Peer& peer, const Message& message, std::span<const std::b
     took_eager(peer, payload.size());
     return;
   }
-  if (peer.unexpected_bytes + cost_of(payload.size()) > kEagerWindowBytes) {
-    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it sent more than its window of messages", {}));
-    return;
-  }
+  if (peer.unexpected_bytes + cost_of(payload.size()) > kEagerWindowBytes)
+    return accuse(peer, "it sent more than its window of messages");
   peer.unexpected_bytes += cost_of(payload.size());
-  Unexpected unexpected;
-  unexpected.peer = &peer;
-  unexpected.tag = message.a;
-  unexpected.bytes = payload.size();
-  unexpected.data.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
-  unexpected_.push_back(std::move(unexpected));
+  unexpected_.push_back({&peer, message.a, payload.size(), std::string(text_of(payload)), std::nullopt});
 }
 
 // The sender may send as much again. Told in quarters of the window, so that few words go back.
 void Engine::took_eager(Peer& peer, std::uint64_t bytes) {
   peer.eager_taken += cost_of(bytes);
   if (peer.eager_taken < kEagerWindowBytes / 4) return;
-  Message taken;
-  taken.type = MessageType::eager_taken;
-  taken.a = std::exchange(peer.eager_taken, 0);
-  say(peer, taken);
+  say(peer, {.type = MessageType::eager_taken, .a = std::exchange(peer.eager_taken, 0)});
 }
 
 void Engine::on_eager_taken(Peer& peer, const Message& message) {
@@ -367,19 +323,11 @@ void Engine::deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte
 }
 
 void Engine::on_rendezvous_request(Peer& peer, const Message& message) {
-  if (Op* const receive = find_receive(peer, message.a)) {
-    reply_to_request(*receive, peer, message.a, message.c, message.b);
-    return;
-  }
+  if (Op* const receive = find_receive(peer, message.a)) return reply_to_request(*receive, peer, message.a, message.c, message.b);
   // It cannot wait for more of them itself.
   if (peer.unexpected_request_count >= kMaxMessages) return overrun(peer, "messages that nobody has received");
   ++peer.unexpected_request_count;
-  Unexpected unexpected;
-  unexpected.peer = &peer;
-  unexpected.tag = message.a;
-  unexpected.bytes = message.c;
-  unexpected.request = message.b;
-  unexpected_.push_back(std::move(unexpected));
+  unexpected_.push_back({&peer, message.a, message.c, {}, message.b});
 }
 
 void Engine::reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t request) {
@@ -388,33 +336,20 @@ void Engine::reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t by
   receive.peer = &peer;
   receive.received = {peer.rank, tag, bytes};
   receive.bytes = bytes;
-  Message reply;
-  reply.type = MessageType::rendezvous_reply;
-  reply.a = request;
-  reply.b = receive.id;
-  reply.c = bytes;
-  if (bytes > receive.capacity) {
+  Message reply{.type = MessageType::rendezvous_reply, .a = request, .b = receive.id, .c = bytes};
+  const auto discard = [&] {
     reply.flags = kDiscard;
     say(peer, reply);
-    fail(receive, truncated(peer, bytes, receive.capacity));
+    if (bytes > receive.capacity) fail(receive, truncated(peer, bytes, receive.capacity));
     end(receive);
-    return;
-  }
-  if (bytes == 0) {
-    reply.flags = kDiscard;
-    say(peer, reply);
-    end(receive);
-    return;
-  }
+  };
+  if (bytes > receive.capacity || bytes == 0) return discard();
   std::uint64_t offset = receive.local_offset;
   if (receive.local == nullptr) {
     auto segment = segment_for(receive.buffer, bytes, receive.memory.get(), offset);
     if (!segment) {
-      reply.flags = kDiscard;
-      say(peer, reply);
       fail(receive, segment.error());
-      end(receive);
-      return;
+      return discard();
     }
     receive.local = *segment;
     receive.local_offset = offset;
@@ -447,10 +382,7 @@ void Engine::learn_buffer(Peer& peer, SegmentId id, std::string_view description
   auto remote = std::make_unique<RemoteState>();
   remote->id = id;
   ByteReader reader(description);
-  if (!learn_segment(peer, *remote, reader, {})) {
-    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a buffer is malformed", {}));
-    return;
-  }
+  if (!learn_segment(peer, *remote, reader, {})) return accuse(peer, "its key of a buffer is malformed");
   peer.segments[id] = std::move(remote);
 }
 
@@ -540,10 +472,7 @@ Result<void> Engine::cancel_recv(Operation operation) {
 bool Engine::take_back(Op& op) {
   if (op.is_matched || op.is_over) return false;
   if (op.kind == OpKind::rendezvous && op.is_posted) {
-    Message withdrawn;
-    withdrawn.type = MessageType::rendezvous_cancelled;
-    withdrawn.a = op.id;
-    say(*op.peer, withdrawn);
+    say(*op.peer, {.type = MessageType::rendezvous_cancelled, .a = op.id});
   } else if (op.kind != OpKind::receive) {
     std::erase(op.peer->pending, &op);
     if (op.kind == OpKind::eager) op.peer->eager_in_flight -= std::min(op.peer->eager_in_flight, cost_of(op.bytes));

@@ -86,7 +86,7 @@ Engine::~Engine() {
     }
     if (thread_.joinable()) thread_.join();
     for (auto& [rank, peer] : peers_) end_links(*peer);
-    destroy_retired_links();
+    retired_links_.clear();
   } else if (thread_.joinable()) {
     thread_.detach();  // it runs in the parent
   }
@@ -109,8 +109,6 @@ std::string Engine::make_rank_address() const {
   const std::size_t room = kMaxRankAddressBytes - std::min(kMaxRankAddressBytes, rank_address.size() + sizeof(std::uint32_t));
   return rank_address + ByteWriter().string(std::string_view(why_no_transport_).substr(0, std::min(kMaxReasonBytes, room))).take();
 }
-
-void Engine::destroy_retired_links() { retired_links_.clear(); }
 
 FabricStatistics Engine::statistics() const {
   FabricStatistics statistics = statistics_;

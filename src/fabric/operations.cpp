@@ -57,10 +57,6 @@ Error outside_remote(const Engine::Transfer& transfer, std::uint64_t length) {
                     text("the segment has ", length, " bytes"), "stay inside it");
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) noexcept {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
 QueueId named_queue(const Op& op) noexcept { return op.is_internal ? kNoQueue : op.queue; }
 
 }  // namespace
@@ -173,10 +169,8 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
     return *posted;
   }
   Op& op = make_op(transfer.bytes == 0 ? OpKind::notify : transfer.kind, options.queue, peer, false);
-  op.local = transfer.bytes == 0 ? nullptr : local;
   if (transfer.kind == OpKind::place) std::memcpy(op.ordered_bytes.data(), transfer.ordered_bytes, transfer.bytes);
-  if (op.local != nullptr) ++op.local->users;
-  op.local_offset = transfer.local.offset_bytes;
+  if (transfer.bytes != 0) op.use(local, transfer.local.offset_bytes);
   op.remote = remote;
   ++op.remote->users;
   op.remote_id = transfer.remote.segment;
@@ -415,10 +409,7 @@ bool Engine::start_op(Op& op) {
       case OpKind::eager: is_posted = post_eager(op); break;
       case OpKind::rendezvous: is_posted = post_rendezvous_request(op); break;
       case OpKind::ping: {
-        Message ping;
-        ping.type = MessageType::ping;
-        ping.a = op.remote_offset;
-        is_posted = post_after_data(*op.peer, ping, {});
+        is_posted = post_after_data(*op.peer, {.type = MessageType::ping, .a = op.remote_offset}, {});
         op.peer->flushed_data = op.peer->data_said;
         break;
       }
@@ -430,13 +421,15 @@ bool Engine::start_op(Op& op) {
   return is_posted && post_tail(op);
 }
 
+// Which the peer may refuse.
+Message Engine::message_to_target(const Op& op, MessageType type) {
+  const QueueId queue = named_queue(op);
+  may_be_refused(*op.peer, queue);
+  return {.type = type, .segment = op.remote_id, .queue = queue, .epoch = op.remote->epoch};
+}
+
 bool Engine::post_place(Op& op) {
-  Message place;
-  place.type = MessageType::place;
-  place.segment = op.remote_id;
-  place.epoch = op.remote->epoch;
-  place.queue = named_queue(op);
-  may_be_refused(*op.peer, place.queue);
+  Message place = message_to_target(op, MessageType::place);
   place.a = op.remote_offset;
   if (!post_after_data(*op.peer, place, std::span(op.ordered_bytes).first(op.bytes))) return false;
   op.rail_bytes[0] = op.bytes;
@@ -453,13 +446,8 @@ bool Engine::post_tail(Op& op) {
     if (!op.is_notified) op.way = &beside_atomics();
   }
   if (is_notifying && !op.is_notified) {
-    Message notify;
-    notify.type = MessageType::notify;
+    Message notify = message_to_target(op, MessageType::notify);
     notify.flags = op.flags;
-    notify.segment = op.remote_id;
-    notify.epoch = op.remote->epoch;
-    notify.queue = named_queue(op);
-    may_be_refused(*op.peer, notify.queue);
     notify.b = Message::pair(op.notification, op.value);
     if (!post_after_data(*op.peer, notify, {})) return false;
     op.is_notified = true;
@@ -488,12 +476,7 @@ bool Engine::post_message_op(Op& op) {
       fail(op, std::move(payload).error());
       return true;
     }
-    Message put;
-    put.type = MessageType::put;
-    put.segment = op.remote_id;
-    put.epoch = op.remote->epoch;
-    put.queue = named_queue(op);
-    may_be_refused(peer, put.queue);
+    Message put = message_to_target(op, MessageType::put);
     put.a = op.remote_offset + op.next;
     const bool is_notifying = is_last && (op.flags & kHasNotification) != 0;
     if (is_notifying) {
@@ -555,13 +538,12 @@ bool Engine::post_direct(Op& op) {
 }
 
 bool Engine::post_get(Op& op) {
-  Message get;
-  get.type = MessageType::get;
-  get.segment = op.remote_id;
-  get.epoch = op.remote->epoch;
-  get.a = op.id;
-  get.b = op.remote_offset;
-  get.c = op.bytes;
+  const Message get{.type = MessageType::get,
+                    .segment = op.remote_id,
+                    .epoch = op.remote->epoch,
+                    .a = op.id,
+                    .b = op.remote_offset,
+                    .c = op.bytes};
   ByteWriter writer;
   writer.number(op.local->id).number(op.local_offset);
   for (const Preference preference : {op.policy.gdr, op.policy.p2p, op.policy.bar, op.policy.staged}) {
@@ -569,7 +551,7 @@ bool Engine::post_get(Op& op) {
   }
   writer.number(op.chunk_bytes);
   const std::string payload = writer.take();
-  if (!say_first(*op.peer, get, bytes_of(payload))) return false;
+  if (!say_first(*op.peer, get, std::as_bytes(std::span(payload)))) return false;
   op.next = op.bytes;
   ++op.outstanding;  // until get_done
   ++op.chunks;

@@ -10,10 +10,6 @@ namespace {
 
 using transport::Posted;
 
-std::span<const std::byte> bytes_of(const std::string& text) noexcept {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
 bool is_of_data(MessageType type) noexcept {
   return type == MessageType::put || type == MessageType::notify || type == MessageType::place || type == MessageType::stage_open;
 }
@@ -25,19 +21,15 @@ bool Engine::seal(Peer& peer) {
   for (std::size_t index = 1; index < peer.rails.size(); ++index) {
     Rail& rail = peer.rails[index];
     if (!rail.is_dirty) continue;
-    Message mark;
-    mark.type = MessageType::mark;
-    mark.a = peer.fence_number + 1;
+    const Message mark{.type = MessageType::mark, .a = peer.fence_number + 1};
     if (rail.link->post_message(pack(mark), {}) != Posted::ok) return false;
     rail.is_dirty = false;
     ++peer.fence_marks;
   }
   if (peer.fence_marks == 0) return true;
   if (!flush_outbox(peer)) return false;
-  Message fence;
-  fence.type = MessageType::fence;
-  fence.a = peer.fence_number + 1;
-  fence.count = static_cast<std::uint8_t>(peer.fence_marks);
+  const auto marks = static_cast<std::uint8_t>(peer.fence_marks);
+  const Message fence{.type = MessageType::fence, .count = marks, .a = peer.fence_number + 1};
   if (peer.rails.front().link->post_message(pack(fence), {}) != Posted::ok) return false;
   ++peer.fence_number;
   close_targets(peer);
@@ -55,9 +47,9 @@ bool Engine::post_after_data(Peer& peer, Message message, std::span<const std::b
 bool Engine::flush_outbox(Peer& peer) {
   while (!peer.outbox.empty()) {
     const HeldMessage& first = peer.outbox.front();
-    if (peer.rails.empty() || peer.rails.front().link->post_message(pack(first.message), bytes_of(first.payload)) != Posted::ok) {
-      return false;
-    }
+    if (peer.rails.empty()) return false;
+    const auto payload = std::as_bytes(std::span(first.payload));
+    if (peer.rails.front().link->post_message(pack(first.message), payload) != Posted::ok) return false;
     peer.outbox.pop_front();
   }
   return true;
@@ -86,14 +78,10 @@ bool Engine::is_too_far_ahead(Peer& peer) {
 
 void Engine::ask_placed(Peer& peer) {
   if (peer.has_window_ping || !seal(peer)) return;
-  Message ping;
-  ping.type = MessageType::ping;
-  ping.a = kWindowPing;
-  ping.c = peer.staged_opened;
   peer.has_window_ping = true;
   peer.window_bytes = peer.said_bytes;
   peer.window_data = peer.data_said;
-  say(peer, ping);
+  say(peer, {.type = MessageType::ping, .a = kWindowPing, .c = peer.staged_opened});
 }
 
 // --- Notifications that are words -----------------------------------------------------------------------------------------------
@@ -146,21 +134,17 @@ bool Engine::post_word(Peer& peer, const RemoteState& remote, std::uint8_t flags
 void Engine::wake(Peer& peer) {
   peer.silent_words = 0;
   peer.wants_wake = false;
-  Message message;
-  message.type = MessageType::wake;
-  say(peer, message);
+  say(peer, {.type = MessageType::wake});
 }
 
 void Engine::say(Peer& peer, const Message& message, std::span<const std::byte> payload) noexcept {
   if (peer.state != Peer::State::ready) return;
   try {
     if (say_first(peer, message, payload)) return;
-    if (peer.outbox.size() >= kMaxOutbox) {
-      return fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
-                                   text("it has not taken the ", kMaxOutbox, " answers that wait for it"), {}));
-    }
+    if (peer.outbox.size() >= kMaxOutbox)
+      return accuse(peer, text("it has not taken the ", kMaxOutbox, " answers that wait for it"));
     close_targets(peer);
-    peer.outbox.push_back({message, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())});
+    peer.outbox.push_back({message, std::string(text_of(payload))});
     list_busy(peer);
   } catch (const std::bad_alloc&) {
     starve(peer);

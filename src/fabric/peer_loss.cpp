@@ -11,8 +11,6 @@
 namespace gigabar::fabric {
 namespace {
 
-std::string rank_text(Rank rank) { return text("rank ", rank); }
-
 // To a caller timed_out means that the same call may succeed. Of a connection that did not stand in its time none does before
 // forget().
 Error final_error(const Error& said) {
@@ -27,6 +25,10 @@ Error final_error(const Error& said) {
 }  // namespace
 
 void Engine::fail(Peer& peer, Error error) { failures_.emplace_back(&peer, std::move(error)); }
+
+void Engine::accuse(Peer& peer, std::string cause, const char* operation) {
+  fail(peer, make_error(Status::peer_lost, operation, rank_text(peer.rank), std::move(cause), {}));
+}
 
 void Engine::drop_links(Peer& peer) {
   close_targets(peer);
@@ -82,7 +84,7 @@ void Engine::retire(Peer& peer, const Error& said) {
   std::erase(connecting_, &peer);
   // Links first: after them nothing touches the memory of operations.
   drop_links(peer);
-  destroy_retired_links();
+  retired_links_.clear();
   settle_copies(peer);
   std::erase_if(in_copies_, [&](const InCopy& copy) { return copy.peer == &peer; });
   for (auto& [number, incoming] : peer.incoming) release(incoming.segment);

@@ -24,7 +24,11 @@ namespace {
 constexpr std::int64_t kChannelGraceNs = 50'000'000;
 constexpr std::int64_t kChannelErrorNs = 1'000'000;
 
-std::string rank_text(Rank rank) { return text("rank ", rank); }
+Error of_other_version(Rank rank, std::uint32_t version) {
+  return make_error(Status::not_supported, "connect", rank_text(rank),
+                    text("its version of the protocol is ", version, ", this one's is ", kEngineVersion),
+                    "use the same version of Gigabar at all ranks");
+}
 
 // Nothing: it does, as far as the address of its transport tells.
 std::optional<std::string> why_unreachable(const transport::Transport& transport, const transport::Peer& peer) {
@@ -32,6 +36,10 @@ std::optional<std::string> why_unreachable(const transport::Transport& transport
   Availability reachable = transport.can_reach(peer);
   if (reachable.is_ok()) return {};
   return std::move(reachable.reason);
+}
+
+void add_reason(std::string& reasons, std::string_view name, std::string_view reason) {
+  reasons += text(reasons.empty() ? "" : "; ", name, ": ", reason);
 }
 
 // Both sides agree on the candidate, but the network may swallow its packets: it has half of the time that is left, the others the
@@ -115,10 +123,7 @@ void Engine::begin_to_connect(Peer& peer) {
   if (peer.state != Peer::State::idle) return;
   peer.deadline_ns = now_ns() + settings_.connect_timeout_ns;
   try {
-    if (peer.is_self) {
-      connect_to_self(peer);
-      return;
-    }
+    if (peer.is_self) return connect_to_self(peer);
     peer.state = Peer::State::finding;
     connecting_.push_back(&peer);
     progress_connecting(peer);
@@ -148,21 +153,13 @@ void Engine::progress_connecting(Peer& peer) {
   }
   if (peer.state != Peer::State::finding || !directory_) return;
   auto rank_address = directory_->rank_address(peer.rank);
-  if (!rank_address) {
-    fail(peer, std::move(rank_address).error());
-    return;
-  }
+  if (!rank_address) return fail(peer, std::move(rank_address).error());
   if (!*rank_address) return;
   peer.rank_address = std::move(**rank_address);
   ByteReader reader(peer.rank_address);
   const auto version = reader.number<std::uint32_t>();
   const std::string channel(reader.string(kMaxRankAddressBytes));
-  if (!reader.is_ok() || version != kEngineVersion) {
-    fail(peer, make_error(Status::not_supported, "connect", rank_text(peer.rank),
-                          text("its version of the protocol is ", version, ", this one's is ", kEngineVersion),
-                          "use the same version of Gigabar at all ranks"));
-    return;
-  }
+  if (!reader.is_ok() || version != kEngineVersion) return fail(peer, of_other_version(peer.rank, version));
   peer.state = Peer::State::connecting;
   if (wireup_->is_connected(peer.rank)) {
     // It was faster.
@@ -175,10 +172,7 @@ void Engine::progress_connecting(Peer& peer) {
 }
 
 Result<void> Engine::send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors) {
-  Frame frame;
-  frame.type = type;
-  frame.body = std::move(body);
-  frame.descriptors = std::move(descriptors);
+  Frame frame{.type = type, .body = std::move(body), .descriptors = std::move(descriptors)};
   try {
     Result<void> sent = wireup_->send(peer.rank, std::move(frame));
     if (!sent && peer.state != Peer::State::lost) fail(peer, Error(sent.record()));
@@ -187,6 +181,15 @@ Result<void> Engine::send_frame(Peer& peer, FrameType type, std::string body, st
     starve(peer);
     return Error::out_of_memory();
   }
+}
+
+void Engine::tell(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors) {
+  if (!peer.is_self) {
+    (void)send_frame(peer, type, std::move(body), std::move(descriptors));
+    return;
+  }
+  Frame frame{.type = type, .body = std::move(body), .descriptors = std::move(descriptors)};
+  take_frame(peer, frame);
 }
 
 void Engine::connected(Rank rank, bool is_same_host, std::int64_t process) {
@@ -221,15 +224,9 @@ void Engine::on_hello(Peer& peer, const Frame& frame) {
   peer.peer_eager_bytes = reader.number<std::uint64_t>();
   const auto rank_count = reader.number<Rank>();
   const std::string_view rank_address = reader.string(kMaxRankAddressBytes);
-  if (version != kEngineVersion) {
-    fail(peer, make_error(Status::not_supported, "connect", rank_text(peer.rank),
-                          text("its version of the protocol is ", version, ", this one's is ", kEngineVersion),
-                          "use the same version of Gigabar at all ranks"));
-    return;
-  }
+  if (version != kEngineVersion) return fail(peer, of_other_version(peer.rank, version));
   if (!reader.is_done() || rank_count != job_.rank_count || peer.has_greeted) {
-    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its greeting is malformed", {}));
-    return;
+    return accuse(peer, "its greeting is malformed", "connect");
   }
   peer.rank_address = rank_address;
   peer.has_greeted = true;
@@ -263,42 +260,42 @@ Error Engine::error_without_transport(const Peer& peer, std::string_view tried) 
   return make_error(Status::unavailable, "connect", rank_text(peer.rank), std::move(cause), "remove one of the causes");
 }
 
+void Engine::add_rail(Peer& peer, std::unique_ptr<transport::Link> link, std::uint32_t number) {
+  link->owner = &peer;
+  peer.rails.push_back({.link = std::move(link), .number = number});
+}
+
+// Errors: those of the transport. Where a frame cannot be sent the peer fails.
+Result<void> Engine::offer_rails(Peer& peer, OpenTransport& open) {
+  const std::size_t count = std::min<std::size_t>({open.transport->rails().size(), settings_.rail_count, kMaxRails});
+  for (std::size_t rail = 0; rail < std::max<std::size_t>(count, 1); ++rail) {
+    transport::Parcel parcel;
+    auto link = open.transport->offer(peer.identity, rail, parcel);
+    if (!link) return std::move(link).error();
+    add_rail(peer, std::move(*link), ++last_link_number_);
+    ByteWriter writer;
+    writer.number(static_cast<std::uint8_t>(open.kind)).number(static_cast<std::uint8_t>(rail)).number(last_link_number_);
+    writer.number(static_cast<std::uint8_t>(count)).string(parcel.bytes);
+    if (!send_frame(peer, kLinkOffer, writer.take(), std::move(parcel.descriptors))) break;
+  }
+  return {};
+}
+
 void Engine::offer_links(Peer& peer) {
   const auto near = placement_.prefer_own_node();  // for what links allocate and pin
   drop_links(peer);
-  while (peer.candidate < transports_.size()) {
+  for (; peer.candidate < transports_.size(); ++peer.candidate) {
     OpenTransport& open = transports_[peer.candidate];
     peer.identity.address = part_of_address(peer.rank_address, open.kind);
-    if (const auto why = why_unreachable(*open.transport, peer.identity)) {
-      peer.reasons += text(peer.reasons.empty() ? "" : "; ", name_of(open.kind), ": ", *why);
-      ++peer.candidate;
-      continue;
+    auto why = why_unreachable(*open.transport, peer.identity);
+    if (!why) {
+      peer.transport = open.transport.get();
+      const Result<void> offered = offer_rails(peer, open);
+      if (offered) return;
+      why = offered.record().cause;
+      drop_links(peer);
     }
-    peer.transport = open.transport.get();
-    const std::size_t count =
-        std::min<std::size_t>({open.transport->rails().size(), settings_.rail_count, kMaxRails, std::size_t{8}});
-    bool is_offered = true;
-    for (std::size_t rail = 0; rail < std::max<std::size_t>(count, 1) && is_offered; ++rail) {
-      transport::Parcel parcel;
-      auto link = open.transport->offer(peer.identity, rail, parcel);
-      if (!link) {
-        peer.reasons += text(peer.reasons.empty() ? "" : "; ", name_of(open.kind), ": ", link.error().record().cause);
-        is_offered = false;
-        break;
-      }
-      Rail made;
-      made.number = ++last_link_number_;
-      made.link = std::move(*link);
-      made.link->owner = &peer;
-      ByteWriter writer;
-      writer.number(static_cast<std::uint8_t>(open.kind)).number(static_cast<std::uint8_t>(rail)).number(made.number);
-      writer.number(static_cast<std::uint8_t>(count)).string(parcel.bytes);
-      peer.rails.push_back(std::move(made));
-      if (!send_frame(peer, kLinkOffer, writer.take(), std::move(parcel.descriptors))) return;
-    }
-    if (is_offered) return;
-    drop_links(peer);
-    ++peer.candidate;
+    add_reason(peer.reasons, name_of(open.kind), *why);
   }
   (void)send_frame(peer, kNoTransport, peer.reasons);
   fail(peer, error_without_transport(peer, peer.reasons));
@@ -307,7 +304,7 @@ void Engine::offer_links(Peer& peer) {
 void Engine::next_candidate(Peer& peer, const std::string& reason) {
   const std::string_view name = peer.transport != nullptr ? name_of(peer.transport->kind()) : "link";
   log(LogLevel::info, text("fabric: ", rank_text(peer.rank), ": ", name, " cannot be used: ", reason));
-  peer.reasons += text(peer.reasons.empty() ? "" : "; ", name, ": ", reason);
+  add_reason(peer.reasons, name, reason);
   ++peer.candidate;
   offer_links(peer);
 }
@@ -321,41 +318,31 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
   const std::string_view bytes = reader.string(transport::kMaxParcelBytes);
   if (!reader.is_done() || kind >= kTransportKinds || rail >= kMaxRails || rail_count > kMaxRails ||
       peer.state != Peer::State::linking || job_.rank < peer.rank) {
-    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its offer of a link is malformed", {}));
-    return;
+    return accuse(peer, "its offer of a link is malformed", "connect");
   }
   if (rail == 0) {  // a new candidate; each transport is one once
     drop_links(peer);
     ++peer.candidate;
   }
   if (peer.rails.size() >= kMaxRails || peer.candidate > kTransportKinds) {
-    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank),
-                          text("it offers more than ", kMaxRails, " links, or more than ", kTransportKinds, " transports"), {}));
-    return;
+    return accuse(peer, text("it offers more than ", kMaxRails, " links, or more than ", kTransportKinds, " transports"),
+                  "connect");
   }
   const auto near = placement_.prefer_own_node();
   transport::Parcel answer;
   std::string refusal = "it is not open at the other side";
   bool is_accepted = false;
-  for (OpenTransport& open : transports_) {
-    if (open.kind != static_cast<TransportKind>(kind)) continue;
-    peer.identity.address = part_of_address(peer.rank_address, open.kind);
-    transport::Parcel offer;
-    offer.bytes = bytes;
-    offer.descriptors = std::move(frame.descriptors);
-    auto link = open.transport->accept(peer.identity, std::move(offer), answer);
-    if (!link) {
+  const auto open = std::ranges::find(transports_, static_cast<TransportKind>(kind), &OpenTransport::kind);
+  if (open != transports_.end()) {
+    peer.identity.address = part_of_address(peer.rank_address, open->kind);
+    auto link = open->transport->accept(peer.identity, {std::string(bytes), std::move(frame.descriptors)}, answer);
+    is_accepted = link.is_ok();
+    if (is_accepted) {
+      peer.transport = open->transport.get();
+      add_rail(peer, std::move(*link), number);
+    } else {
       refusal = link.error().record().cause;
-      break;
     }
-    peer.transport = open.transport.get();
-    Rail made;
-    made.number = number;
-    made.link = std::move(*link);
-    made.link->owner = &peer;
-    peer.rails.push_back(std::move(made));
-    is_accepted = true;
-    break;
   }
   ByteWriter writer;
   writer.number(number).number(static_cast<std::uint8_t>(is_accepted ? 1 : 0)).number(rail_count);
@@ -370,27 +357,17 @@ void Engine::on_link_answer(Peer& peer, Frame& frame) {
   reader.number<std::uint8_t>();
   const std::string_view bytes = reader.string(transport::kMaxParcelBytes);
   if (!reader.is_done() || job_.rank > peer.rank || (peer.state != Peer::State::linking && peer.state != Peer::State::ready)) {
-    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its answer to an offer is malformed", {}));
-    return;
+    return accuse(peer, "its answer to an offer is malformed", "connect");
   }
   const auto rail = std::find_if(peer.rails.begin(), peer.rails.end(), [&](const Rail& made) { return made.number == number; });
   if (rail == peer.rails.end()) return;  // of a candidate that was given up
   // A link that is answered carries operations: it is neither completed again nor given up for another.
   if (std::exchange(rail->is_answered, true)) {
-    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "it answered the same offer twice", {}));
-    return;
+    return accuse(peer, "it answered the same offer twice", "connect");
   }
-  if (is_accepted == 0) {
-    next_candidate(peer, shown(bytes, kMaxSaidBytes));
-    return;
-  }
-  transport::Parcel answer;
-  answer.bytes = bytes;
-  answer.descriptors = std::move(frame.descriptors);
-  if (const Result<void> completed = rail->link->complete(std::move(answer)); !completed) {
-    next_candidate(peer, completed.record().cause);
-    return;
-  }
+  if (is_accepted == 0) return next_candidate(peer, shown(bytes, kMaxSaidBytes));
+  if (const Result<void> completed = rail->link->complete({std::string(bytes), std::move(frame.descriptors)}); !completed)
+    return next_candidate(peer, completed.record().cause);
   const auto is_next = [&](const OpenTransport& open) {
     transport::Peer there = peer.identity;
     there.address = part_of_address(peer.rank_address, open.kind);
@@ -415,6 +392,21 @@ void Engine::become_ready(Peer& peer) {
   list_busy(peer);
 }
 
+Result<void> Engine::link_to_self(Peer& peer, transport::Transport& transport) {
+  peer.identity.address = transport.address();
+  transport::Parcel offer, answer;
+  auto link = transport.offer(peer.identity, 0, offer);
+  if (!link) return std::move(link).error();
+  auto end = transport.accept(peer.identity, std::move(offer), answer);
+  if (!end) return std::move(end).error();
+  if (Result<void> completed = (*link)->complete(std::move(answer)); !completed) return completed;
+  peer.transport = &transport;
+  peer.self_end = std::move(*end);
+  peer.self_end->owner = &peer;
+  add_rail(peer, std::move(*link), ++last_link_number_);
+  return {};
+}
+
 void Engine::connect_to_self(Peer& peer) {
   const auto near = placement_.prefer_own_node();
   peer.identity.is_same_host = true;
@@ -422,35 +414,14 @@ void Engine::connect_to_self(Peer& peer) {
   peer.has_greeted = true;
   peer.peer_eager_bytes = settings_.eager_bytes;
   std::string reasons = why_no_transport_;
-  for (OpenTransport& open : transports_) {
-    peer.identity.address = open.transport->address();
-    transport::Parcel offer, answer;
-    auto link = open.transport->offer(peer.identity, 0, offer);
-    if (!link) {
-      reasons += text(reasons.empty() ? "" : "; ", name_of(open.kind), ": ", link.error().record().cause);
-      continue;
+  for (const OpenTransport& open : transports_) {
+    const Result<void> linked = link_to_self(peer, *open.transport);
+    if (linked) {
+      peer.state = Peer::State::linking;
+      connecting_.push_back(&peer);
+      return become_ready(peer);
     }
-    auto end = open.transport->accept(peer.identity, std::move(offer), answer);
-    if (!end) {
-      reasons += text(reasons.empty() ? "" : "; ", name_of(open.kind), ": ", end.error().record().cause);
-      continue;
-    }
-    if (const Result<void> completed = (*link)->complete(std::move(answer)); !completed) {
-      reasons += text(reasons.empty() ? "" : "; ", name_of(open.kind), ": ", completed.record().cause);
-      continue;
-    }
-    peer.transport = open.transport.get();
-    Rail made;
-    made.number = ++last_link_number_;
-    made.link = std::move(*link);
-    made.link->owner = &peer;
-    peer.self_end = std::move(*end);
-    peer.self_end->owner = &peer;
-    peer.rails.push_back(std::move(made));
-    peer.state = Peer::State::linking;
-    connecting_.push_back(&peer);
-    become_ready(peer);
-    return;
+    add_reason(reasons, name_of(open.kind), linked.record().cause);
   }
   fail(peer, make_error(Status::unavailable, "connect", rank_text(peer.rank),
                         text("no transport reaches this rank itself: ", reasons), "allow the local transport"));
@@ -494,15 +465,12 @@ void Engine::frame(Rank rank, Frame frame) {
 
 void Engine::take_frame(Peer& peer, Frame& frame) {
   if (!peer.has_greeted && frame.type != kHello && frame.type != kFarewell) {
-    fail(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank), "it spoke before it greeted", {}));
-    return;
+    return accuse(peer, "it spoke before it greeted");
   }
   ++changes_;
   // A link does not stand without them. Memory is reached in other ways.
   if (frame.lacks_descriptors && frame.type != kSegmentKey) {
-    fail(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank),
-                          "descriptors that it sent could not be taken: this process has no room for them (ulimit -n)", {}));
-    return;
+    return accuse(peer, "descriptors that it sent could not be taken: this process has no room for them (ulimit -n)");
   }
   switch (frame.type) {
     case kHello: on_hello(peer, frame); break;
@@ -513,10 +481,8 @@ void Engine::take_frame(Peer& peer, Frame& frame) {
     case kSegmentKey: on_segment_key(peer, frame); break;
     case kSegmentAbsent: on_segment_absent(peer, frame); break;
     case kSegmentRevoke: on_segment_revoke(peer, frame); break;
-    case kFarewell: fail(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank), "it closed its fabric", {})); break;
-    default:
-      fail(peer,
-           make_error(Status::peer_lost, "fabric", rank_text(peer.rank), text("it sent a frame of unknown type ", frame.type), {}));
+    case kFarewell: accuse(peer, "it closed its fabric"); break;
+    default: accuse(peer, text("it sent a frame of unknown type ", frame.type));
   }
 }
 

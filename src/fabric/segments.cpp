@@ -127,7 +127,7 @@ LocalSegment* Engine::covering_segment(const void* address, std::uint64_t bytes,
     const LocalMemory& memory = segment.memory;
     if (segment.is_retiring || !segment.is_enabled || begin < memory.address()) return false;
     offset = static_cast<std::uint64_t>(begin - memory.address());
-    return offset <= memory.bytes() && bytes <= memory.bytes() - offset;
+    return fits(offset, bytes, memory.bytes());
   };
   if (recent_segment_ != nullptr && covers(*recent_segment_)) return recent_segment_;
   for (const auto& [id, segment] : segments_) {
@@ -192,10 +192,7 @@ void Engine::release(LocalSegment* segment) {
   if (segment == nullptr || segment->users == 0) return;
   if (--segment->users != 0) return;
   const SegmentId id = segment->id;
-  if (segment->is_retiring) {
-    drop_if_retired(id);
-    return;
-  }
+  if (segment->is_retiring) return drop_if_retired(id);
   if (id < kFirstAnonymous || id >= kEndAnonymous) return;
   const bool is_kept = std::find(idle_anonymous_.begin(), idle_anonymous_.end(), id) != idle_anonymous_.end();
   if (!is_kept) retire(*segment);
@@ -233,15 +230,7 @@ void Engine::revoke(LocalSegment& segment) {
     }
     ByteWriter writer;
     writer.number(segment.id).number(segment.epoch);
-    const std::string body = writer.take();
-    if (peer->second->is_self) {
-      Frame frame;
-      frame.type = kSegmentRevoke;
-      frame.body = body;
-      on_segment_revoke(*peer->second, frame);
-    } else {
-      (void)send_frame(*peer->second, kSegmentRevoke, body);
-    }
+    tell(*peer->second, kSegmentRevoke, writer.take());
   }
 }
 
@@ -341,10 +330,7 @@ std::vector<Descriptor> Engine::describe_segment(const Peer& peer, const LocalSe
 void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
   ByteReader reader(frame.body);
   const auto id = reader.number<SegmentId>();
-  if (!reader.is_done()) {
-    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its question for a segment is malformed", {}));
-    return;
-  }
+  if (!reader.is_done()) return accuse(peer, "its question for a segment is malformed");
   Result<void> staging;
   if (id == kStagingSegment) staging = make_staging(peer, peer.staging_in);
   LocalSegment* const segment = segment_by_id(peer, id);
@@ -363,19 +349,7 @@ void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
     segment->known_by.insert(peer.rank);
     descriptors = describe_segment(peer, *segment, writer);
   }
-  if (!peer.is_self) {
-    (void)send_frame(peer, type, writer.take(), std::move(descriptors));
-    return;
-  }
-  Frame answer;
-  answer.type = type;
-  answer.body = writer.take();
-  answer.descriptors = std::move(descriptors);
-  if (type == kSegmentKey) {
-    on_segment_key(peer, answer);
-  } else {
-    on_segment_absent(peer, answer);
-  }
+  tell(peer, type, writer.take(), std::move(descriptors));
 }
 
 // --- The user's side ------------------------------------------------------------------------------------------------------------
@@ -393,15 +367,8 @@ RemoteState& Engine::ask_segment(Peer& peer, SegmentId id) {
   writer.number(id);
   state.id = id;
   state.know = RemoteState::Know::asked;
-  if (!peer.is_self) {
-    (void)send_frame(peer, kSegmentAsk, writer.take());
-    return state;
-  }
   try {
-    Frame frame;
-    frame.type = kSegmentAsk;
-    frame.body = writer.take();
-    on_segment_ask(peer, frame);
+    tell(peer, kSegmentAsk, writer.take());
   } catch (const std::bad_alloc&) {
     state.know = RemoteState::Know::absent;  // it is asked for anew
     throw;
@@ -442,10 +409,8 @@ void Engine::on_segment_key(Peer& peer, Frame& frame) {
   const auto id = reader.number<SegmentId>();
   const auto found = peer.segments.find(id);
   const bool is_asked = found != peer.segments.end() && found->second->know == RemoteState::Know::asked;
-  if (!is_asked || !learn_segment(peer, *found->second, reader, std::move(frame.descriptors), frame.lacks_descriptors)) {
-    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a segment is malformed", {}));
-    return;
-  }
+  if (!is_asked || !learn_segment(peer, *found->second, reader, std::move(frame.descriptors), frame.lacks_descriptors))
+    return accuse(peer, "its key of a segment is malformed");
   list_busy(peer);
 }
 
@@ -529,12 +494,7 @@ void Engine::on_segment_revoke(Peer& peer, const Frame& frame) {
   const auto found = peer.segments.find(id);
   if (found == peer.segments.end() || found->second->epoch != epoch || found->second->know != RemoteState::Know::known) {
     // Nothing is known of it any more; the owner still waits for the answer.
-    Message answer;
-    answer.type = MessageType::revoked;
-    answer.segment = id;
-    answer.epoch = epoch;
-    say(peer, answer);
-    return;
+    return say(peer, {.type = MessageType::revoked, .segment = id, .epoch = epoch});
   }
   close_targets(peer);
   list_busy(peer);
@@ -553,13 +513,8 @@ void Engine::release(Peer& peer, RemoteState* remote) {
 
 // True when the answer was said; behind everything that was written to the segment.
 bool Engine::answer_revoked(Peer& peer, RemoteState& remote) {
-  if (remote.users != 0) return false;
-  if (!seal(peer)) return false;
-  Message answer;
-  answer.type = MessageType::revoked;
-  answer.segment = remote.id;
-  answer.epoch = remote.epoch;
-  return say_first(peer, answer, {});
+  if (remote.users != 0 || !seal(peer)) return false;
+  return say_first(peer, {.type = MessageType::revoked, .segment = remote.id, .epoch = remote.epoch}, {});
 }
 
 }  // namespace gigabar::fabric

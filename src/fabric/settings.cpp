@@ -56,6 +56,10 @@ std::optional<std::uint64_t> limit_from(std::string_view value) {
   return parse_bytes(value);
 }
 
+constexpr std::array<std::string_view, 4> kPreferences = {"allow", "prefer", "require", "forbid"};
+
+std::string_view name_of(Preference preference) { return kPreferences[static_cast<std::size_t>(preference)]; }
+
 // Collects one value after the other; the first error stays.
 class Collector {
  public:
@@ -72,10 +76,7 @@ class Collector {
       source = "option";
     } else if (const auto given = environment(variable); given && !given->empty()) {
       const auto value = parse(*given);
-      if (!value) {
-        fail(bad_value(variable, *given, allowed));
-        return;
-      }
+      if (!value) return fail(bad_value(variable, *given, allowed));
       target = *value;
       source = variable;
     }
@@ -115,31 +116,28 @@ void take_number(Collector& collector, Number& target, const std::optional<Numbe
   }
 }
 
-constexpr std::array<std::string_view, 4> kPreferences = {"allow", "prefer", "require", "forbid"};
+// The first kCount values of Enum have names.
+template <class Enum, std::size_t kCount>
+std::optional<Enum> named(std::string_view name) {
+  for (std::size_t index = 0; index < kCount; ++index) {
+    if (name_of(static_cast<Enum>(index)) == name) return static_cast<Enum>(index);
+  }
+  return std::nullopt;
+}
 
 void take_preference(Collector& collector, Preference& target, const std::string& name, const char* variable) {
   const std::optional<Preference> option = target == Preference::allow ? std::nullopt : std::optional(target);
-  collector.take<Preference>(
-      target, option, name, variable, Preference::allow, "allow, prefer, require or forbid",
-      [](std::string_view value) -> std::optional<Preference> {
-        for (std::size_t index = 0; index < kPreferences.size(); ++index) {
-          if (kPreferences[index] == value) return static_cast<Preference>(index);
-        }
-        return std::nullopt;
-      },
-      [](const Preference& value) { return std::string(kPreferences[static_cast<std::size_t>(value)]); });
+  collector.take<Preference>(target, option, name, variable, Preference::allow, "allow, prefer, require or forbid",
+                             named<Preference, kPreferences.size()>,
+                             [](const Preference& value) { return std::string(name_of(value)); });
 }
 
 std::optional<std::vector<TransportKind>> transports_from(std::string_view value) {
   std::vector<TransportKind> kinds;
   for (const std::string& name : split(value)) {
-    bool is_known = false;
-    for (std::size_t index = 0; index < kTransportKinds; ++index) {
-      if (name_of(static_cast<TransportKind>(index)) != name) continue;
-      kinds.push_back(static_cast<TransportKind>(index));
-      is_known = true;
-    }
-    if (!is_known) return std::nullopt;
+    const auto kind = named<TransportKind, kTransportKinds>(name);
+    if (!kind) return std::nullopt;
+    kinds.push_back(*kind);
   }
   if (kinds.empty()) return std::nullopt;
   return kinds;
@@ -158,14 +156,7 @@ void take_policies(Collector& collector, Settings& settings, const FabricOptions
   take_preference(collector, settings.policy.p2p, "p2p", "GIGABAR_P2P");
   take_preference(collector, settings.policy.bar, "bar", "GIGABAR_BAR");
   take_preference(collector, settings.policy.staged, "staged", "GIGABAR_STAGED");
-  int required = 0;
-  for (const Preference preference : {settings.policy.gdr, settings.policy.p2p, settings.policy.bar, settings.policy.staged}) {
-    required += preference == Preference::require ? 1 : 0;
-  }
-  if (required > 1) {
-    collector.fail(make_error(Status::invalid_argument, "fabric open", "policy", "more than one path is required",
-                              "require one of gdr, p2p, bar and staged"));
-  }
+  if (auto refused = refuse_policy("fabric open", settings.policy)) collector.fail(std::move(*refused));
 }
 
 // What nobody has set is larger over sockets.
@@ -206,16 +197,9 @@ void take_rails(Collector& collector, Settings& settings, const FabricOptions& o
       [](std::string_view value) { return std::optional(split(value)); },
       [](const Names& names) { return join(names, "nearest"); });
   take_number<unsigned>(collector, settings.rail_count, options.rail_count, "rail_count", "GIGABAR_RAIL_COUNT", 1, 1, 8);
-  collector.take<RailPolicy>(
-      settings.rail_policy, options.rail_policy, "rail_policy", "GIGABAR_RAIL_POLICY", RailPolicy::first,
-      "first, round_robin or fixed",
-      [](std::string_view value) -> std::optional<RailPolicy> {
-        for (const RailPolicy policy : {RailPolicy::first, RailPolicy::round_robin, RailPolicy::fixed}) {
-          if (name_of(policy) == value) return policy;
-        }
-        return std::nullopt;
-      },
-      [](const RailPolicy& policy) { return std::string(name_of(policy)); });
+  collector.take<RailPolicy>(settings.rail_policy, options.rail_policy, "rail_policy", "GIGABAR_RAIL_POLICY", RailPolicy::first,
+                             "first, round_robin or fixed", named<RailPolicy, 3>,
+                             [](const RailPolicy& policy) { return std::string(name_of(policy)); });
   take_number<int>(collector, settings.gid_index, options.gid_index, "gid_index", "GIGABAR_GID_INDEX", -1, 0, 255);
   take_number<int>(collector, settings.traffic_class, options.traffic_class, "traffic_class", "GIGABAR_TRAFFIC_CLASS", -1, 0, 255);
   take_number<int>(collector, settings.service_level, options.service_level, "service_level", "GIGABAR_SERVICE_LEVEL", -1, 0, 15);
@@ -245,6 +229,12 @@ void take_switch(Collector& collector, bool& target, const std::optional<bool>& 
 }
 
 }  // namespace
+
+std::optional<Error> refuse_policy(std::string_view operation, const PathPolicy& policy) {
+  if (std::ranges::count(std::array{policy.gdr, policy.p2p, policy.bar, policy.staged}, Preference::require) <= 1) return {};
+  return make_error(Status::invalid_argument, std::string(operation), "policy", "more than one path is required",
+                    "require one of gdr, p2p, bar and staged");
+}
 
 std::string limit_text(std::uint64_t bytes) { return bytes >= kNoLimit ? "unlimited" : std::to_string(bytes); }
 

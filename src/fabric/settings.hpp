@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,6 +59,9 @@ struct Settings {
 
 // "unlimited", or bytes.
 std::string limit_text(std::uint64_t bytes);
+
+// Of a policy that requires more than one path.
+std::optional<Error> refuse_policy(std::string_view operation, const PathPolicy& policy);
 
 // Errors: invalid_argument, naming the option or the variable and what is allowed.
 Result<Settings> find_settings(const FabricOptions& options);

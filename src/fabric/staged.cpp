@@ -149,14 +149,13 @@ bool Engine::is_placed_by_link(const Op& op) const {
 
 bool Engine::say_opened(Op& op, std::uint64_t chunk_bytes) {
   Peer& peer = *op.peer;
-  Message open;
-  open.type = MessageType::stage_open;
-  open.segment = op.remote_id;
-  open.epoch = op.remote->epoch;
-  open.queue = op.queue;
-  open.a = op.id;
-  open.b = op.remote_offset;
-  open.c = op.bytes;
+  const Message open{.type = MessageType::stage_open,
+                     .segment = op.remote_id,
+                     .queue = op.queue,
+                     .epoch = op.remote->epoch,
+                     .a = op.id,
+                     .b = op.remote_offset,
+                     .c = op.bytes};
   ByteWriter writer;
   writer.number(static_cast<std::uint32_t>(chunk_bytes)).number(peer.staged_opened + 1);
   const std::string payload = writer.take();
@@ -174,10 +173,8 @@ void Engine::on_stage_grant(Peer& peer, const Message& message) {
   if (found == peer.by_id.end()) return;  // it failed here
   Op& op = *found->second;
   if (op.kind != OpKind::write || op.is_placed_by_link || op.grants.size() >= 64 || message.c < 1 ||
-      message.c > (std::uint64_t{1} << 30)) {
-    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its grant of staging memory makes no sense", {}));
-    return;
-  }
+      message.c > (std::uint64_t{1} << 30))
+    return accuse(peer, "its grant of staging memory makes no sense");
   op.grants.emplace_back(message.b, static_cast<std::uint32_t>(message.c));
   fill_slots(op);
 }
@@ -249,19 +246,11 @@ void Engine::out_copy_done(Op& op, OutSlot& slot) {
   op.rail_bytes[0] += slot.bytes;
   op.staged_sent += slot.bytes;
   if (op.is_placed_by_link) {
-    if (op.staged_sent < op.bytes) return;
-    Message end;
-    end.type = MessageType::stage_end;
-    end.c = op.staged_number;
-    say(peer, end);
+    if (op.staged_sent >= op.bytes) say(peer, {.type = MessageType::stage_end, .c = op.staged_number});
     return;
   }
-  Message chunk;
-  chunk.type = MessageType::stage_chunk;
-  chunk.a = op.id;
-  chunk.b = Message::pair(static_cast<std::uint32_t>(slot.target_offset), slot.bytes);
-  chunk.c = slot.segment_offset;
-  say(peer, chunk);
+  const std::uint64_t where = Message::pair(static_cast<std::uint32_t>(slot.target_offset), slot.bytes);
+  say(peer, {.type = MessageType::stage_chunk, .a = op.id, .b = where, .c = slot.segment_offset});
 }
 
 void Engine::on_stage_abort(Peer& peer, const Message& message, std::span<const std::byte> payload) {
@@ -269,7 +258,7 @@ void Engine::on_stage_abort(Peer& peer, const Message& message, std::span<const 
   if (found == peer.by_id.end()) return;
   Op& op = *found->second;
   if (op.kind != OpKind::write || op.staged_sent != 0 || op.next != 0) return;  // granted already: it goes on
-  const std::string why = shown({reinterpret_cast<const char*>(payload.data()), payload.size()}, kMaxSaidBytes);
+  const std::string why = shown(text_of(payload), kMaxSaidBytes);
   fail(op, make_error(Status::unavailable, "write", text("segment ", op.remote_id, " of rank ", peer.rank), why,
                       "the segment was quiesced or deregistered"));
   end_if_over(op);
@@ -278,15 +267,13 @@ void Engine::on_stage_abort(Peer& peer, const Message& message, std::span<const 
 // --- The target -----------------------------------------------------------------------------------------------------------------
 
 void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const std::byte> payload) {
-  ByteReader reader({reinterpret_cast<const char*>(payload.data()), payload.size()});
+  ByteReader reader(text_of(payload));
   const auto chunk_bytes = reader.number<std::uint32_t>();
   const auto sequence = reader.number<std::uint64_t>();
   const bool is_placed_by_link = chunk_bytes == 0;
   if (!reader.is_done() || sequence != peer.staged_seen + 1 ||
-      (!is_placed_by_link && (peer.incoming.contains(message.a) || !peer.staging_in))) {
-    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its staged write is malformed", {}));
-    return;
-  }
+      (!is_placed_by_link && (peer.incoming.contains(message.a) || !peer.staging_in)))
+    return accuse(peer, "its staged write is malformed");
   if (peer.staged_under_way.size() >= kMaxStaged) return overrun(peer, "staged writes");
   peer.staged_seen = sequence;
   if (is_placed_by_link) {
@@ -294,26 +281,20 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
     return;
   }
   LocalSegment* const segment = segment_by_id(peer, message.segment);
-  const bool is_good = segment != nullptr && segment != peer.staging_in.get() && segment->is_enabled &&
-                       segment->epoch == message.epoch && message.b <= segment->memory.bytes() &&
-                       message.c <= segment->memory.bytes() - message.b && message.c != 0;
+  const bool is_good = is_usable(segment, message, message.b, message.c) && segment != peer.staging_in.get() && message.c != 0;
   if (!is_good) {
     static constexpr std::string_view kWhy = "the segment is not there, is quiesced, or is shorter";
-    Message abort;
-    abort.type = MessageType::stage_abort;
-    abort.a = message.a;
-    say(peer, abort, std::as_bytes(std::span(kWhy)));
-    release_held(peer);
-    return;
+    say(peer, {.type = MessageType::stage_abort, .a = message.a}, std::as_bytes(std::span(kWhy)));
+    return release_held(peer);
   }
   if (peer.in_slots.empty()) peer.in_slots.resize(limits(peer).chunk_count, false);
-  IncomingStaged incoming;
-  incoming.op = message.a;
-  incoming.sequence = sequence;
-  incoming.segment = segment;
-  incoming.offset = message.b;
-  incoming.bytes = message.c;
-  incoming.chunk_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_bytes, limits(peer).chunk_bytes));
+  const IncomingStaged incoming{
+      .op = message.a,
+      .sequence = sequence,
+      .segment = segment,
+      .offset = message.b,
+      .bytes = message.c,
+      .chunk_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_bytes, limits(peer).chunk_bytes))};
   peer.staged_under_way.insert(sequence);
   peer.incoming.emplace(message.a, incoming);
   ++segment->users;  // given back by whoever erases it
@@ -322,11 +303,7 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
 
 // The link has placed everything that came before this.
 void Engine::on_stage_end(Peer& peer, const Message& message) {
-  if (peer.staged_under_way.erase(message.c) == 0) {
-    fail(peer,
-         make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it ended a staged write that it did not begin", {}));
-    return;
-  }
+  if (peer.staged_under_way.erase(message.c) == 0) return accuse(peer, "it ended a staged write that it did not begin");
   release_held(peer);
 }
 
@@ -338,12 +315,8 @@ void Engine::grant(Peer& peer) {
       if (free == peer.in_slots.end()) return;
       *free = true;
       incoming.granted += incoming.chunk_bytes;
-      Message granted;
-      granted.type = MessageType::stage_grant;
-      granted.a = number;
-      granted.b = static_cast<std::uint64_t>(free - peer.in_slots.begin()) * limits(peer).chunk_bytes;
-      granted.c = incoming.chunk_bytes;
-      say(peer, granted);
+      const std::uint64_t offset = static_cast<std::uint64_t>(free - peer.in_slots.begin()) * limits(peer).chunk_bytes;
+      say(peer, {.type = MessageType::stage_grant, .a = number, .b = offset, .c = incoming.chunk_bytes});
     }
   }
 }
@@ -355,12 +328,8 @@ void Engine::on_stage_chunk(Peer& peer, const Message& message) {
   const std::uint64_t bytes = message.high_b();
   const bool is_good = found != peer.incoming.end() && slot_offset % limits(peer).chunk_bytes == 0 && slot < peer.in_slots.size() &&
                        peer.in_slots[slot] && bytes != 0 && bytes <= found->second.chunk_bytes &&
-                       message.c <= found->second.bytes && bytes <= found->second.bytes - message.c &&
-                       bytes <= found->second.bytes - found->second.arrived;
-  if (!is_good) {
-    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its chunk of a staged write makes no sense", {}));
-    return;
-  }
+                       fits(message.c, bytes, found->second.bytes) && bytes <= found->second.bytes - found->second.arrived;
+  if (!is_good) return accuse(peer, "its chunk of a staged write makes no sense");
   // When all that it has announced is placed no copy is under way any more: the segment may go.
   IncomingStaged& incoming = found->second;
   incoming.arrived += bytes;
@@ -370,17 +339,13 @@ void Engine::on_stage_chunk(Peer& peer, const Message& message) {
       stream ? (*stream)->post(CopyWay::to_device, memory.address() + incoming.offset + message.c,
                                peer.staging_in->memory.address() + slot_offset, static_cast<std::size_t>(bytes))
              : Result<std::uint64_t>(stream.error());
-  if (!ticket) {
-    fail(peer, ticket.error());
-    return;
-  }
-  InCopy copy;
-  copy.peer = &peer;
-  copy.op = message.a;
-  copy.slot_offset = slot_offset;
-  copy.bytes = static_cast<std::uint32_t>(bytes);
-  copy.device = copy_device(memory);
-  copy.ticket = *ticket;
+  if (!ticket) return fail(peer, ticket.error());
+  const InCopy copy{.peer = &peer,
+                    .op = message.a,
+                    .slot_offset = slot_offset,
+                    .bytes = static_cast<std::uint32_t>(bytes),
+                    .device = copy_device(memory),
+                    .ticket = *ticket};
   if (memory.is_plain()) {
     in_chunk_placed(peer, copy);
   } else {

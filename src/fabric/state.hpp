@@ -18,6 +18,7 @@
 
 #include "base/cycles.hpp"
 #include "base/errors.hpp"
+#include "fabric/bounds.hpp"
 #include "fabric/local_memory.hpp"
 #include "fabric/notifications.hpp"
 #include "fabric/queue.hpp"
@@ -66,6 +67,12 @@ struct LocalSegment {
  private:
   std::map<Rank, unsigned> open_to_;
 };
+
+// Whether a peer's message may go to those bytes of it.
+inline bool is_usable(const LocalSegment* segment, const Message& message, std::uint64_t offset, std::uint64_t bytes) noexcept {
+  return segment != nullptr && segment->is_enabled && segment->epoch == message.epoch &&
+         fits(offset, bytes, segment->memory.bytes());
+}
 
 struct Choice;
 
@@ -195,6 +202,14 @@ struct Op {
   std::uint64_t begin_cycles = 0;
   unsigned chunks = 0, retries = 0;
   std::array<std::uint64_t, kMaxRails> rail_bytes{};
+
+  // As one of its users; null: of none.
+  void use(LocalSegment* segment, std::uint64_t offset) noexcept {
+    if (segment == nullptr) return;
+    local = segment;
+    local_offset = offset;
+    ++segment->users;
+  }
 };
 
 // What stays of an operation for report().
@@ -414,5 +429,6 @@ struct AtomicAnswer {
 
 // "segment 3", "staging memory", "message buffer 70000": for messages.
 std::string segment_text(SegmentId id);
+inline std::string rank_text(Rank rank) { return text("rank ", rank); }
 
 }  // namespace gigabar::fabric

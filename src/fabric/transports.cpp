@@ -105,6 +105,7 @@ transport::TransportOptions Engine::transport_options() const {
   options.local_rank = job_.local_rank;
   options.most_kernel_bytes = settings_.kernel_bytes;
   options.rail_count = settings_.rail_count;
+  options.is_tcp_sealed = settings_.is_tcp_sealed;
   options.stand_in_registration = settings_.stand_in_registration;
   options.gid_index = settings_.gid_index;
   options.traffic_class = settings_.traffic_class;
@@ -123,32 +124,21 @@ Result<void> Engine::open_transports() {
     std::string why_not;
   };
   std::map<TransportKind, Opened> opened;
-  const auto open = [&](TransportKind kind) {
-    if (opened.contains(kind) || std::ranges::find(settings_.transports, kind) == settings_.transports.end()) return;
+  const auto open_kind = [&](TransportKind kind) -> Opened {
     // Nobody opens a foreign library, or a port, that no peer can need.
-    if (kind != TransportKind::local && opened[TransportKind::local].transport != nullptr && job_.is_on_one_host) {
-      opened[kind].why_not = text(kNotNeeded, name_of(kind), " has it opened");
-      return;
-    }
-    if (kind == TransportKind::ucx) {
-      auto devices = devices_for_ucx(job_, settings_.ucx_trust_network);
-      if (!devices) {
-        opened[kind].why_not = devices.error().record().cause;
-        return;
-      }
-      options.ucx_devices = std::move(*devices);
-    }
-    if (kind == TransportKind::tcp) {
-      auto interfaces = interfaces_for_tcp(job_);
-      if (!interfaces) {
-        opened[kind].why_not = interfaces.error().record().cause;
-        return;
-      }
-      options.tcp_interfaces = std::move(*interfaces);
-      options.is_tcp_sealed = settings_.is_tcp_sealed;
+    if (kind != TransportKind::local && opened[TransportKind::local].transport != nullptr && job_.is_on_one_host)
+      return {nullptr, text(kNotNeeded, name_of(kind), " has it opened")};
+    if (kind == TransportKind::ucx || kind == TransportKind::tcp) {
+      const bool is_ucx = kind == TransportKind::ucx;
+      auto where = is_ucx ? devices_for_ucx(job_, settings_.ucx_trust_network) : interfaces_for_tcp(job_);
+      if (!where) return {nullptr, where.error().record().cause};
+      (is_ucx ? options.ucx_devices : options.tcp_interfaces) = std::move(*where);
     }
     auto transport = open_one(kind, options);
-    opened[kind] = transport ? Opened{std::move(*transport), {}} : Opened{nullptr, transport.error().record().cause};
+    return transport ? Opened{std::move(*transport), {}} : Opened{nullptr, transport.error().record().cause};
+  };
+  const auto open = [&](TransportKind kind) {
+    if (std::ranges::find(settings_.transports, kind) != settings_.transports.end()) opened[kind] = open_kind(kind);
   };
   open(TransportKind::local);
   // Then verbs, whose rails may say where the threads of UCX belong.

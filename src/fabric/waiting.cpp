@@ -103,7 +103,7 @@ bool Engine::progress() {
     retire_starved();
     has_changed = true;
   }
-  if (!retired_links_.empty()) destroy_retired_links();
+  retired_links_.clear();
   if (has_changed) ++changes_;
   if (sleeper_count_ != 0 && changes_ != told_changes_) {
     told_changes_ = changes_;
@@ -131,10 +131,8 @@ void Engine::ask_before_sleep() {
     if (peer->state != Peer::State::ready || !peer->transport->why_no_words().empty()) continue;
     if (peer->data_said != peer->data_placed) ask_placed(*peer);
     if (word_waits_ == 0 || peer->is_asked_to_wake || peer->rails.front().link->limits().words_wake) continue;
-    Message message;
-    message.type = MessageType::wake_me;
     peer->is_asked_to_wake = true;
-    say(*peer, message);
+    say(*peer, {.type = MessageType::wake_me});
   }
 }
 

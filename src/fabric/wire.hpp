@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <string_view>
 
 #include "transport/transport.hpp"
 
@@ -86,6 +88,9 @@ inline transport::Header pack(const Message& message) noexcept {
 inline Status status_of(std::uint64_t said) noexcept {
   const auto number = static_cast<std::uint8_t>(said);
   return number <= static_cast<std::uint8_t>(Status::foreign_process) ? static_cast<Status>(number) : Status::unavailable;
+}
+inline std::string_view text_of(std::span<const std::byte> payload) noexcept {
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
 }
 inline Message unpack(const transport::Header& header) noexcept {
   Message message;

@@ -18,9 +18,6 @@ constexpr std::int64_t kCopyNs = 10'000'000'000;
 constexpr std::size_t kClearBytes = std::size_t{1} << 20;
 constexpr std::size_t kBarrierRounds = 32;  // of any number of ranks
 
-// What kernels write and what the host writes lie on lines of their own.
-constexpr std::size_t to_line(std::size_t bytes) noexcept { return (bytes + 127) / 128 * 128; }
-
 }  // namespace
 
 std::size_t ControlLayout::flush_word_at() const noexcept { return barrier_at() + kBarrierRounds * sizeof(std::uint64_t); }
@@ -139,17 +136,18 @@ Result<void> ControlMemory::clear(const DeviceMemory& memory) {
   return {};
 }
 
-Result<void> ControlMemory::put_segments(Rank rank, std::span<const device::DeviceSegment> segments) {
-  return put(own(std::size_t{rank} * layout_.segment_count * sizeof(device::DeviceSegment)), segments.data(),
-             segments.size_bytes());
-}
-
-Result<void> ControlMemory::put_barrier_words(Rank rank, std::uint64_t* words) {
-  return put(own(layout_.barrier_words_at() + rank * sizeof words), static_cast<const void*>(&words), sizeof words);
-}
-
-Result<void> ControlMemory::put_counters(Rank rank, std::uint64_t* counters) {
-  return put(own(layout_.counter_lists_at() + rank * sizeof counters), static_cast<const void*>(&counters), sizeof counters);
+Result<void> ControlMemory::put_tables(Rank own_rank, Rank rank, const ReachedRank& reached) {
+  const auto put_pointer = [&](std::size_t list_at, bool is_in_reach, std::size_t shared_at) {
+    const std::byte* const place = is_in_reach ? reached.shared + shared_at : nullptr;
+    return put(own(list_at + rank * sizeof place), static_cast<const void*>(&place), sizeof place);
+  };
+  const std::span<const device::DeviceSegment> segments(reached.segments);
+  Result<void> done = put(own(rank * segments.size_bytes()), segments.data(), segments.size_bytes());
+  if (done) done = put_pointer(layout_.barrier_words_at(), reached.shared != nullptr, layout_.barrier_at());
+  // Where the rank counts the writes of this one.
+  if (done) done = put_pointer(layout_.counter_lists_at(), reached.has_atomics, layout_.counters_at(own_rank));
+  if (done && layout_.ring_count != 0) done = put_rings(own_rank, rank, reached.shared);
+  return done;
 }
 
 Result<void> ControlMemory::put_rings(Rank own_rank, Rank rank, std::byte* shared) {

@@ -16,6 +16,10 @@
 
 namespace gigabar::inline v0 {
 
+// What kernels write and what the host writes lie on lines of their own.
+inline constexpr std::size_t kLine = 128;
+constexpr std::size_t to_line(std::size_t bytes) noexcept { return (bytes + kLine - 1) / kLine * kLine; }
+
 struct ControlLayout {
   Rank rank_count = 0;
   std::uint32_t segment_count = 0;
@@ -60,6 +64,13 @@ struct ControlLayout {
   std::size_t own_bytes() const noexcept { return statuses_at() + status_bytes(); }
 };
 
+// What of a rank is load/store accessible.
+struct ReachedRank {
+  std::byte* shared = nullptr;  // its control memory; null: it is not
+  bool has_atomics = false;     // on that
+  std::vector<device::DeviceSegment> segments;
+};
+
 // For one thread at a time.
 class ControlMemory {
  public:
@@ -71,13 +82,8 @@ class ControlMemory {
   // Its tables are filled by put_*.
   device::DeviceFabric handle(Rank rank) const noexcept;
 
-  // Of one rank. Errors: device_error, timed_out (the copy engine).
-  Result<void> put_segments(Rank rank, std::span<const device::DeviceSegment> segments);
-  Result<void> put_barrier_words(Rank rank, std::uint64_t* words);
-  // Null: not load/store accessible, or not by atomics. Counts go on where they were.
-  Result<void> put_counters(Rank rank, std::uint64_t* counters);
-  // `shared`: that rank's control memory; null: not load/store accessible. The rings go on where they were.
-  Result<void> put_rings(Rank own_rank, Rank rank, std::byte* shared);
+  // Of one rank. Counts and rings go on where they were. Errors: device_error, timed_out (the copy engine).
+  Result<void> put_tables(Rank own_rank, Rank rank, const ReachedRank& reached);
   Result<void> put_queues(Rank rank, std::span<const device::PeerQueue> queues);
   // Kernels find none to the rank any more.
   Result<void> take_queues(Rank rank);
@@ -102,6 +108,7 @@ class ControlMemory {
   Result<void> clear(const DeviceMemory& memory);
   Result<void> put(void* to, const void* from, std::size_t bytes) { return copy(CopyWay::to_device, to, from, bytes); }
   Result<void> copy(CopyWay way, void* to, const void* from, std::size_t bytes);
+  Result<void> put_rings(Rank own_rank, Rank rank, std::byte* shared);
   Result<void> put_status_word(std::size_t index, std::uint32_t value);
 
   const ControlLayout layout_;

@@ -33,13 +33,16 @@ std::span<const std::byte> bytes_of(const Value& value) {
 
 }  // namespace
 
-HcaQueues::HcaQueues(Fabric& fabric, ControlMemory& memory, const HcaQueuesOptions& options, std::unique_ptr<hca::Hca> hca)
+HcaQueues::HcaQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options, std::unique_ptr<hca::Hca> hca)
     : fabric_(fabric), memory_(memory), options_(options), hca_(std::move(hca)), own_keys_(memory.layout().segment_count + 1) {}
 
 HcaQueues::~HcaQueues() { stop(); }
 
-Result<std::unique_ptr<HcaQueues>> HcaQueues::open(Fabric& fabric, ControlMemory& memory, const HcaQueuesOptions& options) {
-  auto hca = hca::Hca::open(options.hca);
+Result<std::unique_ptr<HcaQueues>> HcaQueues::open(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options) {
+  hca::HcaOptions wanted{fabric.device(), options.hca_port, options.hca_gid_index, std::nullopt, fabric.local_rank()};
+  if (options.engine == QueueEngine::hca) wanted.ringer = hca::Ringer::kernel;
+  if (options.engine == QueueEngine::hca_cpu_doorbell) wanted.ringer = hca::Ringer::cpu;
+  auto hca = hca::Hca::open(wanted);
   if (!hca) return std::move(hca).error();
   std::unique_ptr<HcaQueues> queues(new HcaQueues(fabric, memory, options, std::move(*hca)));
   const ControlLayout& layout = memory.layout();
@@ -140,7 +143,7 @@ Result<HcaQueues::QueueState> HcaQueues::await(Rank rank, QueueState& own, Step 
 Result<void> HcaQueues::make_queues(Peer& peer) {
   const std::uint32_t count = memory_.layout().queue_count;
   for (std::uint32_t i = 0; i < count; ++i) {
-    auto queue = hca::HcaQueue::create(*hca_, options_.depth);
+    auto queue = hca::HcaQueue::create(*hca_, options_.queue_depth);
     if (!queue) return std::move(queue).error();
     peer.told.numbers[i] = (*queue)->number();
     ringer_ = (*queue)->ringer();

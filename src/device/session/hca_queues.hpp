@@ -17,21 +17,16 @@
 #include "device/hca/hca_queue.hpp"
 #include "device/session/control_memory.hpp"
 #include "device/session/session_queues.hpp"
+#include "gigabar/device_session.hpp"
 #include "gigabar/fabric.hpp"
 
 namespace gigabar::inline v0 {
 
-struct HcaQueuesOptions {
-  hca::HcaOptions hca;
-  std::uint32_t depth = 0;
-  SegmentId control_segment = 0;
-};
-
 // For one thread at a time; beside it runs one that rings for kernels which may not.
 class HcaQueues final : public SessionQueues {
  public:
-  // `fabric` and `memory` must outlive it. Errors: those of hca::Hca::open and of registering the control segment.
-  static Result<std::unique_ptr<HcaQueues>> open(Fabric& fabric, ControlMemory& memory, const HcaQueuesOptions& options);
+  // All three must outlive it. Errors: those of hca::Hca::open and of registering the control segment.
+  static Result<std::unique_ptr<HcaQueues>> open(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options);
   ~HcaQueues() override;
 
   QueueEngine engine() const noexcept override;
@@ -75,7 +70,7 @@ class HcaQueues final : public SessionQueues {
     QueueState told;
   };
 
-  HcaQueues(Fabric& fabric, ControlMemory& memory, const HcaQueuesOptions& options, std::unique_ptr<hca::Hca> hca);
+  HcaQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options, std::unique_ptr<hca::Hca> hca);
   Result<std::vector<std::byte>> read(Rank rank, std::size_t offset, std::size_t bytes, const Timeout& timeout);
   Result<QueueState> read_state(Rank rank, const Timeout& timeout);
   Result<void> tell(Rank rank, QueueState& state);
@@ -92,7 +87,7 @@ class HcaQueues final : public SessionQueues {
 
   Fabric& fabric_;
   ControlMemory& memory_;
-  const HcaQueuesOptions options_;
+  const DeviceSessionOptions& options_;
   std::unique_ptr<hca::Hca> hca_;
   std::vector<SegmentKey> own_keys_;
   bool has_introduced_ = false;

@@ -65,15 +65,11 @@ struct DeviceSession::State {
   void stop_watching();
 
   // What of a rank is in reach, and what of it work requests would name.
-  struct Survey {
-    std::byte* shared = nullptr;  // its control memory; null: not in reach
-    bool has_atomics = false;     // on that
-    std::vector<device::DeviceSegment> segments;
+  struct Survey : ReachedRank {
     std::vector<RemoteBytes> there;
     bool needs_queue = false;
   };
   Result<Survey> survey(Rank rank, const Remaining& time);
-  Result<void> put_tables(Rank rank, Survey& found);
   // Queues to those that need them, by one engine.
   using Surveys = std::vector<Survey>;
   Result<void> connect(Rank rank, Survey& found, const Remaining& time);
@@ -96,7 +92,7 @@ struct DeviceSession::State {
   const std::uint32_t generation = detail::process_generation();
   ControlLayout layout;
   std::unique_ptr<ControlMemory> memory;
-  std::unique_ptr<SessionQueues> queues;  // behind memory: it goes first
+  std::unique_ptr<SessionQueues> queues;  // behind memory and options: it goes first
   std::string why_engine;                 // not another one
   device::DeviceFabric handle;
   bool is_registered = false;  // the control segment
@@ -177,17 +173,6 @@ Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, con
   return found;
 }
 
-Result<void> DeviceSession::State::put_tables(Rank rank, Survey& found) {
-  if (Result<void> put = memory->put_segments(rank, found.segments); !put) return put;
-  auto* const words = found.shared == nullptr ? nullptr : reinterpret_cast<std::uint64_t*>(found.shared + layout.barrier_at());
-  if (Result<void> put = memory->put_barrier_words(rank, words); !put) return put;
-  // Where the rank counts the writes of this one.
-  auto* const counters =
-      found.has_atomics ? reinterpret_cast<std::uint64_t*>(found.shared + layout.counters_at(fabric.rank())) : nullptr;
-  if (Result<void> put = memory->put_counters(rank, counters); !put || layout.ring_count == 0) return put;
-  return memory->put_rings(fabric.rank(), rank, found.shared);
-}
-
 // --- Queues ----------------------------------------------------------------------------------------------------------------------
 
 Result<void> DeviceSession::State::connect(Rank rank, Survey& found, const Remaining& time) {
@@ -229,13 +214,7 @@ Result<bool> DeviceSession::State::is_so_everywhere(bool value, const Remaining&
 // The same engine at every rank, because a queue pair has two ends: what one rank cannot do ends it for all, and `why_engine` says
 // so. Errors: those of the meetings only.
 Result<void> DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time) {
-  HcaQueuesOptions wanted;
-  wanted.hca = {fabric.device(), options.hca_port, options.hca_gid_index, std::nullopt, fabric.local_rank()};
-  if (options.engine == QueueEngine::hca) wanted.hca.ringer = hca::Ringer::kernel;
-  if (options.engine == QueueEngine::hca_cpu_doorbell) wanted.hca.ringer = hca::Ringer::cpu;
-  wanted.depth = options.queue_depth;
-  wanted.control_segment = options.control_segment;
-  auto opened = HcaQueues::open(fabric, *memory, wanted);
+  auto opened = HcaQueues::open(fabric, *memory, options);
   if (!opened) why_engine = opened.error().message();
   const auto is_open = is_so_everywhere(opened.is_ok(), time);
   if (!is_open) return is_open.error();
@@ -277,8 +256,7 @@ Result<void> DeviceSession::State::make_queues(Surveys& ranks, const Remaining& 
                         "choose QueueEngine::automatic or software_hca, or see to the adapters");
     }
   }
-  const SoftQueueOptions wanted{options.queue_depth, options.proxy_thread_count, options.control_segment};
-  queues = std::make_unique<SoftQueues>(fabric, *memory, wanted);
+  queues = std::make_unique<SoftQueues>(fabric, *memory, options);
   return connect_all(ranks, time);
 }
 
@@ -355,7 +333,7 @@ Result<void> DeviceSession::State::open() {
     if (Result<void> made = make_queues(ranks, time); !made) return made;
   }
   for (Rank rank = 0; rank < layout.rank_count; ++rank) {
-    if (Result<void> put = put_tables(rank, ranks[rank]); !put) return put;
+    if (Result<void> put = memory->put_tables(fabric.rank(), rank, ranks[rank]); !put) return put;
   }
   if (Result<void> started = start_queues(); !started) return started;
   // No kernel of another rank tells this one before its tables stand.
@@ -435,7 +413,7 @@ Result<void> DeviceSession::State::make_anew(Rank rank, const Remaining& time) {
   if (queues != nullptr) {
     if (Result<void> connected = connect(rank, *found, time); !connected) return connected;
   }
-  if (Result<void> put = put_tables(rank, *found); !put) return put;
+  if (Result<void> put = memory->put_tables(fabric.rank(), rank, *found); !put) return put;
   return memory->put_status(rank, Status::ok);
 }
 

@@ -48,11 +48,10 @@ Result<void> check_options(const DeviceSessionOptions& options) {
                "it is one of the segments that kernels name, or no segment at all",
                text("give an id from segment_count (", options.segment_count, ") to ", kMaxSegments - 1));
   }
-  if (!is_ascending(options.segments, options.segment_count)) {
-    return bad("segments", "they are not ascending ids below segment_count", "sort them, and name each segment once");
-  }
-  if (!is_ascending(options.cpu_segments, options.segment_count)) {
-    return bad("cpu_segments", "they are not ascending ids below segment_count", "sort them, and name each segment once");
+  for (const auto* ids : {&options.segments, &options.cpu_segments}) {
+    if (is_ascending(*ids, options.segment_count)) continue;
+    return bad(ids == &options.segments ? "segments" : "cpu_segments", "they are not ascending ids below segment_count",
+               "sort them, and name each segment once");
   }
   const bool is_by_hca = options.engine == QueueEngine::hca || options.engine == QueueEngine::hca_cpu_doorbell;
   if (!options.cpu_segments.empty() && (is_by_hca || options.queues == QueueUse::never)) {

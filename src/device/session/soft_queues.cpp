@@ -19,10 +19,7 @@ namespace {
 using soft_hca::Access;
 using soft_hca::Place;
 
-constexpr std::size_t kLine = 128;
 constexpr QueueId kLastFabricQueue = kQueues - 1;  // programs count from 0
-
-constexpr std::size_t to_line(std::size_t bytes) noexcept { return (bytes + kLine - 1) / kLine * kLine; }
 
 // Where the parts of a queue lie in its host memory. What the GPU writes and what the CPU writes have lines of their own.
 struct QueueLayout {
@@ -40,7 +37,7 @@ QueueLayout layout_of(std::uint32_t depth) noexcept {
 
 }  // namespace
 
-SoftQueues::SoftQueues(Fabric& fabric, ControlMemory& memory, const SoftQueueOptions& options)
+SoftQueues::SoftQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options)
     : fabric_(fabric), memory_(memory), options_(options) {}
 
 SoftQueues::~SoftQueues() {
@@ -56,7 +53,7 @@ Result<std::uint32_t> SoftQueues::add_segment(const OwnSegment& segment) {
 }
 
 Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index, device::PeerQueue& queue) {
-  const QueueLayout layout = layout_of(options_.depth);
+  const QueueLayout layout = layout_of(options_.queue_depth);
   auto memory = HostMemory::allocate(layout.bytes);
   if (!memory) return std::move(memory).error();
   auto* const base = static_cast<std::byte*>(memory->address());
@@ -84,7 +81,7 @@ Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index,
   end.results_key = *key;
   // Last: the HCA uses the memory from then on.
   soft_hca::QueueOptions options;
-  options.depth = options_.depth;
+  options.depth = options_.queue_depth;
   auto number = hca_.create_queue(options, places, *end.wire, queue.queue);
   if (!number) return std::move(number).error();
   deregister.call_off();

@@ -15,22 +15,17 @@
 #include "device/session/session_queues.hpp"
 #include "device/soft_hca/proxy_threads.hpp"
 #include "device/soft_hca/soft_hca.hpp"
+#include "gigabar/device_session.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
 
 namespace gigabar::inline v0 {
 
-struct SoftQueueOptions {
-  std::uint32_t depth = 0;
-  std::uint32_t proxy_thread_count = 0;
-  SegmentId control_segment = 0;
-};
-
 // The proxies run beside the calling thread.
 class SoftQueues final : public SessionQueues {
  public:
-  // `fabric` and `memory` must outlive it.
-  SoftQueues(Fabric& fabric, ControlMemory& memory, const SoftQueueOptions& options);
+  // All three must outlive it.
+  SoftQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options);
   // Ends the proxies first.
   ~SoftQueues() override;
 
@@ -70,7 +65,7 @@ class SoftQueues final : public SessionQueues {
 
   Fabric& fabric_;
   ControlMemory& memory_;
-  const SoftQueueOptions options_;
+  const DeviceSessionOptions& options_;
   std::vector<soft_hca::FabricRange> local_;
   std::map<Rank, std::vector<PeerEnd>> ranks_;
   std::map<Rank, MappedRank> mapped_;

@@ -52,17 +52,16 @@ bool read_inline(const Reader& reader, std::uint32_t segment_count, WorkRequest&
   return true;
 }
 
-bool read_write(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
-  read_remote(reader, request);
-  if ((reader.value32(2 * kWordsPerSegment) & mlx5::kInlineFlag) != 0) return read_inline(reader, segment_count, request);
-  read_data(reader, 2, request);
-  return segment_count == 3;
-}
-
 bool read_read(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
   read_remote(reader, request);
   read_data(reader, 2, request);
   return segment_count == 3;
+}
+
+bool read_write(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
+  if ((reader.value32(2 * kWordsPerSegment) & mlx5::kInlineFlag) == 0) return read_read(reader, segment_count, request);
+  read_remote(reader, request);
+  return read_inline(reader, segment_count, request);
 }
 
 bool read_atomic(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {

@@ -96,8 +96,7 @@ LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memor
 
 LocalLink::~LocalLink() {
   const Deadline deadline = Deadline::after_ns(kMaxWaitNs);
-  for (const Numbered& numbered : transfers_) {
-    const Transfer& transfer = numbered.transfer;
+  for (const Transfer& transfer : transfers_) {
     if (transfer.copier == nullptr) continue;
     while (transfer.copier->look(transfer.ticket) == CopyState::running && !deadline.has_passed()) {
       quietly([&] { transfer.copier->check(); });
@@ -215,8 +214,8 @@ void LocalLink::write(WordKind kind, std::uint32_t* word, std::uint32_t value, s
 }
 
 std::uint64_t LocalLink::first_unfinished_write() const noexcept {
-  for (const Numbered& numbered : transfers_) {
-    if (numbered.write_number != 0) return numbered.write_number;
+  for (const Transfer& transfer : transfers_) {
+    if (transfer.write_number != 0) return transfer.write_number;
   }
   return writes_posted_ + 1;
 }
@@ -295,24 +294,22 @@ Posted LocalLink::post(Direction direction, const Wish& wish) {
   if (state_ == LinkState::connecting || transfers_.size() + done_.size() >= kMaxPostedWrites) return Posted::full;
   const auto& local = static_cast<const LocalRegion&>(wish.local);
   auto& remote = const_cast<PeerRegion&>(static_cast<const PeerRegion&>(wish.remote));
-  if (!is_inside(wish.local_offset, wish.bytes, local.bytes()) || wish.bytes == 0 || wish.bytes > kMaxWriteBytes) {
-    finish(wish.cookie, out_of_range(wish.local_offset, wish.bytes, local.bytes()));
-    return Posted::ok;
-  }
+  if (!is_inside(wish.local_offset, wish.bytes, local.bytes()) || wish.bytes == 0 || wish.bytes > kMaxWriteBytes)
+    return finish_at_once(wish.cookie, out_of_range(wish.local_offset, wish.bytes, local.bytes()));
   if (!is_inside(wish.remote_offset, wish.bytes, remote.bytes()) || !remote.is_registered()) {
-    finish(wish.cookie, out_of_range(wish.remote_offset, wish.bytes, remote.is_registered() ? remote.bytes() : 0));
-    return Posted::ok;
+    const std::uint64_t region_bytes = remote.is_registered() ? remote.bytes() : 0;
+    return finish_at_once(wish.cookie, out_of_range(wish.remote_offset, wish.bytes, region_bytes));
   }
   const Route& route = remote.route(local);
   if (route.by == Route::By::cpu) return post_by_cpu(direction, wish, local, remote);
   if (route.by == Route::By::engine) return post_by_engine(direction, wish, local, remote, route);
-  finish(wish.cookie, make_error(Status::not_supported, "post", "local copy", route.reason, "ask reach() first, and stage it"));
-  return Posted::ok;
+  return finish_at_once(wish.cookie,
+                        make_error(Status::not_supported, "post", "local copy", route.reason, "ask reach() first, and stage it"));
 }
 
 void LocalLink::add(Transfer transfer) {
-  const bool is_write = transfer.direction == Direction::write;
-  transfers_.push_back({is_write ? ++writes_posted_ : 0, std::move(transfer)});
+  if (transfer.direction == Direction::write) transfer.write_number = ++writes_posted_;
+  transfers_.push_back(std::move(transfer));
 }
 
 Posted LocalLink::post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) {
@@ -349,13 +346,12 @@ void LocalLink::store_word(WordKind kind, const RemoteRegion& words, std::size_t
 
 // Small ones are done when this returns; what is larger follows in slices.
 Posted LocalLink::post_by_cpu(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote) {
-  Transfer transfer;
-  transfer.direction = direction;
-  transfer.cookie = wish.cookie;
-  transfer.remote = &remote;
-  transfer.remote_offset = wish.remote_offset;
-  transfer.local = reinterpret_cast<std::byte*>(local.address()) + wish.local_offset;
-  transfer.bytes = wish.bytes;
+  Transfer transfer{.direction = direction,
+                    .cookie = wish.cookie,
+                    .remote = &remote,
+                    .remote_offset = wish.remote_offset,
+                    .local = reinterpret_cast<std::byte*>(local.address()) + wish.local_offset,
+                    .bytes = wish.bytes};
   if (wish.bytes > kCpuSliceBytes) {
     add(std::move(transfer));
   } else {
@@ -368,15 +364,12 @@ Posted LocalLink::post_by_engine(Direction direction, const Wish& wish, const Lo
                                  const Route& route) {
   const bool is_local_host = is_cpu_memory(local.kind());
   const bool is_remote_host = is_cpu_memory(remote.kind());
-  if (is_local_host && !local.facts().pinned.pin().empty()) {
-    finish(wish.cookie, make_error(Status::not_supported, "post", "copy engine", local.facts().pinned.pin(), "stage it"));
-    return Posted::ok;
+  if (is_local_host) {
+    if (const std::string& failure = local.facts().pinned.pin(); !failure.empty())
+      return finish_at_once(wish.cookie, make_error(Status::not_supported, "post", "copy engine", failure, "stage it"));
   }
   const auto copier = core_->copier_of(route.engine_device);
-  if (!copier) {
-    finish(wish.cookie, copier.error());
-    return Posted::ok;
-  }
+  if (!copier) return finish_at_once(wish.cookie, copier.error());
   const std::uintptr_t here = local.address() + wish.local_offset;
   const std::uintptr_t there = route.remote_address + wish.remote_offset;
   const bool is_write = direction == Direction::write;
@@ -387,28 +380,25 @@ Posted LocalLink::post_by_engine(Direction direction, const Wish& wish, const Lo
     fail(std::move(ticket).error());
     return Posted::ok;
   }
-  Transfer transfer;
-  transfer.direction = direction;
-  transfer.cookie = wish.cookie;
-  transfer.copier = *copier;
-  transfer.ticket = *ticket;
-  transfer.hold = route.hold;
-  add(std::move(transfer));
+  add({.direction = direction, .cookie = wish.cookie, .copier = *copier, .ticket = *ticket, .hold = route.hold});
   return Posted::ok;
 }
 
 // True when it has ended, well or not.
 bool LocalLink::advance_one(Transfer& transfer) {
+  // The messages behind it must not arrive.
+  const auto lose = [&](const Error& lost) {
+    finish(transfer.cookie, lost);
+    fail(lost);
+    return true;
+  };
   if (transfer.copier != nullptr) {
     const CopyState state = transfer.copier->look(transfer.ticket);
     const bool is_given_up = state_ == LinkState::broken && now_ns() - failed_at_ns_ > kMaxWaitNs;
     if (state == CopyState::running && !is_given_up) return false;
     if (state != CopyState::finished) {
       keep_for_ever(transfer.hold);
-      const Error lost = state == CopyState::failed ? transfer.copier->failure() : *failure_;
-      finish(transfer.cookie, lost);
-      fail(lost);
-      return true;
+      return lose(state == CopyState::failed ? transfer.copier->failure() : *failure_);
     }
     finish(transfer.cookie, state_ == LinkState::broken ? Result<void>(*failure_) : Result<void>());
     return true;
@@ -421,12 +411,7 @@ bool LocalLink::advance_one(Transfer& transfer) {
   Result<void> moved = transfer.direction == Direction::write
                            ? transfer.remote->write(transfer.remote_offset, transfer.local, bytes)
                            : transfer.remote->read(transfer.remote_offset, transfer.local, bytes);
-  if (!moved) {  // the messages behind it must not arrive
-    Error lost = std::move(moved).error();
-    finish(transfer.cookie, lost);
-    fail(std::move(lost));
-    return true;
-  }
+  if (!moved) return lose(std::move(moved).error());
   transfer.local += bytes;
   transfer.remote_offset += bytes;
   transfer.bytes -= bytes;
@@ -440,14 +425,14 @@ bool LocalLink::advance() {
   bool has_advanced = false;
   bool has_copied = false;
   for (auto place = transfers_.begin(); place != transfers_.end();) {
-    const bool is_by_cpu = place->transfer.copier == nullptr;
+    const bool is_by_cpu = place->copier == nullptr;
     if (is_by_cpu && has_copied && state_ != LinkState::broken) {
       ++place;
       continue;
     }
     has_copied |= is_by_cpu;
     has_advanced |= is_by_cpu;
-    if (advance_one(place->transfer)) {
+    if (advance_one(*place)) {
       has_advanced = true;
       place = transfers_.erase(place);
     } else {

@@ -83,10 +83,11 @@ class LocalLink final : public Link {
   // One posted write or read that is not finished.
   struct Transfer {
     Direction direction = Direction::write;
+    std::uint64_t write_number = 0;  // counted from 1; 0: a read
     std::uint64_t cookie = 0;
     DeviceCopier* copier = nullptr;  // by a copy engine
-    CopyTicket ticket;
-    std::shared_ptr<void> hold;
+    CopyTicket ticket{};
+    std::shared_ptr<void> hold = nullptr;
     const PeerRegion* remote = nullptr;  // by the CPU: what is left
     std::uint64_t remote_offset = 0;
     std::byte* local = nullptr;
@@ -116,6 +117,11 @@ class LocalLink final : public Link {
                         const Route& route);
   void add(Transfer transfer);
   void finish(std::uint64_t cookie, Result<void> outcome) { done_.push_back({cookie, std::move(outcome)}); }
+  // What is over with its post.
+  Posted finish_at_once(std::uint64_t cookie, Result<void> outcome) {
+    finish(cookie, std::move(outcome));
+    return Posted::ok;
+  }
   bool is_held_back() const noexcept {
     return !kept_.empty() || (!transfers_.empty() && first_unfinished_write() <= writes_posted_);
   }
@@ -158,11 +164,7 @@ class LocalLink final : public Link {
 
   std::uint32_t seen_words_ = 0;     // of the peer, when poll() looked last
   std::uint64_t writes_posted_ = 0;  // that were not finished at once
-  struct Numbered {
-    std::uint64_t write_number;  // 0: a read
-    Transfer transfer;
-  };
-  std::deque<Numbered> transfers_;  // in the order in which they were posted
+  std::deque<Transfer> transfers_;   // in the order in which they were posted
   std::deque<Done> done_;
   std::deque<Kept> kept_;
   std::size_t kept_bytes_ = 0;

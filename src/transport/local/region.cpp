@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "base/quietly.hpp"
+#include "base/shown.hpp"
 #include "gigabar/mapping.hpp"
 #include "mapping/backend.hpp"
 #include "transport/local/core.hpp"
@@ -113,7 +114,7 @@ Result<std::unique_ptr<LocalRegion>> LocalRegion::make(std::shared_ptr<Core> cor
   } else if (is_cpu_memory(range.kind)) {
     prepared = region->prepare_host(range);
   } else {
-    region->prepare_device();
+    region->reason_ = region->prepare_device();
   }
   if (!prepared) return std::move(prepared).error();
   return region;
@@ -167,27 +168,18 @@ Result<void> LocalRegion::prepare_stand_in() {
 }
 
 // What cannot be opened elsewhere can still be the local side of copies: no error, but a reason.
-void LocalRegion::prepare_device() {
-  if (facts_->kind == MemoryKind::managed) {
-    reason_ = "managed memory moves between host and device: it has no handle that other processes can open";
-    return;
-  }
+std::string LocalRegion::prepare_device() {
+  if (facts_->kind == MemoryKind::managed)
+    return "managed memory moves between host and device: it has no handle that other processes can open";
   Runtime* const runtime = cuda_runtime();
   const auto known = runtime != nullptr ? runtime->describe(facts_->address) : Result<std::optional<PointerInfo>>(std::nullopt);
-  if (!known || !known->has_value() || !is_device_kind((*known)->kind)) {
-    reason_ = known ? "CUDA does not know this address as device memory" : known.error().record().cause;
-    return;
-  }
+  if (!known) return known.error().record().cause;
+  if (!known->has_value() || !is_device_kind((*known)->kind)) return "CUDA does not know this address as device memory";
   const PointerInfo& info = **known;
-  if (facts_->bytes > info.length_bytes - info.offset_bytes) {
-    reason_ = "the range spans several allocations, of which each would need a handle of its own";
-    return;
-  }
-  if (info.kind == MemoryKind::device_pool || !info.is_exportable) {
-    reason_ = info.kind == MemoryKind::device_pool ? "memory of a pool has no CUDA IPC handle"
-                                                   : "the memory was not made with a handle type that can be exported";
-    return;
-  }
+  if (facts_->bytes > info.length_bytes - info.offset_bytes)
+    return "the range spans several allocations, of which each would need a handle of its own";
+  if (info.kind == MemoryKind::device_pool) return "memory of a pool has no CUDA IPC handle";
+  if (!info.is_exportable) return "the memory was not made with a handle type that can be exported";
   key_.offset_bytes = info.offset_bytes;
   key_.allocation_bytes = info.length_bytes;
   if (const auto devices = runtime->devices()) {
@@ -196,17 +188,13 @@ void LocalRegion::prepare_device() {
   }
   if (info.kind == MemoryKind::device_vmm) {
     key_.form = KeyForm::vmm;
-    reason_ = "peers import the allocation's descriptor";
-    return;
+    return "peers import the allocation's descriptor";
   }
   const auto identity = runtime->ipc_identity(info);
-  if (!identity) {
-    reason_ = text("no CUDA IPC handle: ", identity.error().record().cause);
-    return;
-  }
+  if (!identity) return text("no CUDA IPC handle: ", identity.error().record().cause);
   key_.form = KeyForm::ipc;
   key_.ipc = *identity;
-  reason_ = "peers open the allocation's CUDA IPC handle";
+  return "peers open the allocation's CUDA IPC handle";
 }
 
 std::string_view LocalRegion::how() const noexcept {
@@ -250,6 +238,12 @@ Error malformed_key(const char* cause) {
   return make_error(Status::bad_file, "open region", "key of a local peer", cause, "run the same version at every rank");
 }
 
+constexpr const char* kDeviceMemory = "a peer's device memory";
+
+Error cannot_map(const char* memory, std::string cause, std::string remedy = {}) {
+  return make_error(Status::not_supported, "map", memory, std::move(cause), std::move(remedy));
+}
+
 // What is wrong with the numbers of a key, or null.
 const char* fault_of(const KeyBytes& key, std::size_t parcel_bytes, std::size_t descriptor_count, bool is_here) {
   const auto form = static_cast<std::uint32_t>(key.form);
@@ -270,12 +264,6 @@ const char* fault_of(const KeyBytes& key, std::size_t parcel_bytes, std::size_t 
   const bool brings_one = !is_here && (key.form == KeyForm::file || key.form == KeyForm::vmm);
   if (descriptor_count != (brings_one ? 1 : 0)) return "comes with a wrong number of descriptors";
   return nullptr;
-}
-
-std::string printable(std::string_view told) {
-  std::string clean(told);
-  std::replace_if(clean.begin(), clean.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return clean;
 }
 
 }  // namespace
@@ -304,7 +292,7 @@ Result<void> PeerRegion::find_here() {
 
 Result<void> PeerRegion::open_form(Parcel key) {
   switch (key_.form) {
-    case KeyForm::none: reason_ = printable(std::string_view(key.bytes).substr(sizeof key_)); break;
+    case KeyForm::none: reason_ = shown(std::string_view(key.bytes).substr(sizeof key_), kMaxReasonBytes); break;
     case KeyForm::file: {
       auto file = PeerFile::open(std::move(key.descriptors.front()), key_.offset_bytes, key_.bytes);
       if (!file) return std::move(file).error();
@@ -342,9 +330,9 @@ Route PeerRegion::find_route(const LocalRegion& local) {
   } else if (process_memory_ && !process_memory_->reason().empty()) {
     route.reason = process_memory_->reason();
   } else if (!is_cpu_memory(kind())) {
-    route_by_engine_to_device(local, route);
+    route.reason = route_by_engine_to_device(local, route);
   } else if (!is_cpu_memory(local.kind())) {
-    route_by_engine_to_host(local, route);
+    route.reason = route_by_engine_to_host(local, route);
   } else {
     route.by = Route::By::cpu;
     route.reason = here_              ? "both are memory of this process"
@@ -355,22 +343,18 @@ Route PeerRegion::find_route(const LocalRegion& local) {
   return route;
 }
 
-void PeerRegion::route_by_engine_to_host(const LocalRegion& local, Route& route) {
+std::string PeerRegion::route_by_engine_to_host(const LocalRegion& local, Route& route) {
   std::byte* const address = cpu_address();
   if (address == nullptr) {
-    route.reason = process_memory_ ? "the peer's host memory is not shared, so the copy engine cannot be given its pages"
-                                   : "the peer's memfd could shrink, so its pages are not mapped here";
-    return;
+    return process_memory_ ? "the peer's host memory is not shared, so the copy engine cannot be given its pages"
+                           : "the peer's memfd could shrink, so its pages are not mapped here";
   }
   PinOnDemand& pin = here_ ? here_->pinned : *file_pin_;
-  if (const std::string& failure = pin.pin(); !failure.empty()) {
-    route.reason = text("the peer's ", failure);
-    return;
-  }
+  if (const std::string& failure = pin.pin(); !failure.empty()) return text("the peer's ", failure);
   route.by = Route::By::engine;
   route.engine_device = local.device();
   route.remote_address = number_of(address);
-  route.reason = text("the copy engine of device ", route.engine_device, " reaches the peer's host memory");
+  return text("the copy engine of device ", route.engine_device, " reaches the peer's host memory");
 }
 
 Result<std::shared_ptr<OpenedAllocation>> PeerRegion::open_on(int device) {
@@ -383,7 +367,7 @@ Result<void> PeerRegion::open_here_to(int device, int owner) {
   if (device == owner) return {};
   if (kind() == MemoryKind::device) return PeerDevices::enable_peer_access(device, owner);
   if (key_.form != KeyForm::vmm) {
-    return make_error(Status::not_supported, "map", "a peer's device memory",
+    return cannot_map(kDeviceMemory,
                       "pool memory, and VMM memory that is not exportable, is open to its own device only within this process",
                       "register memory of cudaMalloc");
   }
@@ -392,60 +376,53 @@ Result<void> PeerRegion::open_here_to(int device, int owner) {
 }
 
 Result<MappedRegion> PeerRegion::map_device_memory(int device) {
-  const auto cannot = [&](std::string cause, std::string remedy = {}) {
-    return make_error(Status::not_supported, "map", "a peer's device memory", std::move(cause), std::move(remedy));
-  };
   const int seen_as = here_ ? here_->device : core_->devices.device_of(key_.uuid.data());
   std::string why_no_atomics = PeerDevices::why_no_atomics(device, seen_as, key_.uuid.data());
   if (here_) {
     if (Result<void> opened = open_here_to(device, seen_as); !opened) return std::move(opened).error();
     return MappedRegion{here_->address, here_, std::move(why_no_atomics)};
   }
-  if (key_.form == KeyForm::none) return cannot(text("the peer says: ", reason_));
+  if (key_.form == KeyForm::none) return cannot_map(kDeviceMemory, text("the peer says: ", reason_));
   if (seen_as >= 0) {
     if (Result<void> checked = PeerDevices::check_peer_access(device, seen_as); !checked) return std::move(checked).error();
   }
   auto opened = open_on(device);
-  if (!opened) return cannot(opened.error().message());
+  if (!opened) return cannot_map(kDeviceMemory, opened.error().message());
   if (key_.offset_bytes > (*opened)->bytes() || key_.bytes > (*opened)->bytes() - key_.offset_bytes)
-    return cannot("the opened allocation is smaller than the key says");
+    return cannot_map(kDeviceMemory, "the opened allocation is smaller than the key says");
   const std::uintptr_t address = (*opened)->address() + key_.offset_bytes;
   return MappedRegion{address, std::move(*opened), std::move(why_no_atomics)};
 }
 
 Result<MappedRegion> PeerRegion::map(int device) {
-  const auto cannot = [&](std::string cause, std::string remedy) {
-    return make_error(Status::not_supported, "map", "a peer's memory", std::move(cause), std::move(remedy));
-  };
+  constexpr const char* kMemory = "a peer's memory";
   if (is_device_kind(kind())) {
     if (device >= 0) return map_device_memory(device);
-    return cannot("it is device memory, and this rank works without a GPU", "choose a device with GIGABAR_DEVICE");
+    return cannot_map(kMemory, "it is device memory, and this rank works without a GPU", "choose a device with GIGABAR_DEVICE");
   }
-  if (device >= 0) return cannot("kernels reach device memory of peers, and this is host memory", "register device memory");
+  if (device >= 0)
+    return cannot_map(kMemory, "kernels reach device memory of peers, and this is host memory", "register device memory");
   std::byte* const address = cpu_address();
   if (address == nullptr) {
-    return cannot(reason_.empty() ? "its pages are not shared with this process" : text("the peer says: ", reason_),
-                  "register memory of a stand-in device, or of a memfd");
+    return cannot_map(kMemory, reason_.empty() ? "its pages are not shared with this process" : text("the peer says: ", reason_),
+                      "register memory of a stand-in device, or of a memfd");
   }
   return MappedRegion{number_of(address), hold(), {}};
 }
 
 Result<MappedRegion> PeerRegion::map_for_cpu() {
   if (!is_device_kind(kind())) return map(-1);
-  const auto cannot = [&](std::string cause) {
-    return make_error(Status::not_supported, "map", "a peer's device memory", std::move(cause), {});
-  };
   if (here_) {
     auto mapped = gigabar::map(reinterpret_cast<void*>(here_->address), here_->bytes);
-    if (!mapped) return cannot(mapped.error().record().cause);
+    if (!mapped) return cannot_map(kDeviceMemory, mapped.error().record().cause);
     const auto hold = std::make_shared<Mapping>(std::move(*mapped));
     return MappedRegion{number_of(hold->address()), hold, {}};
   }
-  if (key_.form == KeyForm::none) return cannot(text("the peer says: ", reason_));
+  if (key_.form == KeyForm::none) return cannot_map(kDeviceMemory, text("the peer says: ", reason_));
   PeerMemory peer;
   peer.memory.kind = kind();
   peer.memory.device = core_->devices.device_of(key_.uuid.data());
-  if (peer.memory.device < 0) return cannot("this process does not see the peer's GPU");
+  if (peer.memory.device < 0) return cannot_map(kDeviceMemory, "this process does not see the peer's GPU");
   peer.memory.address = key_.address;
   peer.memory.base = key_.address - key_.offset_bytes;
   peer.memory.length_bytes = key_.allocation_bytes;
@@ -455,26 +432,23 @@ Result<MappedRegion> PeerRegion::map_for_cpu() {
   else
     peer.descriptor = exported_.get();
   auto window = open_peer_window(peer, {key_.address, key_.bytes});
-  if (!window) return cannot(window.error().record().cause);
+  if (!window) return cannot_map(kDeviceMemory, window.error().record().cause);
   std::byte* const address = (*window)->at(key_.address);
   return MappedRegion{number_of(address), std::shared_ptr<Window>(std::move(*window)), {}};
 }
 
 // The engine of the local memory's device; for host memory that of the peer's device, where this process sees it.
-void PeerRegion::route_by_engine_to_device(const LocalRegion& local, Route& route) {
+std::string PeerRegion::route_by_engine_to_device(const LocalRegion& local, Route& route) {
   int device = local.device();
   if (device < 0) device = here_ ? here_->device : core_->devices.device_of(key_.uuid.data());
   if (device < 0) device = std::max(core_->near_device, 0);
   auto mapped = map_device_memory(device);
-  if (!mapped) {
-    route.reason = mapped.error().record().cause;
-    return;
-  }
+  if (!mapped) return mapped.error().record().cause;
   route.remote_address = mapped->address;
   route.hold = std::move(mapped->hold);
   route.by = Route::By::engine;
   route.engine_device = device;
-  route.reason = text("the copy engine of device ", device, " reaches the peer's device memory");
+  return text("the copy engine of device ", device, " reaches the peer's device memory");
 }
 
 Result<void> PeerRegion::write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {

@@ -88,7 +88,7 @@ class LocalRegion final : public Region {
   Result<void> adopt_file(int descriptor, std::uint64_t offset_bytes, bool is_kept);
   Result<void> prepare_host(const MemoryRange& range);
   Result<void> prepare_stand_in();
-  void prepare_device();
+  std::string prepare_device();
 
   const std::shared_ptr<Core> core_;
   const std::shared_ptr<RegionFacts> facts_;
@@ -105,7 +105,6 @@ struct Route {
   By by = By::nothing;
   int engine_device = -1;
   std::uintptr_t remote_address = 0;  // by the engine: as that device reaches it
-  PinOnDemand* remote_pin = nullptr;  // by the engine, when the remote side is host memory
   std::shared_ptr<void> hold;         // as long as a copy runs
   std::string reason;
 };
@@ -139,8 +138,9 @@ class PeerRegion final : public RemoteRegion {
   Result<void> find_here();
   Result<void> open_form(Parcel key);
   Route find_route(const LocalRegion& local);
-  void route_by_engine_to_host(const LocalRegion& local, Route& route);
-  void route_by_engine_to_device(const LocalRegion& local, Route& route);
+  // How, or why not.
+  std::string route_by_engine_to_host(const LocalRegion& local, Route& route);
+  std::string route_by_engine_to_device(const LocalRegion& local, Route& route);
   Result<std::shared_ptr<OpenedAllocation>> open_on(int device);
   Result<void> open_here_to(int device, int owner);
   Result<MappedRegion> map_device_memory(int device);
