@@ -258,14 +258,13 @@ using Words = std::vector<std::uint32_t>;
 
 constexpr std::size_t kMaxGameBytes = std::size_t{1} << 27;  // of a message; a ring holds eight
 
-// Threads that a kernel's scope needs for a message: a warp as long as each of its threads loads all its lines at once.
+// Threads that a kernel's scope needs for a message: one for each line, so that all lines are loaded at once. On an H200 96 threads
+// answer 768 bytes in 2.4 us, a warp in 2.7.
 std::uint32_t threads_for(std::size_t data_bytes, std::uint32_t most) {
-  constexpr std::size_t kLinesOfAThread = 3;  // a warp needs no barrier of a block for so few
   constexpr std::size_t kWarp = device_ranks::kWarpThreads;
-  if (data_bytes <= kWarp * kLinesOfAThread * sizeof(std::uint64_t)) return static_cast<std::uint32_t>(kWarp);
-  const std::size_t warps =
-      std::min<std::size_t>(data_bytes / sizeof(std::uint64_t), std::min(most, device_ranks::kMaxBlockThreads)) / kWarp;
-  return static_cast<std::uint32_t>(std::max<std::size_t>(warps, 1) * kWarp);
+  const std::size_t lines =
+      std::min<std::size_t>(data_bytes / sizeof(std::uint64_t), std::min(most, device_ranks::kMaxBlockThreads));
+  return static_cast<std::uint32_t>(std::max<std::size_t>(lines / kWarp, 1) * kWarp);
 }
 
 // Both halves of the ring hold the message twice.
