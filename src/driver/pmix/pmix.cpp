@@ -206,11 +206,10 @@ Result<Membership> join(std::int64_t deadline_ns) {
 
 Result<void> put(const std::string& key, const std::string& bytes) {
   if (Result<void> joined = require_joined("put", key); !joined) return joined;
-  std::string copy = bytes;
   pmix_value_t value{};
   value.type = PMIX_BYTE_OBJECT;
-  value.data.bo.bytes = copy.data();
-  value.data.bo.size = copy.size();
+  value.data.bo.bytes = const_cast<char*>(bytes.data());  // only read
+  value.data.bo.size = bytes.size();
   if (const pmix_status_t status = library().PMIx_Put(PMIX_GLOBAL, key.c_str(), &value); status != PMIX_SUCCESS)
     return failed("PMIx_Put", key, status);
   const pmix_status_t status = library().PMIx_Commit();
@@ -245,11 +244,8 @@ Result<std::optional<std::string>> Fetch::answer() const {
 #else
 
 const Availability& availability() {
-  static const Availability not_built{AvailabilityCode::not_built,
-                                      "this build has no support for PMIx",
-                                      "configure with pmix.h (package libpmix-dev or pmix-devel)",
-                                      {}};
-  return not_built;
+  static const Availability absent = not_built("PMIx", "configure with pmix.h (package libpmix-dev or pmix-devel)");
+  return absent;
 }
 
 Result<Membership> join(std::int64_t) { return make_error("join", "the PMIx server", availability()); }

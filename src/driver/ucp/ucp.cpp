@@ -48,20 +48,12 @@ class QuietEnvironment {
   std::vector<const char*> set_;
 };
 
-const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_UCP_SYMBOL(function, need) \
-  if (!find_function(opened, library.function, Need::need, #function)) return #function;
-#include "driver/ucp/symbols.def"
-#undef GIGABAR_UCP_SYMBOL
-  return nullptr;
-}
-
 Library load() {
   Library untried;
   untried.availability = try_library("libucp");
   if (!untried.availability.is_ok()) return untried;
   const QuietEnvironment quiet;
-  Library library = load_functions("libucp.so.0", "GIGABAR_UCP_LIBRARY", kRemedy, kRemedy, fill);
+  Library library{load_functions<Functions>("libucp.so.0", "GIGABAR_UCP_LIBRARY", kRemedy, kRemedy)};
   if (!library.availability.is_ok()) return library;
   library.ucp_get_version(&library.major, &library.minor, &library.patch);
   const std::string version = text("UCX ", library.major, '.', library.minor, '.', library.patch);
@@ -86,9 +78,8 @@ const Availability& availability() { return library().availability; }
 #else
 
 const Availability& availability() {
-  static const Availability instance{
-      AvailabilityCode::not_built, "this build has no support for UCX", "build with UCX's headers (package libucx-dev)", {}};
-  return instance;
+  static const Availability absent = not_built("UCX", "build with UCX's headers (package libucx-dev)");
+  return absent;
 }
 
 #endif
