@@ -94,7 +94,6 @@ class Endpoint {
   struct Entry {
     Channel channel;
     std::uint32_t serial;  // of its tokens
-    bool is(std::uint64_t token) const noexcept;
   };
   using PendingHandshakes = std::map<std::uint32_t, PendingHandshake>;  // by serial number: the oldest first
 
