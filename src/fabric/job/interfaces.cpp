@@ -54,7 +54,7 @@ bool is_of_this_host(SocketAddress address) {
   return secure::is_of_an_interface(address);
 }
 
-bool has_named_interfaces() { return environment(kVariable).has_value(); }
+bool has_named_interfaces() { return is_set(kVariable); }
 
 Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
   std::vector<SocketAddress> addresses;
