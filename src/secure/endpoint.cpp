@@ -55,18 +55,15 @@ bool Endpoint::listen(Descriptor socket) {
   return true;
 }
 
-void Endpoint::pause_listeners(bool is_unix, std::int64_t pause_ns) {
-  for (Listener& listener : listeners_) {
-    if (listener.is_unix == is_unix) listener.socket.want(0);
-  }
-  accept_again_at_ns_ = std::min(accept_again_at_ns_, now_ns_ + pause_ns);
-}
-
 void Endpoint::accept_from(const Listener& listener) {
   const std::int64_t pause_ns =
       accept_waiting(listener.socket.get(), limit_of(listener.is_unix), now_ns_,
                      [&](Descriptor socket, const SocketAddress& from) { receive(listener.is_unix, std::move(socket), from); });
-  if (pause_ns > 0) pause_listeners(listener.is_unix, pause_ns);
+  if (pause_ns == 0) return;
+  for (Listener& one : listeners_) {
+    if (one.is_unix == listener.is_unix) one.socket.want(0);
+  }
+  accept_again_at_ns_ = std::min(accept_again_at_ns_, now_ns_ + pause_ns);
 }
 
 // --- Unfinished handshakes -------------------------------------------------------------------------------------------------------

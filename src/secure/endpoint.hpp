@@ -103,7 +103,6 @@ class Endpoint {
   void wake_soon() { wake_at_ns_ = 0, poller_->wake_at(0); }
 
   void accept_from(const Listener& listener);
-  void pause_listeners(bool is_unix, std::int64_t pause_ns);
   void receive(bool is_unix, Descriptor socket, const SocketAddress& from);
   void begin_handshake(Descriptor socket, Connection connection, std::string source);
   PendingLimit& limit_of(bool is_unix) noexcept { return is_unix ? unix_limit_ : tcp_limit_; }

@@ -43,9 +43,6 @@ class Region {
  public:
   Region(Region&&) noexcept = default;
   Region& operator=(Region&&) noexcept = default;
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
-  ~Region() = default;
 
   std::uint64_t address() const noexcept;  // as the device names its first byte
   std::size_t bytes() const noexcept;
@@ -82,7 +79,7 @@ class Device {
   std::shared_ptr<detail::Context> context_;
 };
 
-// A reliable connection of a port with itself, through the adapter. For one thread. Not on iWARP, which connects by TCP.
+// A reliable connection of a port with itself, through the adapter. Move-only, for one thread. Not on iWARP, which connects by TCP.
 class Loop {
  public:
   // `gid_index` names the address that RoCE uses; ignored on InfiniBand. Errors: not_supported (iWARP), unavailable (the port is
@@ -90,9 +87,6 @@ class Loop {
   static Result<Loop> connect(const Device& device, unsigned port, int gid_index);
   Loop(Loop&&) noexcept = default;
   Loop& operator=(Loop&&) noexcept = default;
-  Loop(const Loop&) = delete;
-  Loop& operator=(const Loop&) = delete;
-  ~Loop() = default;
 
   // RDMA WRITE, or READ, of the first `bytes` of one region to the first ones of the other, `count` times, and waits for all. After
   // an error no further work is possible: drop the loop, which also ends what is still under way, before the memory.
