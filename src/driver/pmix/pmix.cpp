@@ -107,11 +107,6 @@ Server& server() {
   return instance;
 }
 
-std::mutex& join_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-
 void keep_value(detail::Question& question, const pmix_value_t& value) {
   switch (value.type) {
     case PMIX_BYTE_OBJECT:
@@ -186,7 +181,8 @@ const Availability& availability() { return library().availability; }
 
 Result<Membership> join(std::int64_t deadline_ns) {
   if (!availability().is_ok()) return make_error("join", "the PMIx server", availability());
-  const std::lock_guard lock(join_mutex());
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
   if (Result<void> joined = server().join(); !joined) return std::move(joined).error();
   Membership found;
   found.name_space.assign(server().self().nspace, ::strnlen(server().self().nspace, sizeof(pmix_nspace_t)));

@@ -2,6 +2,7 @@
 #include "driver/ucp/ucp.hpp"
 
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "base/errors.hpp"
@@ -17,11 +18,7 @@ constexpr const char* kRemedy = "install UCX 1.13 or newer (package libucx0 or u
 
 // UCX reads these once, when it is loaded. Its handlers would take over the program's signals, its hooks would rewrite the
 // program's mmap and brk, its file system needs a thread, and its messages go to standard output.
-struct Quiet {
-  const char* name;
-  const char* value;
-};
-constexpr Quiet kQuiet[] = {
+constexpr std::pair<const char*, const char*> kQuiet[] = {
     {"UCX_HANDLE_ERRORS", "none"},
     {"UCX_LOG_LEVEL", "fatal"},
     {"UCX_MEM_EVENTS", "n"},
@@ -32,10 +29,10 @@ constexpr Quiet kQuiet[] = {
 class QuietEnvironment {
  public:
   QuietEnvironment() {
-    for (const Quiet& quiet : kQuiet) {
-      if (std::getenv(quiet.name) != nullptr) continue;
-      ::setenv(quiet.name, quiet.value, 1);
-      set_.push_back(quiet.name);
+    for (const auto& [name, value] : kQuiet) {
+      if (std::getenv(name) != nullptr) continue;
+      ::setenv(name, value, 1);
+      set_.push_back(name);
     }
   }
   ~QuietEnvironment() {
