@@ -20,6 +20,11 @@ namespace detail {
 
 // Shared with the library, whose own thread answers it.
 struct Question {
+  Question() = default;
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+  ~Question() { ::explicit_bzero(bytes.data(), bytes.capacity()); }  // they may be the job's key
+
   std::string name;  // "gigabar.address.1 of rank 3"
   mutable std::mutex mutex;
   mutable std::condition_variable is_answered;

@@ -84,11 +84,13 @@ struct RegionState {
   std::uint64_t address = 0;
   std::size_t bytes = 0;
 
-  RegionState(std::shared_ptr<Context> owner, ibv_mr* registered, std::uint64_t first, std::size_t length)
-      : context(std::move(owner)), region(registered), address(first), bytes(length) {}
+  RegionState(std::shared_ptr<Context> owner, std::uint64_t first, std::size_t length)
+      : context(std::move(owner)), address(first), bytes(length) {}
   RegionState(const RegionState&) = delete;
   RegionState& operator=(const RegionState&) = delete;
-  ~RegionState() { functions().ibv_dereg_mr(region); }
+  ~RegionState() {
+    if (region != nullptr) functions().ibv_dereg_mr(region);
+  }
 };
 
 struct LoopState {
@@ -287,21 +289,24 @@ Result<Port> Device::port(unsigned number) const {
 }
 
 Result<Region> Device::register_memory(void* address, std::size_t bytes) const {
-  errno = 0;
-  ibv_mr* const region = functions().ibv_reg_mr(context_->domain, address, bytes, kAccess);
   const auto first = reinterpret_cast<std::uintptr_t>(address);
-  if (region == nullptr) return failed("ibv_reg_mr", text(range_text(first, bytes), " on ", name()), errno);
-  return Region(std::make_shared<detail::RegionState>(context_, region, first, bytes));
+  auto state = std::make_shared<detail::RegionState>(context_, first, bytes);
+  errno = 0;
+  state->region = functions().ibv_reg_mr(context_->domain, address, bytes, kAccess);
+  if (state->region == nullptr) return failed("ibv_reg_mr", text(range_text(first, bytes), " on ", name()), errno);
+  return Region(std::move(state));
 }
 
 Result<Region> Device::register_dma_buf(int descriptor, std::size_t bytes, std::uint64_t iova) const {
   if (functions().ibv_reg_dmabuf_mr == nullptr)
     return make_error(Status::not_supported, "ibv_reg_dmabuf_mr", name(), "libibverbs has no ibv_reg_dmabuf_mr",
                       "install rdma-core 34 or newer");
+  auto state = std::make_shared<detail::RegionState>(context_, iova, bytes);
   errno = 0;
-  ibv_mr* const region = functions().ibv_reg_dmabuf_mr(context_->domain, 0, bytes, iova, descriptor, kAccess);
-  if (region == nullptr) return failed("ibv_reg_dmabuf_mr", text("dma-buf of ", counted(bytes, "byte"), " on ", name()), errno);
-  return Region(std::make_shared<detail::RegionState>(context_, region, iova, bytes));
+  state->region = functions().ibv_reg_dmabuf_mr(context_->domain, 0, bytes, iova, descriptor, kAccess);
+  if (state->region == nullptr)
+    return failed("ibv_reg_dmabuf_mr", text("dma-buf of ", counted(bytes, "byte"), " on ", name()), errno);
+  return Region(std::move(state));
 }
 
 Result<Loop> Loop::connect(const Device& device, unsigned port, int gid_index) {
