@@ -27,4 +27,8 @@ void* find_symbol(const OpenedLibrary& library, const char* name, const char* ve
   return version != nullptr ? ::dlvsym(library.handle, name, version) : ::dlsym(library.handle, name);
 }
 
+Availability not_built(const char* what, const char* remedy) {
+  return {AvailabilityCode::not_built, text("this build has no support for ", what), remedy, {}};
+}
+
 }  // namespace gigabar::inline v0

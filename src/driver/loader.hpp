@@ -32,12 +32,17 @@ bool find_function(const OpenedLibrary& library, Function*& function, Need need,
   return function != nullptr || need == Need::optional;
 }
 
-// A table of functions with its availability, from the library that open_library() opens. `fill` sets the functions and names the
-// first required one that the library lacks, else answers null; `symbol_remedy` is for that. Without the library all are null.
-template <class Library>
-Library load_functions(const char* name, const char* variable, std::string remedy, std::string symbol_remedy,
-                       const char* (*fill)(Library&, const OpenedLibrary&)) {
-  Library library;
+// A table of functions, that of functions.inc, with its availability.
+template <class Functions>
+struct LibraryOf : Functions {
+  Availability availability;
+};
+
+// The table from the library that open_library() opens. fill() of the table's namespace sets the functions and names the first
+// required one that the library lacks, else answers null; `symbol_remedy` is for that. Without the library all are null.
+template <class Functions>
+LibraryOf<Functions> load_functions(const char* name, const char* variable, std::string remedy, std::string symbol_remedy) {
+  LibraryOf<Functions> library;
   const OpenedLibrary opened = open_library(name, variable, std::move(remedy));
   library.availability = opened.availability;
   if (!library.availability.is_ok()) return library;
@@ -49,16 +54,7 @@ Library load_functions(const char* name, const char* variable, std::string remed
   return library;
 }
 
-// The table of functions.inc, with its availability.
-template <class Functions>
-struct LibraryOf : Functions {
-  Availability availability;
-};
-template <class Functions>
-LibraryOf<Functions> load_functions(const char* name, const char* variable, std::string remedy, std::string symbol_remedy) {
-  return load_functions<LibraryOf<Functions>>(
-      name, variable, std::move(remedy), std::move(symbol_remedy),
-      [](LibraryOf<Functions>& library, const OpenedLibrary& opened) { return fill(library, opened); });
-}
+// Of a build without the library's header.
+Availability not_built(const char* what, const char* remedy);
 
 }  // namespace gigabar::inline v0

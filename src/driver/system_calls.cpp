@@ -7,6 +7,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -35,5 +40,31 @@ const SystemCalls& system_calls() noexcept {
 }
 
 void replace_system_calls(const SystemCalls* calls) noexcept { replacement.store(calls, std::memory_order_release); }
+
+Result<int> open_device_file(const char* operation, const std::string& path, std::string remedy, std::string_view check) {
+  const int descriptor = system_calls().open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor >= 0) return descriptor;
+  const int code = errno;
+  Status status = status_of_errno(code);
+  switch (code) {
+    case ENOENT:
+    case ENXIO:
+    case ENODEV: status = Status::unavailable; break;
+    case EACCES:
+    case EPERM: remedy = "give this user read and write access to " + path; break;
+    case EMFILE: remedy = "raise the descriptor limit (ulimit -n)"; break;
+    default: remedy.clear();
+  }
+  return make_error(status, operation, path, text("cannot open: ", std::strerror(code)), std::move(remedy), errno_code(code),
+                    check);
+}
+
+int call_device(int descriptor, unsigned long request, void* argument) noexcept {
+  int result;
+  do {
+    result = system_calls().ioctl(descriptor, request, argument);
+  } while (result != 0 && errno == EINTR);
+  return result;
+}
 
 }  // namespace gigabar::inline v0

@@ -88,7 +88,7 @@ void Acceptor::begin(Descriptor socket, const SocketAddress& from, std::int64_t 
   const std::uint64_t serial = ++serial_;
   const auto pending = pending_.try_emplace(serial).first;
   Undo forget([&] { refuse(pending, "there is no memory for it"); });
-  limit_.add(serial, source_of(from.storage), now_ns);
+  limit_.add(serial, source_of(from), now_ns);
   Pending& one = pending->second;
   one.deadline_ns = now_ns + kLimits.handshake_ns;
   one.connection = {{}, false, 0, name_of_address(from)};

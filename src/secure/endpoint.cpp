@@ -32,8 +32,6 @@ std::uint32_t number_of(std::uint64_t token) noexcept { return static_cast<std::
 
 }  // namespace
 
-bool Endpoint::Entry::is(std::uint64_t token) const noexcept { return serial_of(token) == (serial & 0xffffff); }
-
 Endpoint::Endpoint(Identity identity, const Limits& limits, std::unique_ptr<Poller> poller)
     : identity_(std::move(identity)),
       limits_(limits),
@@ -50,25 +48,22 @@ Endpoint::~Endpoint() {
 
 bool Endpoint::listen(Descriptor socket) {
   if (!socket.is_open()) return false;
-  const bool is_unix = is_unix_socket(socket.get());
+  const bool is_unix = own_address_of(socket.get()).is_unix();
   Watched watched(*poller_, std::move(socket), token_of(Kind::listener, 0, static_cast<std::uint32_t>(listeners_.size())), EPOLLIN);
   if (!watched.is_open()) return false;
   listeners_.push_back({std::move(watched), is_unix});
   return true;
 }
 
-void Endpoint::pause_listeners(bool is_unix, std::int64_t pause_ns) {
-  for (Listener& listener : listeners_) {
-    if (listener.is_unix == is_unix) listener.socket.want(0);
-  }
-  accept_again_at_ns_ = std::min(accept_again_at_ns_, now_ns_ + pause_ns);
-}
-
 void Endpoint::accept_from(const Listener& listener) {
   const std::int64_t pause_ns =
       accept_waiting(listener.socket.get(), limit_of(listener.is_unix), now_ns_,
                      [&](Descriptor socket, const SocketAddress& from) { receive(listener.is_unix, std::move(socket), from); });
-  if (pause_ns > 0) pause_listeners(listener.is_unix, pause_ns);
+  if (pause_ns == 0) return;
+  for (Listener& one : listeners_) {
+    if (one.is_unix == listener.is_unix) one.socket.want(0);
+  }
+  accept_again_at_ns_ = std::min(accept_again_at_ns_, now_ns_ + pause_ns);
 }
 
 // --- Unfinished handshakes -------------------------------------------------------------------------------------------------------
@@ -93,7 +88,7 @@ void Endpoint::make_room(bool is_unix) {
 void Endpoint::receive(bool is_unix, Descriptor socket, const SocketAddress& from) try {
   if (!is_unix) {
     set_tcp_options(socket.get());
-    return begin_handshake(std::move(socket), {{}, false, 0, name_of_address(from)}, source_of(from.storage));
+    return begin_handshake(std::move(socket), {{}, false, 0, name_of_address(from)}, source_of(from));
   }
   const Credentials credentials = credentials_of(socket.get());
   std::string where = text("unix socket, process ", credentials.process);
@@ -311,19 +306,15 @@ void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
         advance_dial(number, events);
       return;
     case Kind::channel:
-      if (const auto entry = channels_.find(number); entry != channels_.end() && entry->second.is(token)) {
-        guarded(number, [&] { serve(number, event.events, events); });
-      }
-      return;
-    case Kind::process:
-      if (const auto entry = channels_.find(number); entry != channels_.end() && entry->second.is(token)) {
-        guarded(number, [&] {
-          entry->second.channel.process_ended(*buffer_, events);
-          end_when_broken(number, events);
-        });
-      }
-      return;
+    case Kind::process: break;
   }
+  const auto entry = channels_.find(number);
+  if (entry == channels_.end() || serial_of(token) != (entry->second.serial & 0xffffff)) return;
+  guarded(number, [&] {
+    if (kind_of(token) == Kind::channel) return serve(number, event.events, events);
+    entry->second.channel.process_ended(*buffer_, events);
+    end_when_broken(number, events);
+  });
 }
 
 void Endpoint::run_timers(bool is_more, ChannelEvents& events) {

@@ -94,7 +94,6 @@ class Endpoint {
   struct Entry {
     Channel channel;
     std::uint32_t serial;  // of its tokens
-    bool is(std::uint64_t token) const noexcept;
   };
   using PendingHandshakes = std::map<std::uint32_t, PendingHandshake>;  // by serial number: the oldest first
 
@@ -104,7 +103,6 @@ class Endpoint {
   void wake_soon() { wake_at_ns_ = 0, poller_->wake_at(0); }
 
   void accept_from(const Listener& listener);
-  void pause_listeners(bool is_unix, std::int64_t pause_ns);
   void receive(bool is_unix, Descriptor socket, const SocketAddress& from);
   void begin_handshake(Descriptor socket, Connection connection, std::string source);
   PendingLimit& limit_of(bool is_unix) noexcept { return is_unix ? unix_limit_ : tcp_limit_; }

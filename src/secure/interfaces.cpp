@@ -56,11 +56,6 @@ Error names_nothing(const std::string& entry, const std::vector<Interface>& all,
                     text("name some of these: ", here));
 }
 
-bool is_of_one_link(const SocketAddress& address) {
-  return address.storage.ss_family == AF_INET6 &&
-         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr);
-}
-
 std::vector<Interface> all_interfaces() {
   std::vector<Interface> all;
   ifaddrs* list = nullptr;

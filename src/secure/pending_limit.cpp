@@ -1,31 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/pending_limit.hpp"
 
-#include <netinet/in.h>
-
 #include <algorithm>
-#include <cstring>
 
 namespace gigabar::secure {
-namespace {
 
-constexpr std::size_t kNetworkBytes = 8;  // of an IPv6 address
-
-std::string bytes_of(const void* address, std::size_t bytes) { return {static_cast<const char*>(address), bytes}; }
-
-}  // namespace
-
-std::string source_of(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) {
-    sockaddr_in four{};
-    std::memcpy(&four, &address, sizeof four);
-    return bytes_of(&four.sin_addr, sizeof four.sin_addr);
-  }
-  if (address.ss_family != AF_INET6) return {};
-  sockaddr_in6 six{};
-  std::memcpy(&six, &address, sizeof six);
-  if (IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) return bytes_of(six.sin6_addr.s6_addr + 12, 4);
-  return bytes_of(&six.sin6_addr, kNetworkBytes);
+std::string source_of(const SocketAddress& address) {
+  constexpr std::size_t kNetworkBytes = 8;  // of an IPv6 address; an IPv4 one has fewer
+  return std::string(ip_bytes(address).substr(0, kNetworkBytes));
 }
 
 void PendingLimit::add(Id id, std::string source, std::int64_t now_ns) {

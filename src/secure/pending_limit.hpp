@@ -7,18 +7,18 @@
 // all have. Each has a moment to speak before it may be put out, so that ranks that all come at once are not taken for a flood.
 #pragma once
 
-#include <sys/socket.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "secure/sockets.hpp"
+
 namespace gigabar::secure {
 
 // Where a connection comes from: an IPv4 address, or the network part of an IPv6 address, since one host may use all of the rest.
-std::string source_of(const sockaddr_storage& address);
+std::string source_of(const SocketAddress& address);
 
 class PendingLimit {
  public:

@@ -120,6 +120,11 @@ bool is_loopback(const SocketAddress& address) noexcept {
   return bytes == std::string_view(reinterpret_cast<const char*>(&in6addr_loopback), sizeof in6addr_loopback);
 }
 
+bool is_of_one_link(const SocketAddress& address) noexcept {
+  return address.storage.ss_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr);
+}
+
 Descriptor listen_at(const SocketAddress& address) {
   Descriptor socket = new_socket(address);
   if (!socket.is_open()) return socket;
@@ -134,8 +139,6 @@ SocketAddress own_address_of(int socket) noexcept {
   read_address(&::getsockname, socket, address);
   return address;
 }
-
-bool is_unix_socket(int socket) noexcept { return own_address_of(socket).is_unix(); }
 
 void set_tcp_options(int socket) noexcept {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);

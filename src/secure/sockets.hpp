@@ -37,12 +37,13 @@ SocketAddress ip_address(const sockaddr* from, std::uint16_t port);
 SocketAddress ip_address(std::string_view bytes, std::uint16_t port);
 std::string_view ip_bytes(const SocketAddress& address) noexcept;
 bool is_loopback(const SocketAddress& address) noexcept;
+// An IPv6 address that means nothing without its interface.
+bool is_of_one_link(const SocketAddress& address) noexcept;
 
 // A listening socket; not open, with errno set, when there can be none. Port 0: the system chooses one; any other is taken over
 // from connections of the last job, and from a launcher that keeps it free.
 Descriptor listen_at(const SocketAddress& address);
 SocketAddress own_address_of(int socket) noexcept;
-bool is_unix_socket(int socket) noexcept;
 
 // A socket that is connecting or connected; not open, with errno set, when that failed at once.
 Descriptor start_connect(const SocketAddress& address);

@@ -23,16 +23,14 @@ inline constexpr std::size_t kMaxFrameDescriptors = 8;
 inline constexpr std::size_t kStreamHeaderBytes = 24;
 inline constexpr std::size_t kFrameOverheadBytes = 4 + 4 + 17;  // what sealing adds to a body
 
-// Neither is copied: two that go on from the same state would encrypt with the same numbers. One that was moved from has no key.
+// Neither is copied, they are moved only: two that go on from the same state would encrypt with the same numbers. One that was
+// moved from has no key.
 class Sealer {
  public:
   Sealer() noexcept = default;
   explicit Sealer(const Secret& key);
-  Sealer(const Sealer&) = delete;
-  Sealer& operator=(const Sealer&) = delete;
   Sealer(Sealer&&) noexcept = default;
   Sealer& operator=(Sealer&&) noexcept = default;
-  ~Sealer() = default;
 
   // What the other end needs to open the frames; no secret.
   const std::string& header() const noexcept { return header_; }
@@ -57,11 +55,8 @@ class Opener {
 
   Opener() noexcept = default;
   Opener(const Secret& key, std::string_view header);
-  Opener(const Opener&) = delete;
-  Opener& operator=(const Opener&) = delete;
   Opener(Opener&&) noexcept = default;
   Opener& operator=(Opener&&) noexcept = default;
-  ~Opener() = default;
 
   // The frame at the front of `bytes`, which it is then removed from. After forged nothing can be opened any more; after too_long
   // the caller ends the stream, because nothing tells where the next frame begins.

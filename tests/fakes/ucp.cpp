@@ -46,7 +46,7 @@ long play(std::string_view function, unsigned* first, unsigned* second, unsigned
 
 }  // namespace
 
-#define GIGABAR_UCP_SYMBOL(function, need) \
+#define GIGABAR_SYMBOL(function, version, need) \
   extern "C" long function(unsigned* first, unsigned* second, unsigned* third) { return play(#function, first, second, third); }
 #include "driver/ucp/symbols.def"
-#undef GIGABAR_UCP_SYMBOL
+#undef GIGABAR_SYMBOL

@@ -25,25 +25,24 @@ constexpr const char* kRead = "read archive";
 constexpr const char* kWrite = "write archive";
 
 // All null when the library cannot be used.
-struct Library {
+struct Functions {
 #define GIGABAR_ARCHIVE_SYMBOL(function, result, parameters) result(*function) parameters = nullptr;
 #include "driver/archive/symbols.def"
 #undef GIGABAR_ARCHIVE_SYMBOL
-  Availability availability;
 };
 
-const char* fill(Library& library, const OpenedLibrary& opened) {
+const char* fill(Functions& functions, const OpenedLibrary& opened) {
 #define GIGABAR_ARCHIVE_SYMBOL(function, result, parameters) \
-  if (!find_function(opened, library.function, Need::required, #function)) return #function;
+  if (!find_function(opened, functions.function, Need::required, #function)) return #function;
 #include "driver/archive/symbols.def"
 #undef GIGABAR_ARCHIVE_SYMBOL
   return nullptr;
 }
 
-const Library& library() {
-  static const Library instance = load_functions("libarchive.so.13", "GIGABAR_ARCHIVE_LIBRARY",
-                                                 "install libarchive (package libarchive13, libarchive13t64 or libarchive)",
-                                                 "install libarchive 3.0 or newer", fill);
+const LibraryOf<Functions>& library() {
+  static const auto instance = load_functions<Functions>("libarchive.so.13", "GIGABAR_ARCHIVE_LIBRARY",
+                                                         "install libarchive (package libarchive13, libarchive13t64 or libarchive)",
+                                                         "install libarchive 3.0 or newer");
   return instance;
 }
 

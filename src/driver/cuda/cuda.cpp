@@ -75,53 +75,41 @@ Availability initialise(Driver& driver) {
           "check nvidia-smi; set GIGABAR_STAND_IN=1 to work without a GPU", native_code(driver.functions, result)};
 }
 
-}  // namespace
-
-namespace {
-
-Driver load_library() {
-  Driver driver;
+Availability open(Driver& driver) {
   const OpenedLibrary library = open_library("libcuda.so.1", "GIGABAR_CUDA_LIBRARY",
                                              "install the NVIDIA driver, or set GIGABAR_CUDA_LIBRARY to its libcuda.so.1");
-  driver.availability = library.availability;
-  if (!driver.availability.is_ok()) return driver;
+  if (!library.availability.is_ok()) return library.availability;
 
   // The version comes first, by its plain name: an old driver should hear that it is old, not which symbol it lacks.
   const auto get_version = reinterpret_cast<PFN_cuDriverGetVersion_v2020>(find_symbol(library, "cuDriverGetVersion"));
   if (get_version == nullptr || get_version(&driver.version) != CUDA_SUCCESS) {
-    driver.availability = {AvailabilityCode::symbol_missing,
-                           text(library.path, " has no working cuDriverGetVersion"),
-                           "reinstall the NVIDIA driver",
-                           {}};
-    return driver;
+    return {AvailabilityCode::symbol_missing,
+            text(library.path, " has no working cuDriverGetVersion"),
+            "reinstall the NVIDIA driver",
+            {}};
   }
   if (driver.version < kOldestVersion) {
-    driver.availability = {
-        AvailabilityCode::driver_too_old,
-        text(library.path, " supports CUDA ", version_text(driver.version), "; ", version_text(kOldestVersion), " is needed"),
-        "install NVIDIA driver 515 or newer",
-        {}};
-    return driver;
+    return {AvailabilityCode::driver_too_old,
+            text(library.path, " supports CUDA ", version_text(driver.version), "; ", version_text(kOldestVersion), " is needed"),
+            "install NVIDIA driver 515 or newer",
+            {}};
   }
   const SymbolFinder finder(library);
   if (!finder.is_usable()) {
-    driver.availability = {
+    return {
         AvailabilityCode::entry_point_missing, text(library.path, " has no cuGetProcAddress"), "reinstall the NVIDIA driver", {}};
-    return driver;
   }
   if (const char* missing = fill(driver.functions, finder)) {
-    driver.availability = {
-        AvailabilityCode::symbol_missing, text(library.path, " has no ", missing), "reinstall the NVIDIA driver", {}};
-    return driver;
+    return {AvailabilityCode::symbol_missing, text(library.path, " has no ", missing), "reinstall the NVIDIA driver", {}};
   }
-  driver.availability = initialise(driver);
-  return driver;
+  return initialise(driver);
 }
 
 }  // namespace
 
 Driver load() {
-  Driver driver = load_library();
+  Driver driver;
+  driver.availability = open(driver);
   Availability& availability = driver.availability;
   // The library was usable once there is a device to miss: then it is the driver behind it.
   const bool is_of_driver =
@@ -190,10 +178,7 @@ Error failure(std::string operation, std::string object, CUresult result, std::s
 
 Driver load() {
   Driver driver;
-  driver.availability = {AvailabilityCode::not_built,
-                         "this build has no support for NVIDIA GPUs",
-                         "configure with CUDA's headers (cuda.h) and GIGABAR_CUDA=ON",
-                         {}};
+  driver.availability = not_built("NVIDIA GPUs", "configure with CUDA's headers (cuda.h) and GIGABAR_CUDA=ON");
   return driver;
 }
 

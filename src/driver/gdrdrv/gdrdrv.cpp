@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver/gdrdrv/gdrdrv.hpp"
 
-#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -66,34 +65,18 @@ constexpr unsigned long kPinV2 = request(7, sizeof(PinV2));
 constexpr unsigned long kVersion = request(255);
 constexpr std::uint32_t kAttributePersistent = 1;
 
-const char* remedy_for_open(int code) {
-  switch (code) {
-    case ENOENT:
-    case ENXIO:
-    case ENODEV: return "load GDRCopy's kernel module, or use the rm backend, which needs none";
-    case EACCES:
-    case EPERM: return "give this user read and write access to /dev/gdrdrv";
-    case EMFILE: return "raise the descriptor limit (ulimit -n)";
-    default: return "";
-  }
-}
-
 std::string version_text(std::uint32_t version) { return text(version >> 16, ".", version & 0xffff); }
 
 }  // namespace
 
 Result<std::unique_ptr<Module>> Module::open(const std::string& device_folder) {
   const std::string path = device_folder + "/gdrdrv";
-  const int descriptor = system_calls().open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) {
-    const int code = errno;
-    const bool is_absent = code == ENOENT || code == ENXIO || code == ENODEV;
-    return make_error(is_absent ? Status::unavailable : status_of_errno(code), "open gdrdrv", path,
-                      text("cannot open: ", std::strerror(code)), remedy_for_open(code), errno_code(code), check_id::kGdrdrv);
-  }
+  const auto descriptor = open_device_file(
+      "open gdrdrv", path, "load GDRCopy's kernel module, or use the rm backend, which needs none", check_id::kGdrdrv);
+  if (!descriptor) return descriptor.error();
   Version version{};
-  Undo close([descriptor] { system_calls().close(descriptor); });
-  std::unique_ptr<Module> module(new Module(descriptor));
+  Undo close([&] { system_calls().close(*descriptor); });
+  std::unique_ptr<Module> module(new Module(*descriptor));
   close.call_off();
   if (Result<void> asked = module->call("ask gdrdrv for its version", kVersion, &version); !asked) return std::move(asked).error();
   if (version.module < version_number(2, 0) || version.oldest_api > kApiVersion) {
@@ -117,11 +100,7 @@ Module::~Module() { system_calls().close(descriptor_); }
 std::string Module::version() const { return version_text(version_); }
 
 Result<void> Module::call(const char* operation, unsigned long number, void* argument) {
-  int result;
-  do {
-    result = system_calls().ioctl(descriptor_, number, argument);
-  } while (result != 0 && errno == EINTR);
-  if (result == 0) return {};
+  if (call_device(descriptor_, number, argument) == 0) return {};
   const int code = errno;
   return make_error(status_of_errno(code), operation, "gdrdrv", std::strerror(code), {}, errno_code(code));
 }

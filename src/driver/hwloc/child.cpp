@@ -27,8 +27,6 @@
 namespace gigabar::inline v0 {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr const char* kOperation = "topology";
 constexpr int kFailedInChild = 3;
 
@@ -88,17 +86,17 @@ bool keep_only(int pipe_end) {
   ::_exit(0);
 }
 
-int milliseconds_until(Clock::time_point end) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-  return static_cast<int>(std::max<decltype(left)>(left, 0));
+int milliseconds_until(std::int64_t end_ns) {
+  constexpr std::int64_t kMillisecond = 1'000'000;
+  return static_cast<int>(std::max<std::int64_t>(end_ns - now_ns() + kMillisecond - 1, 0) / kMillisecond);
 }
 
 // Why the output is not to be used; nothing when the child wrote all of it.
-std::optional<std::string> read_output(int pipe_end, const ChildLimits& limits, Clock::time_point end, std::string& output) {
+std::optional<std::string> read_output(int pipe_end, const ChildLimits& limits, std::int64_t end_ns, std::string& output) {
   std::array<char, 65536> part{};
   while (true) {
     pollfd waited{pipe_end, POLLIN, 0};
-    const int left = milliseconds_until(end);
+    const int left = milliseconds_until(end_ns);
     const int ready = left == 0 ? 0 : ::poll(&waited, 1, left);
     if (ready == 0) return text("the process that read it did not end within ", limits.time.count(), " ms");
     if (ready < 0 && errno == EINTR) continue;
@@ -131,7 +129,7 @@ Result<std::string> output_of_child(const std::function<void(int)>& work, const 
   const Descriptor read_end(ends[0]);
   Descriptor write_end(ends[1]);
   const std::size_t memory_bytes = mapped_bytes() + limits.memory_bytes;
-  const auto end = Clock::now() + limits.time;
+  const std::int64_t end_ns = now_ns() + std::chrono::nanoseconds(limits.time).count();
   const pid_t process = ::fork();
   if (process < 0) {
     const int code = errno;
@@ -143,8 +141,8 @@ Result<std::string> output_of_child(const std::function<void(int)>& work, const 
   write_end = Descriptor();
 
   std::string output;
-  auto fault = read_output(read_end.get(), limits, end, output);
-  const auto status = child.end_by(fault ? 0 : now_ns() + std::int64_t{1'000'000} * milliseconds_until(end));
+  auto fault = read_output(read_end.get(), limits, end_ns, output);
+  const auto status = child.end_by(fault ? 0 : end_ns);
   if (!fault && status) fault = fault_in(*status);
   if (!fault) return output;
   return make_error(Status::bad_file, kOperation, name, *fault, "the machine's files are not as a kernel writes them");

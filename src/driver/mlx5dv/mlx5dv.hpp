@@ -22,7 +22,7 @@ const Availability& availability();
 #include "driver/functions.inc"
 
 // The process's table, loaded on first use. Threads: any.
-const Functions& functions();
+const LibraryOf<Functions>& functions();
 #endif
 
 }  // namespace gigabar::mlx5dv

@@ -149,9 +149,10 @@ std::string text_of(Function function, nvmlDevice_t device) {
   return line;
 }
 
-std::optional<PcieLinkState> most_pcie_of(nvmlDevice_t device) {
-  const auto generation = ask<unsigned>(library().nvmlDeviceGetMaxPcieLinkGeneration, device);
-  const auto width = ask<unsigned>(library().nvmlDeviceGetMaxPcieLinkWidth, device);
+template <class Function>
+std::optional<PcieLinkState> link_of(nvmlDevice_t device, Function get_generation, Function get_width) {
+  const auto generation = ask<unsigned>(get_generation, device);
+  const auto width = ask<unsigned>(get_width, device);
   if (!generation || !width) return {};
   return PcieLinkState{*generation, *width};
 }
@@ -237,10 +238,7 @@ std::optional<unsigned> device_minor(const std::string& pci_address) {
 std::optional<PcieLinkState> pcie_link(const std::string& pci_address) {
   const auto device = device_at(pci_address);
   if (!device) return {};
-  const auto generation = ask<unsigned>(library().nvmlDeviceGetCurrPcieLinkGeneration, *device);
-  const auto width = ask<unsigned>(library().nvmlDeviceGetCurrPcieLinkWidth, *device);
-  if (!generation || !width) return {};
-  return PcieLinkState{*generation, *width};
+  return link_of(*device, library().nvmlDeviceGetCurrPcieLinkGeneration, library().nvmlDeviceGetCurrPcieLinkWidth);
 }
 
 std::optional<std::vector<NvLink>> nvlinks(const std::string& pci_address) {
@@ -340,7 +338,7 @@ DeviceFacts facts(const std::string& pci_address) {
   if (!device) return facts;
   facts.name = text_of(library().nvmlDeviceGetName, *device);
   facts.uuid = text_of(library().nvmlDeviceGetUUID, *device);
-  facts.most_pcie = most_pcie_of(*device);
+  facts.most_pcie = link_of(*device, library().nvmlDeviceGetMaxPcieLinkGeneration, library().nvmlDeviceGetMaxPcieLinkWidth);
   unsigned mig_now = 0, mig_pending = 0;
   const auto mig = library().nvmlDeviceGetMigMode;
   if (mig != nullptr && mig(*device, &mig_now, &mig_pending) == NVML_SUCCESS)
@@ -364,9 +362,8 @@ std::optional<std::string> peer_status(const std::string& from, const std::strin
 #else
 
 const Availability& availability() {
-  static const Availability not_built{
-      AvailabilityCode::not_built, "this build has no support for NVML", "configure with nvml.h and GIGABAR_CUDA=ON", {}};
-  return not_built;
+  static const Availability absent = not_built("NVML", "configure with nvml.h and GIGABAR_CUDA=ON");
+  return absent;
 }
 std::optional<std::string> driver_version() { return {}; }
 std::optional<Bar1> bar1(const std::string&) { return {}; }

@@ -20,6 +20,11 @@ namespace detail {
 
 // Shared with the library, whose own thread answers it.
 struct Question {
+  Question() = default;
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+  ~Question() { ::explicit_bzero(bytes.data(), bytes.capacity()); }  // they may be the job's key
+
   std::string name;  // "gigabar.address.1 of rank 3"
   mutable std::mutex mutex;
   mutable std::condition_variable is_answered;
@@ -107,11 +112,6 @@ Server& server() {
   return instance;
 }
 
-std::mutex& join_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-
 void keep_value(detail::Question& question, const pmix_value_t& value) {
   switch (value.type) {
     case PMIX_BYTE_OBJECT:
@@ -186,7 +186,8 @@ const Availability& availability() { return library().availability; }
 
 Result<Membership> join(std::int64_t deadline_ns) {
   if (!availability().is_ok()) return make_error("join", "the PMIx server", availability());
-  const std::lock_guard lock(join_mutex());
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
   if (Result<void> joined = server().join(); !joined) return std::move(joined).error();
   Membership found;
   found.name_space.assign(server().self().nspace, ::strnlen(server().self().nspace, sizeof(pmix_nspace_t)));
@@ -206,11 +207,10 @@ Result<Membership> join(std::int64_t deadline_ns) {
 
 Result<void> put(const std::string& key, const std::string& bytes) {
   if (Result<void> joined = require_joined("put", key); !joined) return joined;
-  std::string copy = bytes;
   pmix_value_t value{};
   value.type = PMIX_BYTE_OBJECT;
-  value.data.bo.bytes = copy.data();
-  value.data.bo.size = copy.size();
+  value.data.bo.bytes = const_cast<char*>(bytes.data());  // only read
+  value.data.bo.size = bytes.size();
   if (const pmix_status_t status = library().PMIx_Put(PMIX_GLOBAL, key.c_str(), &value); status != PMIX_SUCCESS)
     return failed("PMIx_Put", key, status);
   const pmix_status_t status = library().PMIx_Commit();
@@ -245,11 +245,8 @@ Result<std::optional<std::string>> Fetch::answer() const {
 #else
 
 const Availability& availability() {
-  static const Availability not_built{AvailabilityCode::not_built,
-                                      "this build has no support for PMIx",
-                                      "configure with pmix.h (package libpmix-dev or pmix-devel)",
-                                      {}};
-  return not_built;
+  static const Availability absent = not_built("PMIx", "configure with pmix.h (package libpmix-dev or pmix-devel)");
+  return absent;
 }
 
 Result<Membership> join(std::int64_t) { return make_error("join", "the PMIx server", availability()); }

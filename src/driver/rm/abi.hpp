@@ -7,7 +7,6 @@
 
 #include <sys/ioctl.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -142,11 +141,6 @@ struct IdInfo {
   std::int32_t numa_id;
 };
 static_assert(sizeof(IdInfo) == 40);
-
-struct AttachedIds {
-  std::array<std::uint32_t, 32> gpu_ids;  // unused entries are 0xffffffff
-};
-static_assert(sizeof(AttachedIds) == 128);
 
 struct ObjectsAreDuplicates {
   Handle first;

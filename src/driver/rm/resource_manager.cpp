@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver/rm/resource_manager.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <atomic>
@@ -30,23 +29,9 @@ Status status_of(std::uint32_t status) {
 
 NativeCode native_code(std::uint32_t status) { return {NativeDomain::resource_manager, status, status_name(status)}; }
 
-std::string remedy_for_open(int code, const std::string& path) {
-  switch (code) {
-    case ENOENT:
-    case ENODEV:
-    case ENXIO: return "load the NVIDIA driver; in a container, pass " + path + " in";
-    case EACCES:
-    case EPERM: return "give this user read and write access to " + path;
-    case EMFILE: return "raise the descriptor limit (ulimit -n)";
-    default: return {};
-  }
-}
-
-Error open_error(const std::string& path, int code) {
-  const bool is_absent = code == ENOENT || code == ENODEV || code == ENXIO;
-  return make_error(is_absent ? Status::unavailable : status_of_errno(code), "open resource manager", path,
-                    text("cannot open: ", std::strerror(code)), remedy_for_open(code, path), errno_code(code),
-                    check_id::kDriverLoaded);
+Result<int> open_file(const std::string& path) {
+  return open_device_file("open resource manager", path, "load the NVIDIA driver; in a container, pass " + path + " in",
+                          check_id::kDriverLoaded);
 }
 
 }  // namespace
@@ -82,9 +67,9 @@ Result<std::unique_ptr<ResourceManager>> ResourceManager::open(const std::string
                                                                const std::string& driver_version) {
   // The device file first: where there is no driver, that is the reason, not its version.
   const std::string path = device_folder + "/nvidiactl";
-  const int descriptor = system_calls().open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) return open_error(path, errno);
-  Undo close([descriptor] { system_calls().close(descriptor); });
+  const auto descriptor = open_file(path);
+  if (!descriptor) return descriptor.error();
+  Undo close([&] { system_calls().close(*descriptor); });
   const int branch = branch_of(driver_version);
   if (branch < kOldestBranch) {
     return make_error(
@@ -96,7 +81,7 @@ Result<std::unique_ptr<ResourceManager>> ResourceManager::open(const std::string
     log(LogLevel::info, text("resource manager: driver branch ", branch, " is newer than ", kNewestComparedBranch,
                              ", the newest whose interface was compared; every answer is checked"));
   }
-  std::unique_ptr<ResourceManager> manager(new ResourceManager(device_folder, driver_version, descriptor));
+  std::unique_ptr<ResourceManager> manager(new ResourceManager(device_folder, driver_version, *descriptor));
   close.call_off();
   if (Result<void> made = manager->allocate("make client", 0, manager->client_, kClassRoot, nullptr, 0); !made) {
     return std::move(made).error();
@@ -114,11 +99,7 @@ ResourceManager::~ResourceManager() {
 
 Result<void> ResourceManager::escape(const char* operation, unsigned number, void* argument, std::size_t bytes,
                                      const std::uint32_t& status) {
-  int result;
-  do {
-    result = system_calls().ioctl(control_descriptor_, escape_request(number, bytes), argument);
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) {
+  if (call_device(control_descriptor_, escape_request(number, bytes), argument) != 0) {
     const int code = errno;
     return make_error(status_of_errno(code), operation, "resource manager",
                       text("ioctl ", hex_text(number), ": ", std::strerror(code)), {}, errno_code(code));
@@ -250,21 +231,21 @@ Result<CpuMapping> ResourceManager::map(const Device& device, Handle memory, std
                                         std::uint64_t length_bytes) {
   const SystemCalls& calls = system_calls();
   const std::string path = text(device_folder_, "/nvidia", device.minor);
-  const int descriptor = calls.open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) return open_error(path, errno);
+  const auto opened = open_file(path);
+  if (!opened) return opened.error();
+  const int descriptor = *opened;
+  Undo close([&] { calls.close(descriptor); });
 
   // The device file must know which client it serves before it can hold a mapping.
   int control_descriptor = control_descriptor_;
   if (calls.ioctl(descriptor, escape_request(kRegisterFd, sizeof control_descriptor), &control_descriptor) != 0) {
     const int code = errno;
-    calls.close(descriptor);
     return make_error(status_of_errno(code), "register device file", path, std::strerror(code), {}, errno_code(code));
   }
 
   MapMemory argument{client_, device.device, memory, 0, offset_bytes, length_bytes, 0, 0, 0, descriptor, 0};
   Result<void> mapped = escape("map memory", kMapMemory, &argument, sizeof argument, argument.status);
   if (!mapped) {
-    calls.close(descriptor);
     Error error = std::move(mapped).error();
     if (argument.status == kInsufficientResources || argument.status == kNoMemory) {
       edit(error).status = Status::out_of_bar1;
@@ -273,6 +254,8 @@ Result<CpuMapping> ResourceManager::map(const Device& device, Handle memory, std
     }
     return error;
   }
+
+  close.call_off();  // from here on unmap() does it
 
   // The offset is always 0: the resource manager tied the range to this descriptor.
   void* address = calls.mmap(nullptr, length_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);

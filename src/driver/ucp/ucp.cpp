@@ -2,6 +2,7 @@
 #include "driver/ucp/ucp.hpp"
 
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "base/errors.hpp"
@@ -17,11 +18,7 @@ constexpr const char* kRemedy = "install UCX 1.13 or newer (package libucx0 or u
 
 // UCX reads these once, when it is loaded. Its handlers would take over the program's signals, its hooks would rewrite the
 // program's mmap and brk, its file system needs a thread, and its messages go to standard output.
-struct Quiet {
-  const char* name;
-  const char* value;
-};
-constexpr Quiet kQuiet[] = {
+constexpr std::pair<const char*, const char*> kQuiet[] = {
     {"UCX_HANDLE_ERRORS", "none"},
     {"UCX_LOG_LEVEL", "fatal"},
     {"UCX_MEM_EVENTS", "n"},
@@ -32,10 +29,10 @@ constexpr Quiet kQuiet[] = {
 class QuietEnvironment {
  public:
   QuietEnvironment() {
-    for (const Quiet& quiet : kQuiet) {
-      if (std::getenv(quiet.name) != nullptr) continue;
-      ::setenv(quiet.name, quiet.value, 1);
-      set_.push_back(quiet.name);
+    for (const auto& [name, value] : kQuiet) {
+      if (std::getenv(name) != nullptr) continue;
+      ::setenv(name, value, 1);
+      set_.push_back(name);
     }
   }
   ~QuietEnvironment() {
@@ -48,20 +45,12 @@ class QuietEnvironment {
   std::vector<const char*> set_;
 };
 
-const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_UCP_SYMBOL(function, need) \
-  if (!find_function(opened, library.function, Need::need, #function)) return #function;
-#include "driver/ucp/symbols.def"
-#undef GIGABAR_UCP_SYMBOL
-  return nullptr;
-}
-
 Library load() {
   Library untried;
   untried.availability = try_library("libucp");
   if (!untried.availability.is_ok()) return untried;
   const QuietEnvironment quiet;
-  Library library = load_functions("libucp.so.0", "GIGABAR_UCP_LIBRARY", kRemedy, kRemedy, fill);
+  Library library{load_functions<Functions>("libucp.so.0", "GIGABAR_UCP_LIBRARY", kRemedy, kRemedy)};
   if (!library.availability.is_ok()) return library;
   library.ucp_get_version(&library.major, &library.minor, &library.patch);
   const std::string version = text("UCX ", library.major, '.', library.minor, '.', library.patch);
@@ -86,9 +75,8 @@ const Availability& availability() { return library().availability; }
 #else
 
 const Availability& availability() {
-  static const Availability instance{
-      AvailabilityCode::not_built, "this build has no support for UCX", "build with UCX's headers (package libucx-dev)", {}};
-  return instance;
+  static const Availability absent = not_built("UCX", "build with UCX's headers (package libucx-dev)");
+  return absent;
 }
 
 #endif

@@ -2,6 +2,7 @@
 // UCX's protocol layer, opened at run time.
 #pragma once
 
+#include "driver/loader.hpp"
 #include "gigabar/status.hpp"
 
 #if GIGABAR_HAS_UCP
@@ -17,12 +18,10 @@ namespace gigabar::ucp {
 const Availability& availability();
 
 #if GIGABAR_HAS_UCP
-// UCX's functions; optional ones may be null.
-struct Library {
-#define GIGABAR_UCP_SYMBOL(function, need) decltype(&::function) function = nullptr;
-#include "driver/ucp/symbols.def"
-#undef GIGABAR_UCP_SYMBOL
-  Availability availability;
+#define GIGABAR_SYMBOLS "driver/ucp/symbols.def"
+#include "driver/functions.inc"
+
+struct Library : LibraryOf<Functions> {
   unsigned major = 0, minor = 0, patch = 0;
 };
 

@@ -19,7 +19,7 @@ namespace gigabar::verbs {
 #include "driver/functions.inc"
 
 // The process's table, loaded on first use. Threads: any.
-const Functions& functions();
+const LibraryOf<Functions>& functions();
 
 // The errno of a result: functions of verbs, and of rdma_cm, return an errno, minus an errno, or -1 with errno set.
 int code_of(int result) noexcept;

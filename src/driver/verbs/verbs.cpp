@@ -15,14 +15,16 @@
 
 namespace gigabar::verbs {
 #if GIGABAR_HAS_VERBS
-namespace {
 
-const LibraryOf<Functions>& library() {
-  static const auto instance =
+const LibraryOf<Functions>& functions() {
+  static const auto library =
       load_functions<Functions>("libibverbs.so.1", "GIGABAR_VERBS_LIBRARY",
                                 "install rdma-core's libibverbs (package libibverbs1 or libibverbs)", "install a newer rdma-core");
-  return instance;
+  return library;
 }
+const Availability& availability() { return functions().availability; }
+
+namespace {
 
 // Of the kernel, not of user space: what a refused dma-buf attachment ends with.
 constexpr int kKernelNotSupported = 524;
@@ -71,8 +73,8 @@ struct Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context() {
-    if (domain != nullptr) library().ibv_dealloc_pd(domain);
-    if (device != nullptr) library().ibv_close_device(device);
+    if (domain != nullptr) functions().ibv_dealloc_pd(domain);
+    if (device != nullptr) functions().ibv_close_device(device);
   }
 };
 
@@ -82,11 +84,13 @@ struct RegionState {
   std::uint64_t address = 0;
   std::size_t bytes = 0;
 
-  RegionState(std::shared_ptr<Context> owner, ibv_mr* registered, std::uint64_t first, std::size_t length)
-      : context(std::move(owner)), region(registered), address(first), bytes(length) {}
+  RegionState(std::shared_ptr<Context> owner, std::uint64_t first, std::size_t length)
+      : context(std::move(owner)), address(first), bytes(length) {}
   RegionState(const RegionState&) = delete;
   RegionState& operator=(const RegionState&) = delete;
-  ~RegionState() { library().ibv_dereg_mr(region); }
+  ~RegionState() {
+    if (region != nullptr) functions().ibv_dereg_mr(region);
+  }
 };
 
 struct LoopState {
@@ -99,8 +103,8 @@ struct LoopState {
   LoopState(const LoopState&) = delete;
   LoopState& operator=(const LoopState&) = delete;
   ~LoopState() {
-    if (pair != nullptr) library().ibv_destroy_qp(pair);
-    if (completions != nullptr) library().ibv_destroy_cq(completions);
+    if (pair != nullptr) functions().ibv_destroy_qp(pair);
+    if (completions != nullptr) functions().ibv_destroy_cq(completions);
   }
 };
 
@@ -114,8 +118,8 @@ constexpr unsigned kDepth = 16;  // work requests under way
 Result<ibv_port_attr> port_attributes(const detail::Context& context, unsigned number) {
   ibv_port_attr attributes{};
   // The exported function fills the members that all versions share, which is how the header itself calls it.
-  const int result = library().ibv_query_port(context.device, static_cast<std::uint8_t>(number),
-                                              reinterpret_cast<_compat_ibv_port_attr*>(&attributes));
+  const int result = functions().ibv_query_port(context.device, static_cast<std::uint8_t>(number),
+                                                reinterpret_cast<_compat_ibv_port_attr*>(&attributes));
   if (result != 0) return failed("ibv_query_port", text(context.name, " port ", number), code_of(result));
   return attributes;
 }
@@ -123,7 +127,7 @@ Result<ibv_port_attr> port_attributes(const detail::Context& context, unsigned n
 Result<void> make_pair(detail::LoopState& loop) {
   const std::string& name = loop.context->name;
   errno = 0;
-  loop.completions = library().ibv_create_cq(loop.context->device, static_cast<int>(kDepth), nullptr, nullptr, 0);
+  loop.completions = functions().ibv_create_cq(loop.context->device, static_cast<int>(kDepth), nullptr, nullptr, 0);
   if (loop.completions == nullptr) return failed("ibv_create_cq", name, errno);
   ibv_qp_init_attr wanted{};
   wanted.send_cq = loop.completions;
@@ -131,7 +135,7 @@ Result<void> make_pair(detail::LoopState& loop) {
   wanted.cap = {kDepth, 1, 1, 1, 0};
   wanted.qp_type = IBV_QPT_RC;
   errno = 0;
-  loop.pair = library().ibv_create_qp(loop.context->domain, &wanted);
+  loop.pair = functions().ibv_create_qp(loop.context->domain, &wanted);
   if (loop.pair == nullptr) return failed("ibv_create_qp", name, errno);
   return {};
 }
@@ -147,7 +151,7 @@ Result<void> connect_to_itself(const detail::LoopState& loop, const ibv_port_att
   path.gid_index = static_cast<std::uint8_t>(gid_index);
   path.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   if (path.is_ethernet) {
-    const int result = library().ibv_query_gid(loop.context->device, path.port, gid_index, &path.peer_gid);
+    const int result = functions().ibv_query_gid(loop.context->device, path.port, gid_index, &path.peer_gid);
     if (result != 0) return failed("ibv_query_gid", text(object, " GID ", gid_index), code_of(result));
   }
   const PairFailure failure = connect_pair(loop.pair, path);
@@ -185,7 +189,7 @@ Result<bool> take_completion(const detail::LoopState& loop) {
   if (result < 0) return failed("ibv_poll_cq", loop.context->name, code_of(result));
   if (result == 0) return false;
   if (completion.status == IBV_WC_SUCCESS) return true;
-  return make_error(Status::device_error, "loop", loop.context->name, library().ibv_wc_status_str(completion.status), {},
+  return make_error(Status::device_error, "loop", loop.context->name, functions().ibv_wc_status_str(completion.status), {},
                     {NativeDomain::none, completion.status,
                      text("completion status ", static_cast<int>(completion.status), ", vendor error ", completion.vendor_err)});
 }
@@ -216,9 +220,6 @@ Result<void> run(detail::LoopState& loop, const Work& work, unsigned count, std:
 
 }  // namespace
 
-const Availability& availability() { return library().availability; }
-const Functions& functions() { return library(); }
-
 int code_of(int result) noexcept {
   if (result > 0) return result;
   return result < -1 ? -result : errno;
@@ -226,7 +227,7 @@ int code_of(int result) noexcept {
 
 std::optional<bool> has_dmabuf() {
   if (!availability().is_ok()) return {};
-  return library().ibv_reg_dmabuf_mr != nullptr;
+  return functions().ibv_reg_dmabuf_mr != nullptr;
 }
 
 Result<std::vector<std::string>> device_names() {
@@ -238,7 +239,6 @@ Result<std::vector<std::string>> device_names() {
   return names;
 }
 
-Region::Region(std::unique_ptr<detail::RegionState> state) noexcept : state_(std::move(state)) {}
 std::uint64_t Region::address() const noexcept { return state_->address; }
 std::size_t Region::bytes() const noexcept { return state_->bytes; }
 
@@ -255,12 +255,12 @@ Result<Device> Device::open(const std::string& name) {
     return make_error(Status::unavailable, "open RDMA device", name, "libibverbs does not list it",
                       "install the device's provider library of rdma-core (package ibverbs-providers)");
   errno = 0;
-  context->device = library().ibv_open_device(list.at(index));
+  context->device = functions().ibv_open_device(list.at(index));
   if (context->device == nullptr) return failed("ibv_open_device", name, errno);
-  if (const int result = library().ibv_query_device(context->device, &context->attributes); result != 0)
+  if (const int result = functions().ibv_query_device(context->device, &context->attributes); result != 0)
     return failed("ibv_query_device", name, code_of(result));
   errno = 0;
-  context->domain = library().ibv_alloc_pd(context->device);
+  context->domain = functions().ibv_alloc_pd(context->device);
   if (context->domain == nullptr) return failed("ibv_alloc_pd", name, errno);
   return Device(std::move(context));
 }
@@ -289,21 +289,24 @@ Result<Port> Device::port(unsigned number) const {
 }
 
 Result<Region> Device::register_memory(void* address, std::size_t bytes) const {
-  errno = 0;
-  ibv_mr* const region = library().ibv_reg_mr(context_->domain, address, bytes, kAccess);
   const auto first = reinterpret_cast<std::uintptr_t>(address);
-  if (region == nullptr) return failed("ibv_reg_mr", text(range_text(first, bytes), " on ", name()), errno);
-  return Region(std::make_unique<detail::RegionState>(context_, region, first, bytes));
+  auto state = std::make_shared<detail::RegionState>(context_, first, bytes);
+  errno = 0;
+  state->region = functions().ibv_reg_mr(context_->domain, address, bytes, kAccess);
+  if (state->region == nullptr) return failed("ibv_reg_mr", text(range_text(first, bytes), " on ", name()), errno);
+  return Region(std::move(state));
 }
 
 Result<Region> Device::register_dma_buf(int descriptor, std::size_t bytes, std::uint64_t iova) const {
-  if (library().ibv_reg_dmabuf_mr == nullptr)
+  if (functions().ibv_reg_dmabuf_mr == nullptr)
     return make_error(Status::not_supported, "ibv_reg_dmabuf_mr", name(), "libibverbs has no ibv_reg_dmabuf_mr",
                       "install rdma-core 34 or newer");
+  auto state = std::make_shared<detail::RegionState>(context_, iova, bytes);
   errno = 0;
-  ibv_mr* const region = library().ibv_reg_dmabuf_mr(context_->domain, 0, bytes, iova, descriptor, kAccess);
-  if (region == nullptr) return failed("ibv_reg_dmabuf_mr", text("dma-buf of ", counted(bytes, "byte"), " on ", name()), errno);
-  return Region(std::make_unique<detail::RegionState>(context_, region, iova, bytes));
+  state->region = functions().ibv_reg_dmabuf_mr(context_->domain, 0, bytes, iova, descriptor, kAccess);
+  if (state->region == nullptr)
+    return failed("ibv_reg_dmabuf_mr", text("dma-buf of ", counted(bytes, "byte"), " on ", name()), errno);
+  return Region(std::move(state));
 }
 
 Result<Loop> Loop::connect(const Device& device, unsigned port, int gid_index) {
@@ -314,14 +317,12 @@ Result<Loop> Loop::connect(const Device& device, unsigned port, int gid_index) {
   if (!attributes) return attributes.error();
   if (attributes->state != IBV_PORT_ACTIVE)
     return make_error(Status::unavailable, "loop", object, "the port is not active", "bring the link up ('rdma link' shows it)");
-  auto state = std::make_unique<detail::LoopState>(device.context_);
+  auto state = std::make_shared<detail::LoopState>(device.context_);
   if (Result<void> made = make_pair(*state); !made) return std::move(made).error();
   if (Result<void> connected = connect_to_itself(*state, *attributes, port, gid_index); !connected)
     return std::move(connected).error();
   return Loop(std::move(state));
 }
-
-Loop::Loop(std::unique_ptr<detail::LoopState> state) noexcept : state_(std::move(state)) {}
 
 Result<void> Loop::write(const Region& source, const Region& destination, std::size_t bytes, unsigned count,
                          std::int64_t deadline_ns) {
@@ -339,23 +340,18 @@ namespace detail {
 struct Context {
   std::string name;
 };
-struct RegionState {};
-struct LoopState {};
 }  // namespace detail
 
 const Availability& availability() {
-  static const Availability not_built{AvailabilityCode::not_built,
-                                      "this build has no support for RDMA",
-                                      "configure with infiniband/verbs.h (package libibverbs-dev or rdma-core-devel)",
-                                      {}};
-  return not_built;
+  static const Availability absent =
+      not_built("RDMA", "configure with infiniband/verbs.h (package libibverbs-dev or rdma-core-devel)");
+  return absent;
 }
 
 std::optional<bool> has_dmabuf() { return {}; }
 Result<std::vector<std::string>> device_names() { return make_error("list RDMA devices", "libibverbs", availability()); }
 
 // No object of these classes is ever made in such a build.
-Region::Region(std::unique_ptr<detail::RegionState> state) noexcept : state_(std::move(state)) {}
 std::uint64_t Region::address() const noexcept { return 0; }
 std::size_t Region::bytes() const noexcept { return 0; }
 Result<Device> Device::open(const std::string& name) { return make_error("open RDMA device", name, availability()); }
@@ -368,7 +364,6 @@ Result<Region> Device::register_dma_buf(int, std::size_t, std::uint64_t) const {
   return make_error("register", name(), availability());
 }
 Result<Loop> Loop::connect(const Device& device, unsigned, int) { return make_error("loop", device.name(), availability()); }
-Loop::Loop(std::unique_ptr<detail::LoopState> state) noexcept : state_(std::move(state)) {}
 Result<void> Loop::write(const Region&, const Region&, std::size_t, unsigned, std::int64_t) {
   return make_error("loop", "libibverbs", availability());
 }
@@ -377,12 +372,5 @@ Result<void> Loop::read(const Region&, const Region&, std::size_t, unsigned, std
 }
 
 #endif
-
-Region::Region(Region&&) noexcept = default;
-Region& Region::operator=(Region&&) noexcept = default;
-Region::~Region() = default;
-Loop::Loop(Loop&&) noexcept = default;
-Loop& Loop::operator=(Loop&&) noexcept = default;
-Loop::~Loop() = default;
 
 }  // namespace gigabar::verbs

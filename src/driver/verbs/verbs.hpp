@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gigabar/status.hpp"
@@ -40,11 +41,8 @@ struct LoopState;
 // Memory that a device may read and write. Move-only; the destructor deregisters it. The memory must outlive it.
 class Region {
  public:
-  Region(Region&&) noexcept;
-  Region& operator=(Region&&) noexcept;
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
-  ~Region();
+  Region(Region&&) noexcept = default;
+  Region& operator=(Region&&) noexcept = default;
 
   std::uint64_t address() const noexcept;  // as the device names its first byte
   std::size_t bytes() const noexcept;
@@ -52,8 +50,8 @@ class Region {
  private:
   friend class Device;
   friend class Loop;
-  explicit Region(std::unique_ptr<detail::RegionState> state) noexcept;
-  std::unique_ptr<detail::RegionState> state_;
+  explicit Region(std::shared_ptr<detail::RegionState> state) noexcept : state_(std::move(state)) {}
+  std::shared_ptr<detail::RegionState> state_;  // its own; shared only so that it needs no definition here
 };
 
 // An opened device with one protection domain. Regions and loops keep it open.
@@ -81,17 +79,14 @@ class Device {
   std::shared_ptr<detail::Context> context_;
 };
 
-// A reliable connection of a port with itself, through the adapter. For one thread. Not on iWARP, which connects by TCP.
+// A reliable connection of a port with itself, through the adapter. Move-only, for one thread. Not on iWARP, which connects by TCP.
 class Loop {
  public:
   // `gid_index` names the address that RoCE uses; ignored on InfiniBand. Errors: not_supported (iWARP), unavailable (the port is
   // not active), device_error with the errno of the step that failed.
   static Result<Loop> connect(const Device& device, unsigned port, int gid_index);
-  Loop(Loop&&) noexcept;
-  Loop& operator=(Loop&&) noexcept;
-  Loop(const Loop&) = delete;
-  Loop& operator=(const Loop&) = delete;
-  ~Loop();
+  Loop(Loop&&) noexcept = default;
+  Loop& operator=(Loop&&) noexcept = default;
 
   // RDMA WRITE, or READ, of the first `bytes` of one region to the first ones of the other, `count` times, and waits for all. After
   // an error no further work is possible: drop the loop, which also ends what is still under way, before the memory.
@@ -100,8 +95,8 @@ class Loop {
   Result<void> read(const Region& destination, const Region& source, std::size_t bytes, unsigned count, std::int64_t deadline_ns);
 
  private:
-  explicit Loop(std::unique_ptr<detail::LoopState> state) noexcept;
-  std::unique_ptr<detail::LoopState> state_;
+  explicit Loop(std::shared_ptr<detail::LoopState> state) noexcept : state_(std::move(state)) {}
+  std::shared_ptr<detail::LoopState> state_;  // likewise
 };
 
 }  // namespace gigabar::verbs

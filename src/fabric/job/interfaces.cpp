@@ -24,14 +24,9 @@ constexpr const char* kFarAwayIpv6 = "2001:db8::1";
 // The address that this host's packets to `destination` would carry. Nothing is sent.
 void add_source_towards(const SocketAddress& destination, std::vector<SocketAddress>& addresses) {
   const Descriptor socket(::socket(destination.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket.is_open()) return;
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&destination.storage), destination.bytes) != 0) return;
-  sockaddr_storage own{};
-  socklen_t bytes = sizeof own;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0) return;
-  SocketAddress source = secure::ip_address(reinterpret_cast<const sockaddr*>(&own), 0);
-  const bool is_of_link = own.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6&>(own).sin6_addr);
-  if (!is_loopback(source) && !is_of_link) add(addresses, std::move(source));
+  if (!socket.is_open() || ::connect(socket.get(), destination.get(), destination.bytes) != 0) return;
+  SocketAddress source = with_port(secure::own_address_of(socket.get()), 0);
+  if (!ip_bytes(source).empty() && !is_loopback(source) && !is_of_one_link(source)) add(addresses, std::move(source));
 }
 
 bool can_be_bound(const SocketAddress& address) {
@@ -59,7 +54,7 @@ bool is_of_this_host(SocketAddress address) {
   return secure::is_of_an_interface(address);
 }
 
-bool has_named_interfaces() { return environment(kVariable).has_value(); }
+bool has_named_interfaces() { return is_set(kVariable); }
 
 Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
   std::vector<SocketAddress> addresses;

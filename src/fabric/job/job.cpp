@@ -155,7 +155,6 @@ Result<void> take_local_count(std::optional<std::uint64_t> local_count, const ch
 // The variables that make a rank of a process that another launcher, or a user, has started. A job of one rank has nobody to meet.
 Result<void> require_whole_environment(const FabricOptions& options) {
   const bool is_alone = environment("WORLD_SIZE") == "1";
-  const auto is_set = [](const char* name) { return environment(name).has_value(); };
   const std::array<NeededVariable, 4> variables = {
       {{"RANK", is_set("RANK")},
        {"WORLD_SIZE", is_set("WORLD_SIZE")},

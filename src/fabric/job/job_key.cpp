@@ -16,6 +16,7 @@
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "base/undo.hpp"
 #include "driver/pmix/pmix.hpp"
 
 namespace gigabar::fabric {
@@ -29,18 +30,7 @@ constexpr std::size_t kMadeKeyBytes = 32;
 constexpr const char* kRemedy = "make one with 'openssl rand -hex 32'";
 
 // Text that held a secret.
-class Wiped {
- public:
-  explicit Wiped(std::string text) noexcept : text_(std::move(text)) {}
-  Wiped(const Wiped&) = delete;
-  Wiped& operator=(const Wiped&) = delete;
-  ~Wiped() { sodium_memzero(text_.data(), text_.capacity()); }
-
-  std::string& text() noexcept { return text_; }
-
- private:
-  std::string text_;
-};
+void wipe(std::string& text) noexcept { sodium_memzero(text.data(), text.capacity()); }
 
 Error refuse(const std::string& object, std::string cause) {
   return make_error(Status::invalid_argument, "read the job key", object, std::move(cause), kRemedy);
@@ -50,12 +40,10 @@ Error refuse(const std::string& object, std::string cause) {
 Result<JobKey> from_hexadecimal(std::string_view text, const std::string& object) {
   if (text.size() % 2 != 0 || text.size() > 2 * kMaxKeyBytes)
     return refuse(object, gigabar::text("it has ", text.size(), " digits, and not an even number up to ", 2 * kMaxKeyBytes));
-  Wiped decoded(std::string(text.size() / 2, '\0'));
-  std::string& bytes = decoded.text();
+  JobKey key = JobKey::of_size(std::max(text.size() / 2, std::size_t{1}));  // never null; what has no byte is refused below
   std::size_t count = 0;
   const char* end = nullptr;
-  sodium_hex2bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(), text.data(), text.size(), nullptr, &count, &end);
-  JobKey key(bytes);
+  sodium_hex2bin(key.data(), key.bytes().size(), text.data(), text.size(), nullptr, &count, &end);
   if (end != text.data() + text.size()) return refuse(object, "it is not hexadecimal");
   if (count < kMinKeyBytes)
     return refuse(object, gigabar::text("it has ", count, " bytes; the least is ", kMinKeyBytes, ", written as ", 2 * kMinKeyBytes,
@@ -87,24 +75,18 @@ Result<JobKey> from_file(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.is_open()) return unreadable(path, errno);
   if (Result<void> checked = check_file(file.get(), path); !checked) return std::move(checked).error();
-  Wiped content(std::string(2 * kMaxKeyBytes + 64, '\0'));
+  secure::Secret content = secure::Secret::of_size(2 * kMaxKeyBytes + 64);
   std::size_t count = 0;
-  while (count < content.text().size()) {
-    const ssize_t bytes = ::read(file.get(), content.text().data() + count, content.text().size() - count);
+  while (count < content.bytes().size()) {
+    const ssize_t bytes = ::read(file.get(), content.data() + count, content.bytes().size() - count);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0) return unreadable(path, errno);
     if (bytes == 0) break;
     count += static_cast<std::size_t>(bytes);
   }
-  std::string_view digits(content.text().data(), count);
+  const std::string_view digits = content.bytes().substr(0, count);
   const std::size_t last = digits.find_last_not_of(" \t\r\n");
   return from_hexadecimal(digits.substr(0, last == std::string_view::npos ? 0 : last + 1), text(kFileVariable, "=", path));
-}
-
-JobKey make_key() {
-  Wiped made(std::string(kMadeKeyBytes, '\0'));
-  randombytes_buf(made.text().data(), made.text().size());
-  return JobKey(made.text());
 }
 
 Result<JobKey> fetch_key(std::int64_t deadline_ns) {
@@ -115,8 +97,8 @@ Result<JobKey> fetch_key(std::int64_t deadline_ns) {
     auto bytes = fetch->answer();
     if (!bytes) return bytes.error();
     if (*bytes) {
-      Wiped fetched(std::move(**bytes));
-      JobKey key(fetched.text());
+      const Undo wiped([&] { wipe(**bytes); });
+      JobKey key(**bytes);
       if (key.bytes().size() != kMadeKeyBytes)
         return make_error(Status::bad_file, "fetch the job key", "the PMIx store", "its size is not that of a key");
       return key;
@@ -147,8 +129,8 @@ Result<JobKey> find_key(const FabricOptions& options) {
     return JobKey(*options.job_key);
   }
   if (auto digits = environment(kKeyVariable)) {
-    Wiped secret(std::move(*digits));
-    return from_hexadecimal(secret.text(), kKeyVariable);
+    const Undo wiped([&] { wipe(*digits); });
+    return from_hexadecimal(*digits, kKeyVariable);
   }
   if (const auto path = environment(kFileVariable)) return from_file(*path);
   return JobKey();
@@ -164,9 +146,11 @@ Result<JobKey> pmix_key(Rank rank, std::int64_t deadline_ns) {
     if (fetched) known = *fetched;
     return fetched;
   }
-  JobKey made = make_key();
-  Wiped copy{std::string(made.bytes())};
-  if (Result<void> put = pmix::put(kPmixKey, copy.text()); !put) return std::move(put).error();
+  JobKey made = JobKey::of_size(kMadeKeyBytes);
+  randombytes_buf(made.data(), kMadeKeyBytes);
+  std::string copy(made.bytes());
+  const Undo wiped([&] { wipe(copy); });
+  if (Result<void> put = pmix::put(kPmixKey, copy); !put) return std::move(put).error();
   known = made;
   return made;
 }

@@ -44,8 +44,6 @@ constexpr std::array kRows = {
     Row{Launcher::slurm, "SLURM_PROCID", "SLURM_STEP_ID"},
 };
 
-bool is_set(const char* variable) { return variable != nullptr && environment(variable).has_value(); }
-
 // Newer servers have further versions of their address, each in a variable that begins so.
 bool has_pmix_server() {
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)

@@ -28,33 +28,14 @@ class PmixDirectory final : public Directory {
 
   Result<std::optional<std::string>> rank_address(Rank rank) override {
     if (Result<void> checked = check_rank(job_, rank); !checked) return std::move(checked).error();
-    const auto known = rank_addresses_.find(rank);
-    if (known != rank_addresses_.end()) return std::optional<std::string>(known->second);
-    const auto question = questions_.find(rank);
-    if (question == questions_.end()) return ask(rank);
-    if (question->second.fetch) return take(rank, question->second);
-    if (now_ns() < question->second.ask_again_ns) return std::optional<std::string>();
-    return ask(rank);
-  }
-
-  Result<void> poll() override { return {}; }  // answers come in a thread of the library's
-  int wake_descriptor() const noexcept override { return -1; }
-
- private:
-  struct Question {
-    std::optional<pmix::Fetch> fetch;  // none: the address was not there
-    std::int64_t ask_again_ns = 0;
-  };
-
-  Result<std::optional<std::string>> ask(Rank rank) {
-    auto fetch = pmix::fetch(rank, key_);
-    if (!fetch) return fetch.error();
     Question& question = questions_[rank];
-    question.fetch = std::move(*fetch);
-    return take(rank, question);
-  }
-
-  Result<std::optional<std::string>> take(Rank rank, Question& question) {
+    if (question.rank_address) return question.rank_address;
+    if (!question.fetch) {
+      if (now_ns() < question.ask_again_ns) return std::optional<std::string>();
+      auto fetch = pmix::fetch(rank, key_);
+      if (!fetch) return fetch.error();
+      question.fetch = std::move(*fetch);
+    }
     if (!question.fetch->has_answer()) return std::optional<std::string>();
     auto answer = question.fetch->answer();
     question.fetch.reset();
@@ -63,15 +44,23 @@ class PmixDirectory final : public Directory {
     const std::string& bytes = **answer;
     if (bytes.empty() || bytes[0] != 'c' || bytes.size() - 1 > kMaxRankAddressBytes)
       return make_error(Status::bad_file, "ask for an address", text("rank ", rank), "what the PMIx store holds is no address");
-    const std::string& rank_address = rank_addresses_[rank] = bytes.substr(1);
-    questions_.erase(rank);
-    return std::optional<std::string>(rank_address);
+    question.rank_address = bytes.substr(1);
+    return question.rank_address;
   }
+
+  Result<void> poll() override { return {}; }  // answers come in a thread of the library's
+  int wake_descriptor() const noexcept override { return -1; }
+
+ private:
+  struct Question {
+    std::optional<std::string> rank_address;  // the answer
+    std::optional<pmix::Fetch> fetch;         // none: not asked, or the address was not there
+    std::int64_t ask_again_ns = 0;
+  };
 
   Job job_;
   std::string key_;
   bool is_published_ = false;
-  std::unordered_map<Rank, std::string> rank_addresses_;
   std::unordered_map<Rank, Question> questions_;
 };
 

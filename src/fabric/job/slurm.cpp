@@ -93,8 +93,6 @@ class NodeListReader {
   std::string_view rest_;
 };
 
-bool is_set(const char* variable) { return environment(variable).has_value(); }
-
 template <std::size_t kCount>
 bool has_one_of(const std::array<const char*, kCount>& variables) {
   return std::any_of(variables.begin(), variables.end(), is_set);

@@ -27,6 +27,8 @@ Error refuse_job(const std::string& object, std::string cause, std::string remed
   return make_error(Status::invalid_argument, "find the job", object, std::move(cause), std::move(remedy));
 }
 
+bool is_set(const char* variable) { return variable != nullptr && environment(variable).has_value(); }
+
 Result<void> require_all(std::span<const NeededVariable> variables, std::string remedy) {
   std::size_t missing_count = 0, there_count = 0;
   const std::string missing = list_of(variables, false, missing_count);

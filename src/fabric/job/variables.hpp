@@ -19,6 +19,9 @@ inline constexpr const char* kJobRemedy =
 // invalid_argument; `object` is the variable or option that is wrong.
 Error refuse_job(const std::string& object, std::string cause, std::string remedy = kJobRemedy);
 
+// Whether the environment has it. Null: it has not.
+bool is_set(const char* variable);
+
 // One of several variables that belong together.
 struct NeededVariable {
   const char* name;

@@ -16,15 +16,16 @@ using secure::source_of;
 
 constexpr std::int64_t kSilentNs = 10, kSpokenNs = 100;
 
-sockaddr_storage address(const char* written) {
-  sockaddr_storage storage{};
+secure::SocketAddress address(const char* written) {
+  secure::SocketAddress made;
+  sockaddr_storage& storage = made.storage;
   auto& four = reinterpret_cast<sockaddr_in&>(storage);
   auto& six = reinterpret_cast<sockaddr_in6&>(storage);
   storage.ss_family = AF_INET;
-  if (::inet_pton(AF_INET, written, &four.sin_addr) == 1) return storage;
+  if (::inet_pton(AF_INET, written, &four.sin_addr) == 1) return made;
   storage.ss_family = AF_INET6;
   EXPECT_EQ(::inet_pton(AF_INET6, written, &six.sin6_addr), 1);
-  return storage;
+  return made;
 }
 
 TEST(PendingLimit, TheOldestSilentOneGoesFirstThenTheOldest) {
@@ -84,8 +85,8 @@ TEST(PendingLimit, ComeFromAnAddressOrFromANetworkOfIpv6) {
   EXPECT_NE(source_of(address("192.0.2.1")), source_of(address("192.0.2.2")));
   EXPECT_EQ(source_of(address("2001:db8:0:1::1")), source_of(address("2001:db8:0:1:ffff::2"))) << "one host may have all of them";
   EXPECT_NE(source_of(address("2001:db8:0:1::1")), source_of(address("2001:db8:0:2::1")));
-  sockaddr_storage local{};
-  local.ss_family = AF_UNIX;
+  secure::SocketAddress local;
+  local.storage.ss_family = AF_UNIX;
   EXPECT_EQ(source_of(local), "");
 }
 
