@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every function of the C interface is made of: its body throws a Refused where the C++ API returns an error, guarded() keeps
-// the record for gigabar_last_error() and returns its status.
+// What every function of the C interface is made of: its body, which gets the function's name, throws a Refused where the C++ API
+// returns an error; guarded() keeps the record for gigabar_last_error() and returns its status.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ gigabar_status keep(Error error) noexcept;
 template <class Body>
 gigabar_status guarded(const char* function, Body&& body) noexcept {
   try {
-    body();
+    body(function);
     return GIGABAR_OK;
   } catch (Refused& refused) {
     return keep(std::move(refused.error));

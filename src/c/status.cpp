@@ -125,5 +125,5 @@ const char* gigabar_version(void) { return GIGABAR_VERSION; }
 
 gigabar_status gigabar_text_free(char* text) {
   return gigabar::c::guarded("gigabar_text_free",
-                             [&] { ::operator delete(&gigabar::c::object_at(text, "gigabar_text_free", "text")); });
+                             [&](const char* function) { ::operator delete(&gigabar::c::object_at(text, function, "text")); });
 }
