@@ -17,8 +17,7 @@ using namespace gigabar;
 using namespace gigabar::gaspi;
 
 gaspi_return_t pgaspi_group_create(gaspi_group_t* const group) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     if (group == nullptr) return GASPI_ERR_NULLPTR;
     Process& all = process();
     const std::scoped_lock lock(all.mutex);
@@ -37,8 +36,7 @@ gaspi_return_t pgaspi_group_create(gaspi_group_t* const group) {
 GASPI_NAMED(gaspi_group_create);
 
 gaspi_return_t pgaspi_group_delete(const gaspi_group_t group) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     const std::scoped_lock lock(process().mutex);
     GroupState* found = group == GASPI_GROUP_ALL ? nullptr : find_group(group);
     if (found == nullptr) return GASPI_ERR_INV_GROUP;
@@ -49,8 +47,7 @@ gaspi_return_t pgaspi_group_delete(const gaspi_group_t group) {
 GASPI_NAMED(gaspi_group_delete);
 
 gaspi_return_t pgaspi_group_add(const gaspi_group_t group, const gaspi_rank_t rank) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     Process& all = process();
     const std::scoped_lock lock(all.mutex);
     GroupState* found = find_group(group);
@@ -64,8 +61,7 @@ gaspi_return_t pgaspi_group_add(const gaspi_group_t group, const gaspi_rank_t ra
 GASPI_NAMED(gaspi_group_add);
 
 gaspi_return_t pgaspi_group_commit(const gaspi_group_t group, const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     Process& all = process();
     {
       const std::scoped_lock lock(all.mutex);
@@ -83,8 +79,7 @@ gaspi_return_t pgaspi_group_commit(const gaspi_group_t group, const gaspi_timeou
 GASPI_NAMED(gaspi_group_commit);
 
 gaspi_return_t pgaspi_group_num(gaspi_number_t* const group_num) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     const std::scoped_lock lock(process().mutex);
     return store(group_num, std::ranges::count_if(process().groups, [](const auto& one) { return one->exists; }));
   });
@@ -92,8 +87,7 @@ gaspi_return_t pgaspi_group_num(gaspi_number_t* const group_num) {
 GASPI_NAMED(gaspi_group_num);
 
 gaspi_return_t pgaspi_group_size(const gaspi_group_t group, gaspi_number_t* const group_size) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     const std::scoped_lock lock(process().mutex);
     const GroupState* found = find_group(group);
     return found == nullptr ? GASPI_ERR_INV_GROUP : store(group_size, found->ranks.size());
@@ -102,8 +96,7 @@ gaspi_return_t pgaspi_group_size(const gaspi_group_t group, gaspi_number_t* cons
 GASPI_NAMED(gaspi_group_size);
 
 gaspi_return_t pgaspi_group_ranks(const gaspi_group_t group, gaspi_rank_t* const group_ranks) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     const std::scoped_lock lock(process().mutex);
     const GroupState* found = find_group(group);
     if (found == nullptr) return GASPI_ERR_INV_GROUP;

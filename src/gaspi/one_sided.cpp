@@ -54,14 +54,9 @@ gaspi_return_t pgaspi_notify(const gaspi_segment_id_t segment_id_remote, const g
                              const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
   const gaspi_return_t refused = check_notification(notification_id, notification_value);
   if (refused != GASPI_SUCCESS) return refused;
-  DeviceSide* const device = taker_in_kernels(segment_id_remote);
   return count_posted(
       post_to("gaspi_notify", queue, rank, segment_id_remote, 1, timeout_of(timeout_ms),
-              [&] {
-                return device != nullptr
-                           ? notify_kernel(*device, rank, segment_id_remote, notification_id, notification_value, on(queue))
-                           : process().fabric->notify(rank, segment_id_remote, notification_id, notification_value, on(queue));
-              }),
+              [&] { return notify_taker(rank, segment_id_remote, notification_id, notification_value, on(queue)); }),
       {.notifications = 1});
 }
 GASPI_NAMED(gaspi_notify);

@@ -176,6 +176,12 @@ gaspi_return_t guarded(const Body& body) try {
   return GASPI_ERROR;
 }
 
+// The same of a call that is for a process that has joined. NOINIT.
+template <class Body>
+gaspi_return_t when_ready(const Body& body) {
+  return guarded([&] { return is_ready() ? body() : GASPI_ERR_NOINIT; });
+}
+
 // The code for an error that names no argument of GASPI's. Marks a rank that was lost, and prints causes of GASPI_ERROR.
 gaspi_return_t code_of(const Error& error, const char* function);
 // Marks the ranks whose connections are broken.
@@ -244,8 +250,8 @@ gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId
 
 // device.cpp. The device side where its kernels take the notifications of the segment; null: the CPU does.
 DeviceSide* taker_in_kernels(SegmentId segment) noexcept;
-Result<Operation> notify_kernel(DeviceSide& device, Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
-                                const PostOptions& options);
+// A notification to whoever takes those of the segment.
+Result<Operation> notify_taker(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value, const PostOptions& options);
 Result<Operation> write_notify_kernel(DeviceSide& device, const LocalPlace& local, const RemotePlace& remote, std::uint64_t bytes,
                                       NotificationId id, std::uint32_t value, const PostOptions& options);
 // For a call that kernels alone may make, or none before gaspi_device_close: ERR_DEVICE.

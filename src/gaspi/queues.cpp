@@ -13,7 +13,6 @@ bool is_queue(QueueId queue) { return queue < kProgramQueues && process().queues
 enum class Failures : std::uint8_t { reported, forgotten };
 
 gaspi_return_t wait_for(const char* function, QueueId queue, gaspi_timeout_t timeout_ms, Failures failures) {
-  if (!is_ready()) return GASPI_ERR_NOINIT;
   if (!is_queue(queue)) return GASPI_ERR_INV_QUEUE;
   Process& all = process();
   const Remaining time(timeout_of(timeout_ms));
@@ -35,18 +34,17 @@ gaspi_return_t wait_for(const char* function, QueueId queue, gaspi_timeout_t tim
 }  // namespace
 
 gaspi_return_t pgaspi_wait(const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
-  return guarded([&] { return wait_for("gaspi_wait", queue, timeout_ms, Failures::reported); });
+  return when_ready([&] { return wait_for("gaspi_wait", queue, timeout_ms, Failures::reported); });
 }
 GASPI_NAMED(gaspi_wait);
 
 gaspi_return_t pgaspi_queue_purge(const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
-  return guarded([&] { return wait_for("gaspi_queue_purge", queue, timeout_ms, Failures::forgotten); });
+  return when_ready([&] { return wait_for("gaspi_queue_purge", queue, timeout_ms, Failures::forgotten); });
 }
 GASPI_NAMED(gaspi_queue_purge);
 
 gaspi_return_t pgaspi_queue_create(gaspi_queue_id_t* const queue, const gaspi_timeout_t /*timeout_ms*/) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     if (queue == nullptr) return GASPI_ERR_NULLPTR;
     Process& all = process();
     const std::scoped_lock lock(all.mutex);
@@ -62,8 +60,7 @@ gaspi_return_t pgaspi_queue_create(gaspi_queue_id_t* const queue, const gaspi_ti
 GASPI_NAMED(gaspi_queue_create);
 
 gaspi_return_t pgaspi_queue_delete(const gaspi_queue_id_t queue) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     Process& all = process();
     const std::scoped_lock lock(all.mutex);
     if (!is_queue(queue)) return GASPI_ERR_INV_QUEUE;

@@ -148,8 +148,7 @@ gaspi_return_t pgaspi_read_notify(const gaspi_segment_id_t segment_id_local, con
                                   const gaspi_offset_t offset_remote, const gaspi_size_t size,
                                   const gaspi_notification_id_t notification_id, const gaspi_queue_id_t queue,
                                   const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     const std::vector<Read> reads{{{segment_id_local, offset_local}, {rank, segment_id_remote, offset_remote}, size}};
     return post_reads("gaspi_read_notify", reads, segment_id_local, notification_id, queue, timeout_ms);
   });
@@ -162,8 +161,7 @@ gaspi_return_t pgaspi_read_list_notify(const gaspi_number_t num, gaspi_segment_i
                                        gaspi_size_t* const size, const gaspi_segment_id_t segment_id_notification,
                                        const gaspi_notification_id_t notification_id, const gaspi_queue_id_t queue,
                                        const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     if (segment_id_local == nullptr || offset_local == nullptr || segment_id_remote == nullptr || offset_remote == nullptr ||
         size == nullptr)
       return GASPI_ERR_NULLPTR;
