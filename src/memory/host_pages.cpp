@@ -16,6 +16,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
+#include "base/rounding.hpp"
 #include "platform/host_memory.hpp"
 #include "platform/numa.hpp"
 #include "platform/roots.hpp"
@@ -30,8 +31,6 @@ namespace {
 
 constexpr const char* kOperation = "allocate host memory";
 constexpr const char* kReservedPages = "/hugepages/hugepages-2048kB/";
-
-std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 std::string gib_text(std::uint64_t bytes) {
   char line[48];
@@ -249,8 +248,8 @@ Result<PageMapping> PageMapping::take_address_space(std::size_t bytes) {
   if (taken == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
   mapping.taken_ = taken;
   mapping.taken_bytes_ = taken_bytes;
-  mapping.address_ =
-      reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(taken) + host_page_bytes(), kHugePageBytes));
+  mapping.address_ = reinterpret_cast<std::byte*>(
+      round_up(reinterpret_cast<std::uintptr_t>(taken) + host_page_bytes(), std::uintptr_t{kHugePageBytes}));
   mapping.bytes_ = bytes;
   return mapping;
 }

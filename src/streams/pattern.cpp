@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/rounding.hpp"
 #include "copy/worker_pool.hpp"
 
 namespace gigabar::inline v0 {
@@ -21,7 +22,7 @@ void in_parallel(std::size_t bytes, const Work& work) {
     std::size_t bytes, part_bytes;
   };
   const auto count = static_cast<unsigned>(std::clamp<std::size_t>(bytes / kPartBytes, 1, kMaxThreads));
-  Parts parts{&work, bytes, ((bytes + count - 1) / count + 63) / 64 * 64};
+  Parts parts{&work, bytes, round_up<std::size_t>((bytes + count - 1) / count, 64)};
   const auto run_part = [](void* context, unsigned index) {
     const Parts& all = *static_cast<Parts*>(context);
     const std::size_t begin = std::min(all.bytes, index * all.part_bytes);
