@@ -39,24 +39,25 @@ Result<Operation> write_notify_kernel(DeviceSide& device, const LocalPlace& loca
   return device.session.write_notify(local, remote, bytes, id, value, options);
 }
 
-gaspi_return_t refuse_taker(SegmentId segment, const char* function) {
-  if (process().config.logger != 0) {
-    std::fprintf(
-        stderr,
-        "%s: rank %u: segment %u: kernels take its notifications (GASPI_NOTIFY_KERNELS): wait in a kernel, or open the device "
-        "side with GASPI_NOTIFY_CPU for it\n",
-        function, process().rank, unsigned{segment});
-  }
+namespace {
+
+gaspi_return_t refuse(SegmentId segment, const char* function, const char* why) {
+  if (process().config.logger != 0)
+    std::fprintf(stderr, "%s: rank %u: segment %u: %s\n", function, process().rank, unsigned{segment}, why);
   return GASPI_ERR_DEVICE;
+}
+
+}  // namespace
+
+gaspi_return_t refuse_taker(SegmentId segment, const char* function) {
+  return refuse(segment, function,
+                "kernels take its notifications (GASPI_NOTIFY_KERNELS): wait in a kernel, or open the device side with "
+                "GASPI_NOTIFY_CPU for it");
 }
 
 gaspi_return_t refuse_delete(SegmentId segment) {
   if (!process().is_of_device[segment]) return GASPI_SUCCESS;
-  if (process().config.logger != 0) {
-    std::fprintf(stderr, "gaspi_segment_delete: rank %u: segment %u: kernels may use it: call gaspi_device_close first\n",
-                 process().rank, unsigned{segment});
-  }
-  return GASPI_ERR_DEVICE;
+  return refuse(segment, "gaspi_segment_delete", "kernels may use it: call gaspi_device_close first");
 }
 
 Result<void> close_device(Process& all, const Timeout& timeout) {

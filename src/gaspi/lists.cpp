@@ -105,9 +105,10 @@ gaspi_return_t check_and_post(const char* function, const List& list, Direction 
   const SegmentId known = notification ? notification->segment : list.segment_remote[0];
   const gaspi_return_t code = post_to(function, queue, list.rank, known, requests, time.left(), post);
   if (refusal && refusal->status() == Status::out_of_range) return code_of_list(*refusal, list, function);
+  if (!is_write) return count_posted(code, {{Counter::reads, list.number}, {Counter::read_bytes, bytes}});
   const std::uint64_t notifications = notification ? 1 : 0;
-  return is_write ? count_posted(code, {.writes = list.number, .write_bytes = bytes, .notifications = notifications})
-                  : count_posted(code, {.reads = list.number, .read_bytes = bytes});
+  return count_posted(code,
+                      {{Counter::writes, list.number}, {Counter::write_bytes, bytes}, {Counter::notifications, notifications}});
 }
 
 gaspi_return_t post_list(const char* function, const List& list, Direction direction,

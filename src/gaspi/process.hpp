@@ -10,11 +10,13 @@
 #include <charconv>
 #include <cstdint>
 #include <future>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -214,18 +216,10 @@ inline void count(Counter counter, std::uint64_t number = 1) noexcept {
   statistic_counters[std::size_t(counter)].fetch_add(number, std::memory_order_relaxed);
 }
 
-// What a call posts.
-struct Posting {
-  std::uint64_t writes = 0, write_bytes = 0, reads = 0, read_bytes = 0, notifications = 0;
-};
-// Returns the code of the call; what was refused is not counted.
-inline gaspi_return_t count_posted(gaspi_return_t code, const Posting& posting) noexcept {
+// What a call posts. Returns the code of the call; what was refused is not counted.
+inline gaspi_return_t count_posted(gaspi_return_t code, std::initializer_list<std::pair<Counter, std::uint64_t>> posting) noexcept {
   if (code != GASPI_SUCCESS || statistic_level.load(std::memory_order_relaxed) == 0) return code;
-  count(Counter::writes, posting.writes);
-  count(Counter::write_bytes, posting.write_bytes);
-  count(Counter::reads, posting.reads);
-  count(Counter::read_bytes, posting.read_bytes);
-  count(Counter::notifications, posting.notifications);
+  for (const auto& [counter, number] : posting) count(counter, number);
   return code;
 }
 

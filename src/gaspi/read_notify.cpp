@@ -130,7 +130,7 @@ gaspi_return_t post_reads(const char* function, const std::vector<Read>& reads, 
   if (posted != GASPI_SUCCESS) return posted;
   std::uint64_t bytes = 0;
   for (const Read& read : reads) bytes += read.bytes;
-  count_posted(posted, {.reads = reads.size(), .read_bytes = bytes});
+  count_posted(posted, {{Counter::reads, reads.size()}, {Counter::read_bytes, bytes}});
   const std::scoped_lock lock(mutex);
   awaited.push_back(std::move(awaited_read));
   awaited_count.store(static_cast<unsigned>(awaited.size()), std::memory_order_release);
