@@ -20,7 +20,7 @@ std::string range_of(const Mapping& mapping, std::size_t offset_bytes, std::size
 }
 
 template <class Value>
-Result<void> publish_word(const Mapping& mapping, std::size_t flag_offset_bytes, Value value) {
+Result<void> publish_word(const Mapping& mapping, std::size_t flag_offset_bytes, Value value) try {
   if (!detail::may_copy(mapping, flag_offset_bytes, &value, sizeof value)) {
     return detail::refuse_copy("publish (flag)", mapping, flag_offset_bytes, &value, sizeof value);
   }
@@ -33,6 +33,8 @@ Result<void> publish_word(const Mapping& mapping, std::size_t flag_offset_bytes,
   __atomic_store_n(reinterpret_cast<Value*>(mapping.address() + flag_offset_bytes), value, __ATOMIC_RELEASE);
   detail::fence_stores();
   return {};
+} catch (...) {
+  return error_of_exception("publish");
 }
 
 Result<CopyMethod> finished(CopyMethod method, Result<void> outcome) {
@@ -105,16 +107,12 @@ Result<void> fill(const Mapping& mapping, std::size_t offset_bytes, std::byte va
   return {};
 }
 
-Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value) try {
+Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value) {
   return publish_word(mapping, flag_offset_bytes, value);
-} catch (...) {
-  return error_of_exception("publish");
 }
 
-Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value) try {
+Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value) {
   return publish_word(mapping, flag_offset_bytes, value);
-} catch (...) {
-  return error_of_exception("publish");
 }
 
 namespace {
