@@ -10,6 +10,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "base/shown.hpp"
 #include "base/uncancelled.hpp"
 #include "platform/numa.hpp"
 
@@ -313,14 +314,10 @@ std::string devices_text(int device_count) {
   return device_count == 1 ? std::string("this machine has gpu0 only") : text("this machine has gpu0 to gpu", device_count - 1);
 }
 
+// A terminal must not act on what was read from a file.
 std::string quoted_word(std::string_view word) {
   constexpr std::size_t kMaxShown = 48;
-  std::string shown = "\"";
-  for (const char c : word.substr(0, kMaxShown)) {
-    const auto byte = static_cast<unsigned char>(c);
-    shown += byte >= ' ' && byte < 0x7f ? c : '?';  // a terminal must not act on what was read from a file
-  }
-  return shown + (word.size() > kMaxShown ? "...\"" : "\"");
+  return text('"', shown(word, kMaxShown), '"');
 }
 
 }  // namespace gigabar::inline v0
