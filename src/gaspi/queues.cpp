@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <utility>
 
 #include "gaspi/process.hpp"
@@ -80,8 +81,6 @@ GASPI_NAMED(gaspi_queue_size);
 
 gaspi_return_t pgaspi_queue_num(gaspi_number_t* const queue_num) {
   if (!is_ready()) return GASPI_ERR_NOINIT;
-  unsigned number = 0;
-  for (unsigned queue = 0; queue < kProgramQueues; ++queue) number += process().queues[queue].exists ? 1 : 0;
-  return store(queue_num, number);
+  return store(queue_num, std::ranges::count_if(process().queues, [](const Queue& one) { return one.exists.load(); }));
 }
 GASPI_NAMED(gaspi_queue_num);

@@ -11,14 +11,15 @@ using namespace gigabar::gaspi;
 
 namespace {
 
+unsigned segment_count() {
+  return static_cast<unsigned>(std::ranges::count_if(process().segments, [](const Segment& one) { return one.bytes != 0; }));
+}
+
 // Under the mutex, as everything here that makes or removes a segment.
 gaspi_return_t check_new(gaspi_segment_id_t id, std::uint64_t bytes) {
-  const Process& all = process();
   if (bytes == 0) return GASPI_ERR_INV_SEGSIZE;
-  unsigned number = 0;
-  for (const Segment& segment : all.segments) number += segment.bytes != 0 ? 1 : 0;
-  if (id < kSegments && all.segments[id].bytes == 0 && number >= all.config.segment_max) return GASPI_ERR_MANY_SEG;
-  return id < kSegments && all.segments[id].bytes == 0 ? GASPI_SUCCESS : GASPI_ERR_INV_SEG;
+  if (id >= kSegments || process().segments[id].bytes != 0) return GASPI_ERR_INV_SEG;
+  return segment_count() < process().config.segment_max ? GASPI_SUCCESS : GASPI_ERR_MANY_SEG;
 }
 
 gaspi_return_t publish(gaspi_segment_id_t id, void* address, std::uint64_t bytes, const char* function) {
@@ -195,9 +196,7 @@ GASPI_NAMED(gaspi_segment_delete);
 
 gaspi_return_t pgaspi_segment_num(gaspi_number_t* const segment_num) {
   if (!is_ready()) return GASPI_ERR_NOINIT;
-  unsigned number = 0;
-  for (unsigned id = 0; id < kSegments; ++id) number += is_segment(static_cast<SegmentId>(id)) ? 1 : 0;
-  return store(segment_num, number);
+  return store(segment_num, segment_count());
 }
 GASPI_NAMED(gaspi_segment_num);
 
