@@ -3,9 +3,7 @@
 // returns an error; guarded() keeps the record for gigabar_last_error() and returns its status.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <type_traits>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job: its options, the handle, and what it reports about itself.
-#include <vector>
 
 #include "base/uncancelled.hpp"
 #include "c/fabric_handle.hpp"

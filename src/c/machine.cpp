@@ -2,7 +2,6 @@
 // Availability, topology and doctor.
 #include "gigabar/machine.h"
 
-#include <array>
 #include <chrono>
 #include <set>
 #include <vector>

@@ -2,7 +2,7 @@
 // The record of each thread's last failure.
 #include "gigabar/status.h"
 
-#include <cstdlib>
+#include <cstring>
 #include <new>
 #include <optional>
 

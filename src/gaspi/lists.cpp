@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes and reads of several places of one rank.
-#include <algorithm>
-
 #include "gaspi/process.hpp"
 
 using namespace gigabar;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads that raise a notification of this rank. The fabric has no such operation: the reads are remembered, and whoever waits, or
 // the control thread, looks whether they have ended and raises their notification.
-#include <algorithm>
-
 #include "gaspi/process.hpp"
 
 namespace gigabar::gaspi {

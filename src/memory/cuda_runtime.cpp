@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -23,7 +22,6 @@
 #include "memory/cuda_engine.hpp"
 #include "memory/host_pages.hpp"
 #include "platform/numa.hpp"
-#include "platform/nvidia.hpp"
 
 namespace gigabar::inline v0 {
 
