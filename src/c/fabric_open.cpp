@@ -143,18 +143,13 @@ PathPolicy policy_of(const gigabar_path_policy& policy, const char* function) {
 
 }  // namespace gigabar::c
 
-using gigabar::Fabric;
-using gigabar::c::Fields;
-using gigabar::c::guarded;
-using gigabar::c::object_at;
-using gigabar::c::on_fabric;
-using gigabar::c::take;
-using gigabar::c::timeout_of;
+using namespace gigabar;
+using namespace gigabar::c;
 
 gigabar_status gigabar_fabric_open(const gigabar_fabric_options* options, gigabar_fabric** fabric) {
-  return guarded(gigabar::c::kOpen, [&](const char* function) {
+  return guarded(kOpen, [&](const char* function) {
     gigabar_fabric*& result = object_at(fabric, function, "fabric");
-    result = new gigabar_fabric{take(Fabric::open(gigabar::c::options_of(options)))};
+    result = new gigabar_fabric{take(Fabric::open(options_of(options)))};
   });
 }
 
@@ -172,7 +167,7 @@ gigabar_status gigabar_fabric_abandon(gigabar_fabric* fabric) {
 gigabar_status gigabar_fabric_describe(const gigabar_fabric* fabric, gigabar_fabric_info* info) {
   return on_fabric("gigabar_fabric_describe", fabric, [&](const Fabric& job, const char* function) {
     Fields fields(&object_at(info, function, "info"), GIGABAR_FABRIC_INFO_ALL, function, "info");
-    const gigabar::FabricStatistics counts = job.statistics();
+    const FabricStatistics counts = job.statistics();
     fields.fill(GIGABAR_FABRIC_INFO_RANK, &gigabar_fabric_info::rank, job.rank());
     fields.fill(GIGABAR_FABRIC_INFO_RANK_COUNT, &gigabar_fabric_info::rank_count, job.rank_count());
     fields.fill(GIGABAR_FABRIC_INFO_LOCAL_RANK, &gigabar_fabric_info::local_rank, job.local_rank());
@@ -188,19 +183,19 @@ gigabar_status gigabar_fabric_describe(const gigabar_fabric* fabric, gigabar_fab
 gigabar_status gigabar_fabric_json(const gigabar_fabric* fabric, char** text) {
   return on_fabric("gigabar_fabric_json", fabric, [&](const Fabric& job, const char* function) {
     char*& result = object_at(text, function, "text");
-    gigabar::c::JsonText json;
+    JsonText json;
     json.object([&] {
       json.member("rank", job.rank());
       json.member("rank_count", job.rank_count());
-      json.objects("settings", job.settings(), [&](const gigabar::Setting& setting) {
+      json.objects("settings", job.settings(), [&](const Setting& setting) {
         json.member("name", setting.name);
         json.member("value", setting.value);
         json.member("source", setting.source);
       });
       json.list("cpus", job.cpus());
-      json.objects("peers", job.peers(), [&](const gigabar::PeerState& peer) { gigabar::c::write_peer(json, peer); });
+      json.objects("peers", job.peers(), [&](const PeerState& peer) { write_peer(json, peer); });
     });
-    result = gigabar::c::new_text(json.take());
+    result = new_text(json.take());
   });
 }
 

@@ -76,16 +76,8 @@ PostOptions post_options_of(const gigabar_post_options* options, const char* fun
 
 }  // namespace gigabar::c
 
-using gigabar::Fabric;
-using gigabar::PostOptions;
-using gigabar::c::Fields;
-using gigabar::c::object_at;
-using gigabar::c::on_fabric;
-using gigabar::c::pieces_of;
-using gigabar::c::place_of;
-using gigabar::c::posted;
-using gigabar::c::take;
-using gigabar::c::timeout_of;
+using namespace gigabar;
+using namespace gigabar::c;
 
 gigabar_status gigabar_fabric_write(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote, uint64_t bytes,
                                     const gigabar_post_options* options, gigabar_operation* operation) {
@@ -191,7 +183,7 @@ gigabar_status gigabar_fabric_progress(gigabar_fabric* fabric) {
 gigabar_status gigabar_fabric_report(const gigabar_fabric* fabric, gigabar_operation operation, gigabar_operation_report* report) {
   return on_fabric("gigabar_fabric_report", fabric, [&](const Fabric& job, const char* function) {
     Fields fields(&object_at(report, function, "report"), GIGABAR_REPORT_ALL, function, "report");
-    const gigabar::OperationReport result = take(job.report(static_cast<gigabar::Operation>(operation)));
+    const OperationReport result = take(job.report(static_cast<Operation>(operation)));
     fields.fill(GIGABAR_REPORT_IS_DONE, &gigabar_operation_report::is_done, result.is_done);
     fields.fill(GIGABAR_REPORT_STATUS, &gigabar_operation_report::status, result.status);
     fields.fill(GIGABAR_REPORT_PATH, &gigabar_operation_report::path, result.path);
@@ -202,23 +194,23 @@ gigabar_status gigabar_fabric_report(const gigabar_fabric* fabric, gigabar_opera
     fields.fill(GIGABAR_REPORT_RETRIES, &gigabar_operation_report::retries, result.retries);
     fields.fill(GIGABAR_REPORT_DURATION_NS, &gigabar_operation_report::duration_ns, result.duration_ns);
     fields.fill(GIGABAR_REPORT_REASON, &gigabar_operation_report::reason, result.reason);
-    fields.fill(GIGABAR_REPORT_RAILS, &gigabar_operation_report::rails, gigabar::c::rails_text(result.rails));
+    fields.fill(GIGABAR_REPORT_RAILS, &gigabar_operation_report::rails, rails_text(result.rails));
     fields.finish();
   });
 }
 
 gigabar_status gigabar_fabric_explain_write(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                             uint64_t bytes, int64_t timeout_ns, const gigabar_post_options* options, char** text) {
-  return gigabar::c::explained("gigabar_fabric_explain_write", fabric, timeout_ns, options, text,
-                               [&](Fabric& job, gigabar::Timeout timeout, const PostOptions& with) {
-                                 return job.explain_write(place_of(local), place_of(remote), bytes, timeout, with);
-                               });
+  return explained("gigabar_fabric_explain_write", fabric, timeout_ns, options, text,
+                   [&](Fabric& job, Timeout timeout, const PostOptions& with) {
+                     return job.explain_write(place_of(local), place_of(remote), bytes, timeout, with);
+                   });
 }
 
 gigabar_status gigabar_fabric_explain_read(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                            uint64_t bytes, int64_t timeout_ns, const gigabar_post_options* options, char** text) {
-  return gigabar::c::explained("gigabar_fabric_explain_read", fabric, timeout_ns, options, text,
-                               [&](Fabric& job, gigabar::Timeout timeout, const PostOptions& with) {
-                                 return job.explain_read(place_of(local), place_of(remote), bytes, timeout, with);
-                               });
+  return explained("gigabar_fabric_explain_read", fabric, timeout_ns, options, text,
+                   [&](Fabric& job, Timeout timeout, const PostOptions& with) {
+                     return job.explain_read(place_of(local), place_of(remote), bytes, timeout, with);
+                   });
 }

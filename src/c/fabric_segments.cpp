@@ -2,19 +2,15 @@
 // Segments and notifications.
 #include "c/fabric_handle.hpp"
 
-using gigabar::Fabric;
-using gigabar::c::enumerator;
-using gigabar::c::object_at;
-using gigabar::c::on_fabric;
-using gigabar::c::take;
-using gigabar::c::timeout_of;
+using namespace gigabar;
+using namespace gigabar::c;
 
 namespace {
 
-static_assert(static_cast<int>(gigabar::MappedFor::cpu) == GIGABAR_MAPPED_FOR_CPU);
+static_assert(static_cast<int>(MappedFor::cpu) == GIGABAR_MAPPED_FOR_CPU);
 
-gigabar::MappedFor mapped_for_of(gigabar_mapped_for mapped_for, const char* function) {
-  return enumerator<gigabar::MappedFor>(mapped_for, 2, function, "mapped_for");
+MappedFor mapped_for_of(gigabar_mapped_for mapped_for, const char* function) {
+  return enumerator<MappedFor>(mapped_for, 2, function, "mapped_for");
 }
 
 }  // namespace

@@ -101,30 +101,29 @@ Order order_of(const gigabar_doctor_options* given) {
 }  // namespace
 }  // namespace gigabar::c
 
-using gigabar::c::guarded;
-using gigabar::c::object_at;
-using gigabar::c::take;
+using namespace gigabar;
+using namespace gigabar::c;
 
 gigabar_status gigabar_availability_json(const char* machine, char** text) {
   return guarded("gigabar_availability_json", [&](const char* function) {
     char*& result = object_at(text, function, "text");
-    result = gigabar::c::new_text(gigabar::c::availability_json(gigabar::c::machine_at(machine)));
+    result = new_text(availability_json(machine_at(machine)));
   });
 }
 
 gigabar_status gigabar_topology_json(const char* machine, char** text) {
   return guarded("gigabar_topology_json", [&](const char* function) {
     char*& result = object_at(text, function, "text");
-    const gigabar::Topology topology = take(gigabar::discover_topology(gigabar::c::machine_at(machine)));
-    result = gigabar::c::new_text(gigabar::c::topology_json(topology));
+    const Topology topology = take(gigabar::discover_topology(machine_at(machine)));
+    result = new_text(topology_json(topology));
   });
 }
 
 gigabar_status gigabar_doctor_json(const gigabar_doctor_options* options, char** text) {
-  return guarded(gigabar::c::kDoctor, [&](const char* function) {
+  return guarded(kDoctor, [&](const char* function) {
     char*& result = object_at(text, function, "text");
-    const gigabar::c::Order order = gigabar::c::order_of(options);
-    const gigabar::Examination examination = take(gigabar::examine(gigabar::c::machine_at(order.machine), order.options));
-    result = gigabar::c::new_text(gigabar::c::doctor_json(examination));
+    const Order order = order_of(options);
+    const Examination examination = take(gigabar::examine(machine_at(order.machine), order.options));
+    result = new_text(doctor_json(examination));
   });
 }
