@@ -36,7 +36,8 @@ class Split {
 // Refuses what cannot be copied; else copy(number of threads, kernels of the mapping, size class of a thread's part).
 template <class Copy>
 Result<void> copy_checked(const char* operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
-                          std::size_t bytes, unsigned thread_count, const Copy& copy) {
+                          std::size_t bytes, unsigned thread_count, const Copy& copy) try {
+  const Uncancelled uncancelled;
   if (!detail::may_copy(mapping, offset_bytes, host, bytes)) {
     return detail::refuse_copy(operation, mapping, offset_bytes, host, bytes);
   }
@@ -45,6 +46,8 @@ Result<void> copy_checked(const char* operation, const Mapping& mapping, std::si
   }
   const unsigned count = thread_count != 0 ? thread_count : calibrated_thread_count(mapping);
   return copy(count, detail::active_kernels(mapping.type()), detail::size_class(bytes / count));
+} catch (...) {
+  return error_of_exception(operation);
 }
 
 }  // namespace
@@ -74,27 +77,21 @@ Result<void> load_parallel(void* destination, const std::byte* mapped_source, st
 }
 
 Result<void> copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
-                              unsigned thread_count) try {
-  const Uncancelled uncancelled;
+                              unsigned thread_count) {
   const auto store = [&](unsigned count, const detail::ActiveKernels& kernels, std::size_t size_class) {
     const StoreKernel kernel = kernels.store[size_class].load(std::memory_order_relaxed);
     return store_parallel(mapping.address() + offset_bytes, source, bytes, count, kernel);
   };
   return copy_checked("copy_to_parallel", mapping, offset_bytes, source, bytes, thread_count, store);
-} catch (...) {
-  return error_of_exception("copy_to_parallel");
 }
 
 Result<void> copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes,
-                                unsigned thread_count) try {
-  const Uncancelled uncancelled;
+                                unsigned thread_count) {
   const auto load = [&](unsigned count, const detail::ActiveKernels& kernels, std::size_t size_class) {
     const LoadKernel kernel = kernels.load[size_class].load(std::memory_order_relaxed);
     return load_parallel(destination, mapping.address() + offset_bytes, bytes, count, kernel);
   };
   return copy_checked("copy_from_parallel", mapping, offset_bytes, destination, bytes, thread_count, load);
-} catch (...) {
-  return error_of_exception("copy_from_parallel");
 }
 
 }  // namespace gigabar::inline v0
