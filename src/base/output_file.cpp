@@ -12,10 +12,7 @@
 #include <climits>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
-#include <memory>
-#include <utility>
 
 #include "base/blocked_signals.hpp"
 #include "base/clock.hpp"

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every function of the C interface is made of: its body throws a Refused where the C++ API returns an error, guarded() keeps
-// the record for gigabar_last_error() and returns its status.
+// What every function of the C interface is made of: its body, which gets the function's name, throws a Refused where the C++ API
+// returns an error; guarded() keeps the record for gigabar_last_error() and returns its status.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -31,7 +29,7 @@ gigabar_status keep(Error error) noexcept;
 template <class Body>
 gigabar_status guarded(const char* function, Body&& body) noexcept {
   try {
-    body();
+    body(function);
     return GIGABAR_OK;
   } catch (Refused& refused) {
     return keep(std::move(refused.error));

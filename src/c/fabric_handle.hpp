@@ -27,12 +27,18 @@ PostOptions post_options_of(const gigabar_post_options* options, const char* fun
 inline LocalPlace place_of(const gigabar_local_place& place) noexcept { return {place.segment, place.offset_bytes}; }
 inline RemotePlace place_of(const gigabar_remote_place& place) noexcept { return {place.rank, place.segment, place.offset_bytes}; }
 
+// A call of a job: `body` gets it, and the function's name.
+template <class Handle, class Body>
+gigabar_status on_fabric(const char* function, Handle* handle, Body&& body) noexcept {
+  return guarded(function, [&](const char* name) { body(fabric_at(handle, name), name); });
+}
+
 // Stores the operation that `post` posts, where the caller asks for it.
 template <class Post>
 gigabar_status posted(const char* function, gigabar_fabric* handle, const gigabar_post_options* options,
                       gigabar_operation* operation, Post&& post) noexcept {
-  return guarded(function, [&] {
-    const Operation result = c::take(post(fabric_at(handle, function), post_options_of(options, function)));
+  return on_fabric(function, handle, [&](Fabric& job, const char* name) {
+    const Operation result = c::take(post(job, post_options_of(options, name)));
     if (operation != nullptr) *operation = static_cast<gigabar_operation>(result);
   });
 }

@@ -4,33 +4,25 @@
 
 #include "c/fabric_handle.hpp"
 
-using gigabar::Fabric;
-using gigabar::PostOptions;
-using gigabar::c::enumerator;
-using gigabar::c::fabric_at;
-using gigabar::c::guarded;
-using gigabar::c::object_at;
-using gigabar::c::post_options_of;
-using gigabar::c::posted;
-using gigabar::c::take;
-using gigabar::c::timeout_of;
+using namespace gigabar;
+using namespace gigabar::c;
 
 namespace {
 
-static_assert(gigabar::kAnyRank == GIGABAR_ANY_RANK);
-static_assert(static_cast<int>(gigabar::ReduceOperation::minimum) == GIGABAR_MINIMUM);
-static_assert(static_cast<int>(gigabar::ReduceOperation::maximum) == GIGABAR_MAXIMUM);
-static_assert(static_cast<int>(gigabar::ReduceOperation::sum) == GIGABAR_SUM);
+static_assert(kAnyRank == GIGABAR_ANY_RANK);
+static_assert(static_cast<int>(ReduceOperation::minimum) == GIGABAR_MINIMUM);
+static_assert(static_cast<int>(ReduceOperation::maximum) == GIGABAR_MAXIMUM);
+static_assert(static_cast<int>(ReduceOperation::sum) == GIGABAR_SUM);
 
-void store_received(const gigabar::Received& message, gigabar_received* received) noexcept {
+void store_received(const Received& message, gigabar_received* received) noexcept {
   if (received != nullptr) *received = {message.tag, message.bytes, message.rank};
 }
 
-gigabar::Group group_of(const uint32_t* ranks, uint64_t rank_count, const Fabric& job, const char* function) {
+Group group_of(const uint32_t* ranks, uint64_t rank_count, const Fabric& job, const char* function) {
   if (rank_count == 0 && ranks == nullptr) return {};
   if (rank_count == 0 || rank_count > job.rank_count()) {
-    gigabar::c::refuse(function, "rank_count", gigabar::text("it is ", rank_count, ", the job has ", job.rank_count(), " ranks"),
-                       "name ranks of the job, or pass null and 0 for all");
+    refuse(function, "rank_count", gigabar::text("it is ", rank_count, ", the job has ", job.rank_count(), " ranks"),
+           "name ranks of the job, or pass null and 0 for all");
   }
   const uint32_t* const first = &object_at(ranks, function, "ranks");
   return {first, first + rank_count};
@@ -40,12 +32,11 @@ template <class Number>
 gigabar_status all_reduce(const char* function, gigabar_fabric* fabric, const uint32_t* ranks, uint64_t rank_count,
                           gigabar_reduction reduction, const Number* values, Number* results, uint64_t count,
                           int64_t timeout_ns) noexcept {
-  return guarded(function, [&] {
-    Fabric& job = fabric_at(fabric, function);
-    const auto operation = enumerator<gigabar::ReduceOperation>(reduction, 3, function, "reduction");
-    const std::span given(&object_at(values, function, "values"), count);
-    const std::span wanted(&object_at(results, function, "results"), count);
-    take(job.all_reduce(group_of(ranks, rank_count, job, function), operation, given, wanted, timeout_of(timeout_ns, function)));
+  return on_fabric(function, fabric, [&](Fabric& job, const char* name) {
+    const auto operation = enumerator<ReduceOperation>(reduction, 3, name, "reduction");
+    const std::span given(&object_at(values, name, "values"), count);
+    const std::span wanted(&object_at(results, name, "results"), count);
+    take(job.all_reduce(group_of(ranks, rank_count, job, name), operation, given, wanted, timeout_of(timeout_ns, name)));
   });
 }
 
@@ -65,42 +56,34 @@ gigabar_status gigabar_message_post_recv(gigabar_fabric* fabric, uint32_t from, 
 
 gigabar_status gigabar_message_wait(gigabar_fabric* fabric, gigabar_operation operation, int64_t timeout_ns,
                                     gigabar_received* received) {
-  constexpr const char* kFunction = "gigabar_message_wait";
-  return guarded(kFunction, [&] {
-    Fabric& job = fabric_at(fabric, kFunction);
-    store_received(take(job.wait_message(static_cast<gigabar::Operation>(operation), timeout_of(timeout_ns, kFunction))), received);
+  return on_fabric("gigabar_message_wait", fabric, [&](Fabric& job, const char* function) {
+    store_received(take(job.wait_message(static_cast<Operation>(operation), timeout_of(timeout_ns, function))), received);
   });
 }
 
 gigabar_status gigabar_message_cancel_recv(gigabar_fabric* fabric, gigabar_operation operation) {
-  constexpr const char* kFunction = "gigabar_message_cancel_recv";
-  return guarded(kFunction, [&] { take(fabric_at(fabric, kFunction).cancel_recv(static_cast<gigabar::Operation>(operation))); });
+  return on_fabric("gigabar_message_cancel_recv", fabric,
+                   [&](Fabric& job, const char*) { take(job.cancel_recv(static_cast<Operation>(operation))); });
 }
 
 gigabar_status gigabar_message_send(gigabar_fabric* fabric, uint32_t to, uint64_t tag, const void* source, uint64_t bytes,
                                     int64_t timeout_ns, const gigabar_post_options* options) {
-  constexpr const char* kFunction = "gigabar_message_send";
-  return guarded(kFunction, [&] {
-    Fabric& job = fabric_at(fabric, kFunction);
-    take(job.send(to, tag, source, bytes, timeout_of(timeout_ns, kFunction), post_options_of(options, kFunction)));
+  return on_fabric("gigabar_message_send", fabric, [&](Fabric& job, const char* function) {
+    take(job.send(to, tag, source, bytes, timeout_of(timeout_ns, function), post_options_of(options, function)));
   });
 }
 
 gigabar_status gigabar_message_recv(gigabar_fabric* fabric, uint32_t from, uint64_t tag, void* destination, uint64_t bytes,
                                     int64_t timeout_ns, const gigabar_post_options* options, gigabar_received* received) {
-  constexpr const char* kFunction = "gigabar_message_recv";
-  return guarded(kFunction, [&] {
-    Fabric& job = fabric_at(fabric, kFunction);
-    const gigabar::Timeout timeout = timeout_of(timeout_ns, kFunction);
-    store_received(take(job.recv(from, tag, destination, bytes, timeout, post_options_of(options, kFunction))), received);
+  return on_fabric("gigabar_message_recv", fabric, [&](Fabric& job, const char* function) {
+    const Timeout timeout = timeout_of(timeout_ns, function);
+    store_received(take(job.recv(from, tag, destination, bytes, timeout, post_options_of(options, function))), received);
   });
 }
 
 gigabar_status gigabar_barrier(gigabar_fabric* fabric, const uint32_t* ranks, uint64_t rank_count, int64_t timeout_ns) {
-  constexpr const char* kFunction = "gigabar_barrier";
-  return guarded(kFunction, [&] {
-    Fabric& job = fabric_at(fabric, kFunction);
-    take(job.barrier(group_of(ranks, rank_count, job, kFunction), timeout_of(timeout_ns, kFunction)));
+  return on_fabric("gigabar_barrier", fabric, [&](Fabric& job, const char* function) {
+    take(job.barrier(group_of(ranks, rank_count, job, function), timeout_of(timeout_ns, function)));
   });
 }
 

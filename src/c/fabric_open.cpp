@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job: its options, the handle, and what it reports about itself.
-#include <vector>
 
 #include "base/uncancelled.hpp"
 #include "c/fabric_handle.hpp"
@@ -107,16 +106,14 @@ FabricOptions options_of(const gigabar_fabric_options* given) {
 }
 
 void write_peer(JsonText& json, const PeerState& peer) {
-  json.object([&] {
-    json.member("rank", peer.rank);
-    json.member("is_connected", peer.is_connected);
-    json.member("is_broken", peer.is_broken);
-    json.member("is_same_host", peer.is_same_host);
-    json.text_or_null("why", peer.why);
-    json.member("transport", peer.transport ? std::optional(name_of(*peer.transport)) : std::nullopt);
-    json.list("rails", peer.rails);
-    json.member("memory_bytes", peer.memory_bytes);
-  });
+  json.member("rank", peer.rank);
+  json.member("is_connected", peer.is_connected);
+  json.member("is_broken", peer.is_broken);
+  json.member("is_same_host", peer.is_same_host);
+  json.text_or_null("why", peer.why);
+  json.member("transport", peer.transport ? std::optional(name_of(*peer.transport)) : std::nullopt);
+  json.list("rails", peer.rails);
+  json.member("memory_bytes", peer.memory_bytes);
 }
 
 }  // namespace
@@ -146,38 +143,31 @@ PathPolicy policy_of(const gigabar_path_policy& policy, const char* function) {
 
 }  // namespace gigabar::c
 
-using gigabar::c::fabric_at;
-using gigabar::c::Fields;
-using gigabar::c::guarded;
-using gigabar::c::object_at;
-using gigabar::c::take;
-using gigabar::c::timeout_of;
+using namespace gigabar;
+using namespace gigabar::c;
 
 gigabar_status gigabar_fabric_open(const gigabar_fabric_options* options, gigabar_fabric** fabric) {
-  return guarded(gigabar::c::kOpen, [&] {
-    gigabar_fabric*& result = object_at(fabric, gigabar::c::kOpen, "fabric");
-    result = new gigabar_fabric{take(gigabar::Fabric::open(gigabar::c::options_of(options)))};
+  return guarded(kOpen, [&](const char* function) {
+    gigabar_fabric*& result = object_at(fabric, function, "fabric");
+    result = new gigabar_fabric{take(Fabric::open(options_of(options)))};
   });
 }
 
 gigabar_status gigabar_fabric_close(gigabar_fabric* fabric, int64_t timeout_ns) {
-  constexpr const char* kFunction = "gigabar_fabric_close";
-  return guarded(kFunction, [&] {
-    take(fabric_at(fabric, kFunction).close(timeout_of(timeout_ns, kFunction)));
+  return on_fabric("gigabar_fabric_close", fabric, [&](Fabric& job, const char* function) {
+    take(job.close(timeout_of(timeout_ns, function)));
     delete fabric;
   });
 }
 
 gigabar_status gigabar_fabric_abandon(gigabar_fabric* fabric) {
-  return guarded("gigabar_fabric_abandon", [&] { delete &object_at(fabric, "gigabar_fabric_abandon", "fabric"); });
+  return guarded("gigabar_fabric_abandon", [&](const char* function) { delete &object_at(fabric, function, "fabric"); });
 }
 
 gigabar_status gigabar_fabric_describe(const gigabar_fabric* fabric, gigabar_fabric_info* info) {
-  constexpr const char* kFunction = "gigabar_fabric_describe";
-  return guarded(kFunction, [&] {
-    const gigabar::Fabric& job = fabric_at(fabric, kFunction);
-    Fields fields(&object_at(info, kFunction, "info"), GIGABAR_FABRIC_INFO_ALL, kFunction, "info");
-    const gigabar::FabricStatistics counts = job.statistics();
+  return on_fabric("gigabar_fabric_describe", fabric, [&](const Fabric& job, const char* function) {
+    Fields fields(&object_at(info, function, "info"), GIGABAR_FABRIC_INFO_ALL, function, "info");
+    const FabricStatistics counts = job.statistics();
     fields.fill(GIGABAR_FABRIC_INFO_RANK, &gigabar_fabric_info::rank, job.rank());
     fields.fill(GIGABAR_FABRIC_INFO_RANK_COUNT, &gigabar_fabric_info::rank_count, job.rank_count());
     fields.fill(GIGABAR_FABRIC_INFO_LOCAL_RANK, &gigabar_fabric_info::local_rank, job.local_rank());
@@ -191,34 +181,29 @@ gigabar_status gigabar_fabric_describe(const gigabar_fabric* fabric, gigabar_fab
 }
 
 gigabar_status gigabar_fabric_json(const gigabar_fabric* fabric, char** text) {
-  constexpr const char* kFunction = "gigabar_fabric_json";
-  return guarded(kFunction, [&] {
-    const gigabar::Fabric& job = fabric_at(fabric, kFunction);
-    char*& result = object_at(text, kFunction, "text");
-    gigabar::c::JsonText json;
+  return on_fabric("gigabar_fabric_json", fabric, [&](const Fabric& job, const char* function) {
+    char*& result = object_at(text, function, "text");
+    JsonText json;
     json.object([&] {
       json.member("rank", job.rank());
       json.member("rank_count", job.rank_count());
-      json.list("settings", job.settings(), [&](const gigabar::Setting& setting) {
-        json.object([&] {
-          json.member("name", setting.name);
-          json.member("value", setting.value);
-          json.member("source", setting.source);
-        });
+      json.objects("settings", job.settings(), [&](const Setting& setting) {
+        json.member("name", setting.name);
+        json.member("value", setting.value);
+        json.member("source", setting.source);
       });
       json.list("cpus", job.cpus());
-      json.list("peers", job.peers(), [&](const gigabar::PeerState& peer) { gigabar::c::write_peer(json, peer); });
+      json.objects("peers", job.peers(), [&](const PeerState& peer) { write_peer(json, peer); });
     });
-    result = gigabar::c::new_text(json.take());
+    result = new_text(json.take());
   });
 }
 
 gigabar_status gigabar_fabric_connect(gigabar_fabric* fabric, uint32_t rank, int64_t timeout_ns) {
-  constexpr const char* kFunction = "gigabar_fabric_connect";
-  return guarded(kFunction, [&] { take(fabric_at(fabric, kFunction).connect(rank, timeout_of(timeout_ns, kFunction))); });
+  return on_fabric("gigabar_fabric_connect", fabric,
+                   [&](Fabric& job, const char* function) { take(job.connect(rank, timeout_of(timeout_ns, function))); });
 }
 
 gigabar_status gigabar_fabric_forget(gigabar_fabric* fabric, uint32_t rank) {
-  constexpr const char* kFunction = "gigabar_fabric_forget";
-  return guarded(kFunction, [&] { take(fabric_at(fabric, kFunction).forget(rank)); });
+  return on_fabric("gigabar_fabric_forget", fabric, [&](Fabric& job, const char*) { take(job.forget(rank)); });
 }

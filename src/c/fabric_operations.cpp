@@ -42,11 +42,9 @@ std::string json_of(const Explanation& explanation) {
     json.list("rails", explanation.rails);
     json.member("chunk_bytes", explanation.chunk_bytes);
     json.member("reason", explanation.reason);
-    json.list("alternatives", explanation.alternatives, [&](const Explanation::Alternative& other) {
-      json.object([&] {
-        json.member("name", other.name);
-        json.member("why_not", other.why_not);
-      });
+    json.objects("alternatives", explanation.alternatives, [&](const Explanation::Alternative& other) {
+      json.member("name", other.name);
+      json.member("why_not", other.why_not);
     });
   });
   return json.take();
@@ -56,10 +54,9 @@ std::string json_of(const Explanation& explanation) {
 template <class Explain>
 gigabar_status explained(const char* function, gigabar_fabric* fabric, std::int64_t timeout_ns, const gigabar_post_options* options,
                          char** output, Explain&& explain) noexcept {
-  return guarded(function, [&] {
-    Fabric& job = fabric_at(fabric, function);
-    char*& result = object_at(output, function, "text");
-    result = new_text(json_of(c::take(explain(job, timeout_of(timeout_ns, function), post_options_of(options, function)))));
+  return on_fabric(function, fabric, [&](Fabric& job, const char* name) {
+    char*& result = object_at(output, name, "text");
+    result = new_text(json_of(c::take(explain(job, timeout_of(timeout_ns, name), post_options_of(options, name)))));
   });
 }
 
@@ -79,17 +76,8 @@ PostOptions post_options_of(const gigabar_post_options* options, const char* fun
 
 }  // namespace gigabar::c
 
-using gigabar::Fabric;
-using gigabar::PostOptions;
-using gigabar::c::fabric_at;
-using gigabar::c::Fields;
-using gigabar::c::guarded;
-using gigabar::c::object_at;
-using gigabar::c::pieces_of;
-using gigabar::c::place_of;
-using gigabar::c::posted;
-using gigabar::c::take;
-using gigabar::c::timeout_of;
+using namespace gigabar;
+using namespace gigabar::c;
 
 gigabar_status gigabar_fabric_write(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote, uint64_t bytes,
                                     const gigabar_post_options* options, gigabar_operation* operation) {
@@ -164,44 +152,38 @@ gigabar_status gigabar_fabric_write_in_order(gigabar_fabric* fabric, const void*
 
 gigabar_status gigabar_fabric_fetch_add(gigabar_fabric* fabric, gigabar_remote_place remote, uint64_t value, int64_t timeout_ns,
                                         uint64_t* previous) {
-  constexpr const char* kFunction = "gigabar_fabric_fetch_add";
-  return guarded(kFunction, [&] {
-    Fabric& job = fabric_at(fabric, kFunction);
-    uint64_t& result = object_at(previous, kFunction, "previous");
-    result = take(job.fetch_add(place_of(remote), value, timeout_of(timeout_ns, kFunction)));
+  return on_fabric("gigabar_fabric_fetch_add", fabric, [&](Fabric& job, const char* function) {
+    uint64_t& result = object_at(previous, function, "previous");
+    result = take(job.fetch_add(place_of(remote), value, timeout_of(timeout_ns, function)));
   });
 }
 
 gigabar_status gigabar_fabric_compare_swap(gigabar_fabric* fabric, gigabar_remote_place remote, uint64_t expected, uint64_t desired,
                                            int64_t timeout_ns, uint64_t* previous) {
-  constexpr const char* kFunction = "gigabar_fabric_compare_swap";
-  return guarded(kFunction, [&] {
-    Fabric& job = fabric_at(fabric, kFunction);
-    uint64_t& result = object_at(previous, kFunction, "previous");
-    result = take(job.compare_swap(place_of(remote), expected, desired, timeout_of(timeout_ns, kFunction)));
+  return on_fabric("gigabar_fabric_compare_swap", fabric, [&](Fabric& job, const char* function) {
+    uint64_t& result = object_at(previous, function, "previous");
+    result = take(job.compare_swap(place_of(remote), expected, desired, timeout_of(timeout_ns, function)));
   });
 }
 
 gigabar_status gigabar_fabric_wait(gigabar_fabric* fabric, uint8_t queue, int64_t timeout_ns) {
-  constexpr const char* kFunction = "gigabar_fabric_wait";
-  return guarded(kFunction, [&] { take(fabric_at(fabric, kFunction).wait(queue, timeout_of(timeout_ns, kFunction))); });
+  return on_fabric("gigabar_fabric_wait", fabric,
+                   [&](Fabric& job, const char* function) { take(job.wait(queue, timeout_of(timeout_ns, function))); });
 }
 
 gigabar_status gigabar_fabric_flush(gigabar_fabric* fabric, uint32_t rank, int64_t timeout_ns) {
-  constexpr const char* kFunction = "gigabar_fabric_flush";
-  return guarded(kFunction, [&] { take(fabric_at(fabric, kFunction).flush(rank, timeout_of(timeout_ns, kFunction))); });
+  return on_fabric("gigabar_fabric_flush", fabric,
+                   [&](Fabric& job, const char* function) { take(job.flush(rank, timeout_of(timeout_ns, function))); });
 }
 
 gigabar_status gigabar_fabric_progress(gigabar_fabric* fabric) {
-  return guarded("gigabar_fabric_progress", [&] { take(fabric_at(fabric, "gigabar_fabric_progress").progress()); });
+  return on_fabric("gigabar_fabric_progress", fabric, [](Fabric& job, const char*) { take(job.progress()); });
 }
 
 gigabar_status gigabar_fabric_report(const gigabar_fabric* fabric, gigabar_operation operation, gigabar_operation_report* report) {
-  constexpr const char* kFunction = "gigabar_fabric_report";
-  return guarded(kFunction, [&] {
-    const Fabric& job = fabric_at(fabric, kFunction);
-    Fields fields(&object_at(report, kFunction, "report"), GIGABAR_REPORT_ALL, kFunction, "report");
-    const gigabar::OperationReport result = take(job.report(static_cast<gigabar::Operation>(operation)));
+  return on_fabric("gigabar_fabric_report", fabric, [&](const Fabric& job, const char* function) {
+    Fields fields(&object_at(report, function, "report"), GIGABAR_REPORT_ALL, function, "report");
+    const OperationReport result = take(job.report(static_cast<Operation>(operation)));
     fields.fill(GIGABAR_REPORT_IS_DONE, &gigabar_operation_report::is_done, result.is_done);
     fields.fill(GIGABAR_REPORT_STATUS, &gigabar_operation_report::status, result.status);
     fields.fill(GIGABAR_REPORT_PATH, &gigabar_operation_report::path, result.path);
@@ -212,23 +194,23 @@ gigabar_status gigabar_fabric_report(const gigabar_fabric* fabric, gigabar_opera
     fields.fill(GIGABAR_REPORT_RETRIES, &gigabar_operation_report::retries, result.retries);
     fields.fill(GIGABAR_REPORT_DURATION_NS, &gigabar_operation_report::duration_ns, result.duration_ns);
     fields.fill(GIGABAR_REPORT_REASON, &gigabar_operation_report::reason, result.reason);
-    fields.fill(GIGABAR_REPORT_RAILS, &gigabar_operation_report::rails, gigabar::c::rails_text(result.rails));
+    fields.fill(GIGABAR_REPORT_RAILS, &gigabar_operation_report::rails, rails_text(result.rails));
     fields.finish();
   });
 }
 
 gigabar_status gigabar_fabric_explain_write(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                             uint64_t bytes, int64_t timeout_ns, const gigabar_post_options* options, char** text) {
-  return gigabar::c::explained("gigabar_fabric_explain_write", fabric, timeout_ns, options, text,
-                               [&](Fabric& job, gigabar::Timeout timeout, const PostOptions& with) {
-                                 return job.explain_write(place_of(local), place_of(remote), bytes, timeout, with);
-                               });
+  return explained("gigabar_fabric_explain_write", fabric, timeout_ns, options, text,
+                   [&](Fabric& job, Timeout timeout, const PostOptions& with) {
+                     return job.explain_write(place_of(local), place_of(remote), bytes, timeout, with);
+                   });
 }
 
 gigabar_status gigabar_fabric_explain_read(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                            uint64_t bytes, int64_t timeout_ns, const gigabar_post_options* options, char** text) {
-  return gigabar::c::explained("gigabar_fabric_explain_read", fabric, timeout_ns, options, text,
-                               [&](Fabric& job, gigabar::Timeout timeout, const PostOptions& with) {
-                                 return job.explain_read(place_of(local), place_of(remote), bytes, timeout, with);
-                               });
+  return explained("gigabar_fabric_explain_read", fabric, timeout_ns, options, text,
+                   [&](Fabric& job, Timeout timeout, const PostOptions& with) {
+                     return job.explain_read(place_of(local), place_of(remote), bytes, timeout, with);
+                   });
 }

@@ -52,6 +52,11 @@ class JsonText {
     end('}');
   }
   template <class Body>
+  void object(std::string_view name, Body&& body) {
+    key(name);
+    object(body);
+  }
+  template <class Body>
   void array(std::string_view name, Body&& body) {
     key(name);
     begin('[');
@@ -67,6 +72,11 @@ class JsonText {
   template <class List>
   void list(std::string_view name, const List& all) {
     list(name, all, [this](const auto& one) { this->value(one); });
+  }
+  // A list of objects, whose members `write` writes.
+  template <class List, class Write>
+  void objects(std::string_view name, const List& all, Write&& write) {
+    list(name, all, [&](const auto& one) { object([&] { write(one); }); });
   }
 
   // The whole document, once.

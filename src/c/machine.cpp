@@ -2,9 +2,9 @@
 // Availability, topology and doctor.
 #include "gigabar/machine.h"
 
-#include <array>
 #include <chrono>
 #include <set>
+#include <vector>
 
 #include "c/call.hpp"
 #include "c/json.hpp"
@@ -24,21 +24,15 @@ Machine machine_at(const char* path) { return path == nullptr ? Machine::here() 
 std::string availability_json(const Machine& machine) {
   JsonText json;
   json.object([&] {
-    json.list("paths", availability(machine), [&](const PathReport& path) {
-      json.object([&] {
-        json.member("path", path.path);
-        json.member("description", path.description);
-        json.members(path.availability);
-      });
+    json.objects("paths", availability(machine), [&](const PathReport& path) {
+      json.member("path", path.path);
+      json.member("description", path.description);
+      json.members(path.availability);
     });
-    json.array("drivers", [&] {
-      if (!machine.is_live()) return;
-      for (const DriverReport& driver : drivers()) {
-        json.object([&] {
-          json.member("name", driver.name);
-          json.members(driver.availability);
-        });
-      }
+    const auto all = machine.is_live() ? drivers() : std::vector<DriverReport>();
+    json.objects("drivers", all, [&](const DriverReport& driver) {
+      json.member("name", driver.name);
+      json.members(driver.availability);
     });
   });
   return json.take();
@@ -49,22 +43,18 @@ void write_finding(JsonText& json, const Finding& finding) {
   const auto about = [&](std::string_view CheckInfo::* member) {
     return check == nullptr ? std::nullopt : std::optional(check->*member);
   };
-  json.object([&] {
-    json.member("check", finding.check);
-    json.member("title", about(&CheckInfo::title));
-    json.member("subject", finding.subject);
-    json.member("verdict", name_of(finding.verdict));
-    json.member("statement", finding.statement);
-    json.list("readings", finding.readings, [&](const Reading& reading) {
-      json.object([&] {
-        json.member("source", reading.source);
-        json.member("value", reading.value);
-      });
-    });
-    json.member("why", about(&CheckInfo::why));
-    json.member("remedy", finding.remedy);
-    json.member("needs_reboot", finding.needs_reboot);
+  json.member("check", finding.check);
+  json.member("title", about(&CheckInfo::title));
+  json.member("subject", finding.subject);
+  json.member("verdict", name_of(finding.verdict));
+  json.member("statement", finding.statement);
+  json.objects("readings", finding.readings, [&](const Reading& reading) {
+    json.member("source", reading.source);
+    json.member("value", reading.value);
   });
+  json.member("why", about(&CheckInfo::why));
+  json.member("remedy", finding.remedy);
+  json.member("needs_reboot", finding.needs_reboot);
 }
 
 std::string doctor_json(const Examination& examination) {
@@ -72,15 +62,14 @@ std::string doctor_json(const Examination& examination) {
   for (const Finding& finding : examination.findings) checks.insert(finding.check);
   JsonText json;
   json.object([&] {
-    json.key("summary");
-    json.object([&] {
+    json.object("summary", [&] {
       json.member("checks", checks.size());
       json.member("findings", examination.findings.size());
       for (const Verdict verdict : {Verdict::fail, Verdict::warn, Verdict::unknown, Verdict::pass, Verdict::skip}) {
         json.member(name_of(verdict), examination.count(verdict));
       }
     });
-    json.list("findings", examination.findings, [&](const Finding& finding) { write_finding(json, finding); });
+    json.objects("findings", examination.findings, [&](const Finding& finding) { write_finding(json, finding); });
     json.list("notes", examination.topology.notes);
   });
   return json.take();
@@ -112,32 +101,29 @@ Order order_of(const gigabar_doctor_options* given) {
 }  // namespace
 }  // namespace gigabar::c
 
-using gigabar::c::guarded;
-using gigabar::c::object_at;
-using gigabar::c::take;
+using namespace gigabar;
+using namespace gigabar::c;
 
 gigabar_status gigabar_availability_json(const char* machine, char** text) {
-  constexpr const char* kFunction = "gigabar_availability_json";
-  return guarded(kFunction, [&] {
-    char*& result = object_at(text, kFunction, "text");
-    result = gigabar::c::new_text(gigabar::c::availability_json(gigabar::c::machine_at(machine)));
+  return guarded("gigabar_availability_json", [&](const char* function) {
+    char*& result = object_at(text, function, "text");
+    result = new_text(availability_json(machine_at(machine)));
   });
 }
 
 gigabar_status gigabar_topology_json(const char* machine, char** text) {
-  constexpr const char* kFunction = "gigabar_topology_json";
-  return guarded(kFunction, [&] {
-    char*& result = object_at(text, kFunction, "text");
-    const gigabar::Topology topology = take(gigabar::discover_topology(gigabar::c::machine_at(machine)));
-    result = gigabar::c::new_text(gigabar::c::topology_json(topology));
+  return guarded("gigabar_topology_json", [&](const char* function) {
+    char*& result = object_at(text, function, "text");
+    const Topology topology = take(gigabar::discover_topology(machine_at(machine)));
+    result = new_text(topology_json(topology));
   });
 }
 
 gigabar_status gigabar_doctor_json(const gigabar_doctor_options* options, char** text) {
-  return guarded(gigabar::c::kDoctor, [&] {
-    char*& result = object_at(text, gigabar::c::kDoctor, "text");
-    const gigabar::c::Order order = gigabar::c::order_of(options);
-    const gigabar::Examination examination = take(gigabar::examine(gigabar::c::machine_at(order.machine), order.options));
-    result = gigabar::c::new_text(gigabar::c::doctor_json(examination));
+  return guarded(kDoctor, [&](const char* function) {
+    char*& result = object_at(text, function, "text");
+    const Order order = order_of(options);
+    const Examination examination = take(gigabar::examine(machine_at(order.machine), order.options));
+    result = new_text(doctor_json(examination));
   });
 }

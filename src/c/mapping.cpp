@@ -22,34 +22,31 @@ struct gigabar_batch {
   gigabar::Batch batch;
 };
 
-using gigabar::c::enumerator;
-using gigabar::c::Fields;
-using gigabar::c::guarded;
-using gigabar::c::object_at;
-using gigabar::c::take;
+using namespace gigabar;
+using namespace gigabar::c;
 
 namespace {
 
-static_assert(static_cast<int>(gigabar::DeviceAllocator::vmm) == GIGABAR_ALLOCATOR_VMM);
-static_assert(static_cast<int>(gigabar::MappingBackend::gdrdrv) == GIGABAR_BACKEND_GDRDRV);
-static_assert(static_cast<int>(gigabar::MappingBackend::rm) == GIGABAR_BACKEND_RM);
-static_assert(static_cast<int>(gigabar::MappingBackend::host) == GIGABAR_BACKEND_HOST);
-static_assert(static_cast<int>(gigabar::MappingType::uncached) == GIGABAR_UNCACHED);
-static_assert(static_cast<int>(gigabar::MappingType::cached) == GIGABAR_CACHED);
-static_assert(static_cast<int>(gigabar::Verification::nonce) == GIGABAR_VERIFY_NONCE);
-static_assert(static_cast<int>(gigabar::CopyMethod::cpu_parallel) == GIGABAR_COPY_CPU_PARALLEL);
-static_assert(static_cast<int>(gigabar::CopyMethod::copy_engine) == GIGABAR_COPY_ENGINE);
-static_assert(static_cast<int>(gigabar::CopyMethod::readback) == GIGABAR_COPY_READBACK);
+static_assert(static_cast<int>(DeviceAllocator::vmm) == GIGABAR_ALLOCATOR_VMM);
+static_assert(static_cast<int>(MappingBackend::gdrdrv) == GIGABAR_BACKEND_GDRDRV);
+static_assert(static_cast<int>(MappingBackend::rm) == GIGABAR_BACKEND_RM);
+static_assert(static_cast<int>(MappingBackend::host) == GIGABAR_BACKEND_HOST);
+static_assert(static_cast<int>(MappingType::uncached) == GIGABAR_UNCACHED);
+static_assert(static_cast<int>(MappingType::cached) == GIGABAR_CACHED);
+static_assert(static_cast<int>(Verification::nonce) == GIGABAR_VERIFY_NONCE);
+static_assert(static_cast<int>(CopyMethod::cpu_parallel) == GIGABAR_COPY_CPU_PARALLEL);
+static_assert(static_cast<int>(CopyMethod::copy_engine) == GIGABAR_COPY_ENGINE);
+static_assert(static_cast<int>(CopyMethod::readback) == GIGABAR_COPY_READBACK);
 
-gigabar::MapOptions options_of(const gigabar_map_options* options) {
+MapOptions options_of(const gigabar_map_options* options) {
   constexpr const char* kFunction = "gigabar_map";
   const Fields fields(options, GIGABAR_MAP_BACKEND | GIGABAR_MAP_VERIFICATION | GIGABAR_MAP_INHERIT_ON_FORK, kFunction, "options");
-  gigabar::MapOptions result;
+  MapOptions result;
   if (const auto* backend = fields.find(GIGABAR_MAP_BACKEND, &gigabar_map_options::backend)) {
-    result.backend = enumerator<gigabar::MappingBackend>(*backend, 4, kFunction, "options->backend");
+    result.backend = enumerator<MappingBackend>(*backend, 4, kFunction, "options->backend");
   }
   if (const auto* verification = fields.find(GIGABAR_MAP_VERIFICATION, &gigabar_map_options::verification)) {
-    result.verification = enumerator<gigabar::Verification>(*verification, 2, kFunction, "options->verification");
+    result.verification = enumerator<Verification>(*verification, 2, kFunction, "options->verification");
   }
   if (const auto* inherit = fields.find(GIGABAR_MAP_INHERIT_ON_FORK, &gigabar_map_options::inherit_on_fork)) {
     result.inherit_on_fork = *inherit != 0;
@@ -57,20 +54,20 @@ gigabar::MapOptions options_of(const gigabar_map_options* options) {
   return result;
 }
 
-std::optional<gigabar::CopyMethod> method_of(gigabar_copy_method method, const char* function) {
+std::optional<CopyMethod> method_of(gigabar_copy_method method, const char* function) {
   if (method == GIGABAR_COPY_CHOOSE) return std::nullopt;
-  return enumerator<gigabar::CopyMethod>(method, gigabar::kCopyMethodCount, function, "method");
+  return enumerator<CopyMethod>(method, kCopyMethodCount, function, "method");
 }
 
-void store_method(gigabar::CopyMethod method, gigabar_copy_method* used) noexcept {
+void store_method(CopyMethod method, gigabar_copy_method* used) noexcept {
   if (used != nullptr) *used = static_cast<gigabar_copy_method>(method);
 }
 
 template <class Value>
 gigabar_status publish(const char* function, gigabar_mapping* mapping, size_t data_offset_bytes, const void* source, size_t bytes,
                        size_t flag_offset_bytes, Value value) noexcept {
-  return guarded(function, [&] {
-    const gigabar::Mapping& target = object_at(mapping, function, "mapping").mapping;
+  return guarded(function, [&](const char* name) {
+    const Mapping& target = object_at(mapping, name, "mapping").mapping;
     take(gigabar::publish(target, data_offset_bytes, source, bytes, flag_offset_bytes, value));
   });
 }
@@ -78,22 +75,21 @@ gigabar_status publish(const char* function, gigabar_mapping* mapping, size_t da
 }  // namespace
 
 gigabar_status gigabar_device_count(int32_t* count) {
-  return guarded("gigabar_device_count", [&] {
-    int32_t& result = object_at(count, "gigabar_device_count", "count");
+  return guarded("gigabar_device_count", [&](const char* function) {
+    int32_t& result = object_at(count, function, "count");
     result = static_cast<int32_t>(take(gigabar::devices()).size());
   });
 }
 
 gigabar_status gigabar_device_describe(int32_t device, gigabar_device_info* info) {
-  constexpr const char* kFunction = "gigabar_device_describe";
-  return guarded(kFunction, [&] {
-    Fields fields(&object_at(info, kFunction, "info"), GIGABAR_DEVICE_ALL, kFunction, "info");
-    const std::vector<gigabar::DeviceInfo> all = take(gigabar::devices());
+  return guarded("gigabar_device_describe", [&](const char* function) {
+    Fields fields(&object_at(info, function, "info"), GIGABAR_DEVICE_ALL, function, "info");
+    const std::vector<DeviceInfo> all = take(gigabar::devices());
     if (device < 0 || static_cast<std::size_t>(device) >= all.size()) {
-      gigabar::c::refuse(kFunction, "device", gigabar::text("there is no device ", device, " among ", all.size()),
-                         "pass a number below gigabar_device_count()'s");
+      refuse(function, "device", gigabar::text("there is no device ", device, " among ", all.size()),
+             "pass a number below gigabar_device_count()'s");
     }
-    const gigabar::DeviceInfo& one = all[static_cast<std::size_t>(device)];
+    const DeviceInfo& one = all[static_cast<std::size_t>(device)];
     fields.fill(GIGABAR_DEVICE_NAME, &gigabar_device_info::name, one.name);
     fields.fill(GIGABAR_DEVICE_IS_STAND_IN, &gigabar_device_info::is_stand_in, one.is_stand_in);
     fields.fill(GIGABAR_DEVICE_MEMORY_BYTES, &gigabar_device_info::memory_bytes, one.memory_bytes);
@@ -113,43 +109,39 @@ gigabar_status gigabar_device_describe(int32_t device, gigabar_device_info* info
 }
 
 gigabar_status gigabar_memory_allocate(int32_t device, size_t bytes, gigabar_allocator allocator, gigabar_memory** memory) {
-  constexpr const char* kFunction = "gigabar_memory_allocate";
-  return guarded(kFunction, [&] {
-    gigabar_memory*& result = object_at(memory, kFunction, "memory");
-    const auto kind = enumerator<gigabar::DeviceAllocator>(allocator, 2, kFunction, "allocator");
-    result = new gigabar_memory{take(gigabar::DeviceMemory::allocate(device, bytes, kind))};
+  return guarded("gigabar_memory_allocate", [&](const char* function) {
+    gigabar_memory*& result = object_at(memory, function, "memory");
+    const auto kind = enumerator<DeviceAllocator>(allocator, 2, function, "allocator");
+    result = new gigabar_memory{take(DeviceMemory::allocate(device, bytes, kind))};
   });
 }
 
 gigabar_status gigabar_memory_free(gigabar_memory* memory) {
-  return guarded("gigabar_memory_free", [&] { delete &object_at(memory, "gigabar_memory_free", "memory"); });
+  return guarded("gigabar_memory_free", [&](const char* function) { delete &object_at(memory, function, "memory"); });
 }
 
 gigabar_status gigabar_memory_address(const gigabar_memory* memory, void** address) {
-  constexpr const char* kFunction = "gigabar_memory_address";
-  return guarded(kFunction, [&] {
-    const gigabar::DeviceMemory& block = object_at(memory, kFunction, "memory").memory;
-    object_at(address, kFunction, "address") = block.address();
+  return guarded("gigabar_memory_address", [&](const char* function) {
+    const DeviceMemory& block = object_at(memory, function, "memory").memory;
+    object_at(address, function, "address") = block.address();
   });
 }
 
 gigabar_status gigabar_map(const void* address, size_t bytes, const gigabar_map_options* options, gigabar_mapping** mapping) {
-  constexpr const char* kFunction = "gigabar_map";
-  return guarded(kFunction, [&] {
-    gigabar_mapping*& result = object_at(mapping, kFunction, "mapping");
+  return guarded("gigabar_map", [&](const char* function) {
+    gigabar_mapping*& result = object_at(mapping, function, "mapping");
     result = new gigabar_mapping{take(gigabar::map(address, bytes, options_of(options)))};
   });
 }
 
 gigabar_status gigabar_unmap(gigabar_mapping* mapping) {
-  return guarded("gigabar_unmap", [&] { delete &object_at(mapping, "gigabar_unmap", "mapping"); });
+  return guarded("gigabar_unmap", [&](const char* function) { delete &object_at(mapping, function, "mapping"); });
 }
 
 gigabar_status gigabar_mapping_describe(const gigabar_mapping* mapping, gigabar_mapping_info* info) {
-  constexpr const char* kFunction = "gigabar_mapping_describe";
-  return guarded(kFunction, [&] {
-    const gigabar::Mapping& one = object_at(mapping, kFunction, "mapping").mapping;
-    Fields fields(&object_at(info, kFunction, "info"), GIGABAR_MAPPING_ALL, kFunction, "info");
+  return guarded("gigabar_mapping_describe", [&](const char* function) {
+    const Mapping& one = object_at(mapping, function, "mapping").mapping;
+    Fields fields(&object_at(info, function, "info"), GIGABAR_MAPPING_ALL, function, "info");
     fields.fill(GIGABAR_MAPPING_ADDRESS, &gigabar_mapping_info::address, one.address());
     fields.fill(GIGABAR_MAPPING_BYTES, &gigabar_mapping_info::bytes, one.bytes());
     fields.fill(GIGABAR_MAPPING_DEVICE_ADDRESS, &gigabar_mapping_info::device_address, one.device_address());
@@ -163,47 +155,44 @@ gigabar_status gigabar_mapping_describe(const gigabar_mapping* mapping, gigabar_
 }
 
 gigabar_status gigabar_mapping_json(const gigabar_mapping* mapping, char** text) {
-  constexpr const char* kFunction = "gigabar_mapping_json";
-  return guarded(kFunction, [&] {
-    const gigabar::Mapping& one = object_at(mapping, kFunction, "mapping").mapping;
-    char*& result = object_at(text, kFunction, "text");
-    gigabar::c::JsonText json;
+  return guarded("gigabar_mapping_json", [&](const char* function) {
+    const Mapping& one = object_at(mapping, function, "mapping").mapping;
+    char*& result = object_at(text, function, "text");
+    JsonText json;
     json.object([&] {
       json.member("backend", name_of(one.backend()));
       json.member("type", name_of(one.type()));
-      json.list("passed_over", one.report().passed_over, [&](const gigabar::PassedOver& backend) {
-        json.object([&] {
-          json.member("backend", name_of(backend.backend));
-          json.members(backend.why);
-        });
+      json.objects("passed_over", one.report().passed_over, [&](const PassedOver& backend) {
+        json.member("backend", name_of(backend.backend));
+        json.members(backend.why);
       });
     });
-    result = gigabar::c::new_text(json.take());
+    result = new_text(json.take());
   });
 }
 
 gigabar_status gigabar_mapping_trim(size_t keep_bytes, size_t* released_bytes) {
-  return guarded("gigabar_mapping_trim", [&] {
+  return guarded("gigabar_mapping_trim", [&](const char*) {
     const size_t released = gigabar::trim_mapping_cache(keep_bytes);
     if (released_bytes != nullptr) *released_bytes = released;
   });
 }
 
 gigabar_status gigabar_copy_to(gigabar_mapping* mapping, size_t offset_bytes, const void* source, size_t bytes) {
-  return guarded("gigabar_copy_to", [&] {
-    take(gigabar::copy_to(object_at(mapping, "gigabar_copy_to", "mapping").mapping, offset_bytes, source, bytes));
+  return guarded("gigabar_copy_to", [&](const char* function) {
+    take(gigabar::copy_to(object_at(mapping, function, "mapping").mapping, offset_bytes, source, bytes));
   });
 }
 
 gigabar_status gigabar_copy_from(const gigabar_mapping* mapping, size_t offset_bytes, void* destination, size_t bytes) {
-  return guarded("gigabar_copy_from", [&] {
-    take(gigabar::copy_from(object_at(mapping, "gigabar_copy_from", "mapping").mapping, offset_bytes, destination, bytes));
+  return guarded("gigabar_copy_from", [&](const char* function) {
+    take(gigabar::copy_from(object_at(mapping, function, "mapping").mapping, offset_bytes, destination, bytes));
   });
 }
 
 gigabar_status gigabar_fill(gigabar_mapping* mapping, size_t offset_bytes, uint8_t value, size_t bytes) {
-  return guarded("gigabar_fill", [&] {
-    take(gigabar::fill(object_at(mapping, "gigabar_fill", "mapping").mapping, offset_bytes, std::byte{value}, bytes));
+  return guarded("gigabar_fill", [&](const char* function) {
+    take(gigabar::fill(object_at(mapping, function, "mapping").mapping, offset_bytes, std::byte{value}, bytes));
   });
 }
 
@@ -214,19 +203,17 @@ gigabar_status gigabar_fence(void) {
 
 gigabar_status gigabar_copy_to_by(gigabar_mapping* mapping, size_t offset_bytes, const void* source, size_t bytes,
                                   gigabar_copy_method method, gigabar_copy_method* used) {
-  constexpr const char* kFunction = "gigabar_copy_to_by";
-  return guarded(kFunction, [&] {
-    const gigabar::Mapping& target = object_at(mapping, kFunction, "mapping").mapping;
-    store_method(take(gigabar::copy({target, offset_bytes}, source, bytes, method_of(method, kFunction))), used);
+  return guarded("gigabar_copy_to_by", [&](const char* function) {
+    const Mapping& target = object_at(mapping, function, "mapping").mapping;
+    store_method(take(gigabar::copy({target, offset_bytes}, source, bytes, method_of(method, function))), used);
   });
 }
 
 gigabar_status gigabar_copy_from_by(const gigabar_mapping* mapping, size_t offset_bytes, void* destination, size_t bytes,
                                     gigabar_copy_method method, gigabar_copy_method* used) {
-  constexpr const char* kFunction = "gigabar_copy_from_by";
-  return guarded(kFunction, [&] {
-    const gigabar::Mapping& source = object_at(mapping, kFunction, "mapping").mapping;
-    store_method(take(gigabar::copy(destination, {source, offset_bytes}, bytes, method_of(method, kFunction))), used);
+  return guarded("gigabar_copy_from_by", [&](const char* function) {
+    const Mapping& source = object_at(mapping, function, "mapping").mapping;
+    store_method(take(gigabar::copy(destination, {source, offset_bytes}, bytes, method_of(method, function))), used);
   });
 }
 
@@ -241,23 +228,23 @@ gigabar_status gigabar_publish64(gigabar_mapping* mapping, size_t data_offset_by
 }
 
 gigabar_status gigabar_batch_open(gigabar_mapping* mapping, gigabar_batch** batch) {
-  constexpr const char* kFunction = "gigabar_batch_open";
-  return guarded(kFunction, [&] {
-    const gigabar::Mapping& target = object_at(mapping, kFunction, "mapping").mapping;
-    gigabar_batch*& result = object_at(batch, kFunction, "batch");  // before anything is made
+  return guarded("gigabar_batch_open", [&](const char* function) {
+    const Mapping& target = object_at(mapping, function, "mapping").mapping;
+    gigabar_batch*& result = object_at(batch, function, "batch");  // before anything is made
     result = new gigabar_batch(target);
   });
 }
 
 gigabar_status gigabar_batch_copy_to(gigabar_batch* batch, size_t offset_bytes, const void* source, size_t bytes) {
-  return guarded("gigabar_batch_copy_to",
-                 [&] { take(object_at(batch, "gigabar_batch_copy_to", "batch").batch.copy_to(offset_bytes, source, bytes)); });
+  return guarded("gigabar_batch_copy_to", [&](const char* function) {
+    take(object_at(batch, function, "batch").batch.copy_to(offset_bytes, source, bytes));
+  });
 }
 
 gigabar_status gigabar_batch_commit(gigabar_batch* batch) {
-  return guarded("gigabar_batch_commit", [&] { object_at(batch, "gigabar_batch_commit", "batch").batch.commit(); });
+  return guarded("gigabar_batch_commit", [&](const char* function) { object_at(batch, function, "batch").batch.commit(); });
 }
 
 gigabar_status gigabar_batch_close(gigabar_batch* batch) {
-  return guarded("gigabar_batch_close", [&] { delete &object_at(batch, "gigabar_batch_close", "batch"); });
+  return guarded("gigabar_batch_close", [&](const char* function) { delete &object_at(batch, function, "batch"); });
 }

@@ -2,7 +2,7 @@
 // The record of each thread's last failure.
 #include "gigabar/status.h"
 
-#include <cstdlib>
+#include <cstring>
 #include <new>
 #include <optional>
 
@@ -83,14 +83,15 @@ char* new_text(const std::string& text) {
 
 }  // namespace gigabar::c
 
-using gigabar::c::Fields;
+using namespace gigabar;
+using namespace gigabar::c;
 
 gigabar_status gigabar_last_error(gigabar_error* error) {
   // Its own failure is returned and not kept: the record that the caller asks about stays.
   try {
-    const gigabar::ErrorRecord& record = record_of(gigabar::c::last());
+    const ErrorRecord& record = record_of(last());
     constexpr const char* kFunction = "gigabar_last_error";
-    Fields fields(&gigabar::c::object_at(error, kFunction, "error"), GIGABAR_ERROR_ALL, kFunction, "error");
+    Fields fields(&object_at(error, kFunction, "error"), GIGABAR_ERROR_ALL, kFunction, "error");
     fields.fill(GIGABAR_ERROR_STATUS, &gigabar_error::status, record.status);
     fields.fill(GIGABAR_ERROR_OPERATION, &gigabar_error::operation, record.operation.c_str());
     fields.fill(GIGABAR_ERROR_OBJECT, &gigabar_error::object, record.object.c_str());
@@ -103,7 +104,7 @@ gigabar_status gigabar_last_error(gigabar_error* error) {
     fields.fill(GIGABAR_ERROR_MESSAGE, &gigabar_error::message, gigabar_last_error_message());
     fields.finish();
     return GIGABAR_OK;
-  } catch (const gigabar::c::Refused& refused) {
+  } catch (const Refused& refused) {
     return static_cast<gigabar_status>(refused.error.status());
   } catch (...) {
     return GIGABAR_OUT_OF_MEMORY;
@@ -111,19 +112,18 @@ gigabar_status gigabar_last_error(gigabar_error* error) {
 }
 
 const char* gigabar_last_error_message(void) {
-  gigabar::c::Last& last = gigabar::c::last();
-  if (!last.error) return "ok";
-  if (last.message.empty()) last.message = last.error->message();
-  return last.message.c_str();
+  Last& kept = last();
+  if (!kept.error) return "ok";
+  if (kept.message.empty()) kept.message = kept.error->message();
+  return kept.message.c_str();
 }
 
 const char* gigabar_status_name(gigabar_status status) {
-  return status < 0 || status > UINT8_MAX ? "unknown" : gigabar::name_of(static_cast<gigabar::Status>(status)).data();
+  return status < 0 || status > UINT8_MAX ? "unknown" : gigabar::name_of(static_cast<Status>(status)).data();
 }
 
 const char* gigabar_version(void) { return GIGABAR_VERSION; }
 
 gigabar_status gigabar_text_free(char* text) {
-  return gigabar::c::guarded("gigabar_text_free",
-                             [&] { ::operator delete(&gigabar::c::object_at(text, "gigabar_text_free", "text")); });
+  return guarded("gigabar_text_free", [&](const char* function) { ::operator delete(&object_at(text, function, "text")); });
 }

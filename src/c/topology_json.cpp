@@ -23,13 +23,13 @@ class Writer {
   std::string write() {
     json_.object([&] {
       json_.member("what", "topology");
-      json_.list("numa_nodes", topology_.numa_nodes, [&](const NumaNode& node) { write_node(node); });
-      json_.list("pci", topology_.pci, [&](const PciNode& node) { write_pci(node); });
-      json_.list("gpus", topology_.gpus, [&](const Gpu& gpu) { write_gpu(gpu); });
-      json_.list("nics", topology_.nics, [&](const Nic& nic) { write_nic(nic); });
-      json_.list("nvlinks", topology_.nvlinks, [&](const NvLinkBond& bond) { write_bond(bond); });
+      json_.objects("numa_nodes", topology_.numa_nodes, [&](const NumaNode& node) { write_node(node); });
+      json_.objects("pci", topology_.pci, [&](const PciNode& node) { write_pci(node); });
+      json_.objects("gpus", topology_.gpus, [&](const Gpu& gpu) { write_gpu(gpu); });
+      json_.objects("nics", topology_.nics, [&](const Nic& nic) { write_nic(nic); });
+      json_.objects("nvlinks", topology_.nvlinks, [&](const NvLinkBond& bond) { write_bond(bond); });
       json_.array("routes", [&] { write_routes(); });
-      json_.array("nearest_nics", [&] { write_nearest(); });
+      write_nearest();
       json_.list("could_not_be_found_out", topology_.notes);
     });
     return json_.take();
@@ -37,102 +37,84 @@ class Writer {
 
  private:
   void write_node(const NumaNode& node) {
-    json_.object([&] {
-      json_.member("index", node.index);
-      json_.member("package", index_of(node.package));
-      json_.list("cpus", node.cpus);
-      json_.member("memory_bytes", node.memory_bytes);
-    });
+    json_.member("index", node.index);
+    json_.member("package", index_of(node.package));
+    json_.list("cpus", node.cpus);
+    json_.member("memory_bytes", node.memory_bytes);
   }
 
   void write_pci(const PciNode& node) {
-    json_.object([&] {
-      json_.member("address", node.address.to_string());
-      json_.member("vendor", node.vendor);
-      json_.member("device", node.device);
-      json_.member("class_code", node.class_code);
-      json_.text_or_null("name", node.name);
-      json_.member("is_bridge", node.is_bridge);
-      json_.member("parent", index_of(node.parent));
-      json_.text_or_null("root_complex", node.root_complex);
-      json_.member("numa_node", index_of(node.numa_node));
-      json_.key("link");
-      json_.object([&] {
-        json_.member("gt_per_s", positive(node.link.gt_per_s));
-        json_.member("width", positive(node.link.width));
-        json_.member("most_gt_per_s", positive(node.link.most_gt_per_s));
-        json_.member("most_width", positive(node.link.most_width));
-      });
-      json_.text_or_null("driver", node.driver);
+    json_.member("address", node.address.to_string());
+    json_.member("vendor", node.vendor);
+    json_.member("device", node.device);
+    json_.member("class_code", node.class_code);
+    json_.text_or_null("name", node.name);
+    json_.member("is_bridge", node.is_bridge);
+    json_.member("parent", index_of(node.parent));
+    json_.text_or_null("root_complex", node.root_complex);
+    json_.member("numa_node", index_of(node.numa_node));
+    json_.object("link", [&] {
+      json_.member("gt_per_s", positive(node.link.gt_per_s));
+      json_.member("width", positive(node.link.width));
+      json_.member("most_gt_per_s", positive(node.link.most_gt_per_s));
+      json_.member("most_width", positive(node.link.most_width));
     });
+    json_.text_or_null("driver", node.driver);
   }
 
   void write_gpu(const Gpu& gpu) {
-    json_.object([&] {
-      json_.member("pci", index_of(gpu.pci));
-      json_.member("address", gpu.address.to_string());
-      json_.member("cuda_index", gpu.cuda_index);
-      json_.text_or_null("name", gpu.name);
-      json_.text_or_null("uuid", gpu.uuid);
-      json_.member("numa_node", index_of(gpu.numa_node));
-      json_.member("is_coherent", gpu.is_coherent);
-      json_.member("nvlinks_active", gpu.nvlinks_active);
-      json_.member("nvlinks_total", gpu.nvlinks_total);
-    });
+    json_.member("pci", index_of(gpu.pci));
+    json_.member("address", gpu.address.to_string());
+    json_.member("cuda_index", gpu.cuda_index);
+    json_.text_or_null("name", gpu.name);
+    json_.text_or_null("uuid", gpu.uuid);
+    json_.member("numa_node", index_of(gpu.numa_node));
+    json_.member("is_coherent", gpu.is_coherent);
+    json_.member("nvlinks_active", gpu.nvlinks_active);
+    json_.member("nvlinks_total", gpu.nvlinks_total);
   }
 
   void write_port(const RdmaPort& port) {
-    json_.object([&] {
-      json_.member("number", port.number);
-      json_.text_or_null("state", port.state);
-      json_.text_or_null("link_layer", port.link_layer);
-      json_.member("rate_gbit_per_s", positive(port.rate_gbit_per_s));
-      json_.member("active_mtu_bytes", port.active_mtu);
-      json_.list("gids", port.gids, [&](const GidEntry& entry) {
-        json_.object([&] {
-          json_.member("index", entry.index);
-          json_.member("gid", entry.gid);
-          json_.text_or_null("type", entry.type);
-          json_.text_or_null("netdev", entry.netdev);
-        });
-      });
+    json_.member("number", port.number);
+    json_.text_or_null("state", port.state);
+    json_.text_or_null("link_layer", port.link_layer);
+    json_.member("rate_gbit_per_s", positive(port.rate_gbit_per_s));
+    json_.member("active_mtu_bytes", port.active_mtu);
+    json_.objects("gids", port.gids, [&](const GidEntry& entry) {
+      json_.member("index", entry.index);
+      json_.member("gid", entry.gid);
+      json_.text_or_null("type", entry.type);
+      json_.text_or_null("netdev", entry.netdev);
     });
   }
 
   void write_nic(const Nic& nic) {
-    json_.object([&] {
-      json_.member("pci", index_of(nic.pci));
-      json_.member("name", nic.name);
-      json_.text_or_null("rdma_device", nic.rdma_device);
-      json_.text_or_null("driver", nic.driver);
-      json_.member("numa_node", index_of(nic.numa_node));
-      json_.member("rate_gbit_per_s", positive(nic.rate_gbit_per_s()));
-      json_.list("ports", nic.ports, [&](const RdmaPort& port) { write_port(port); });
-      json_.list("net_devices", nic.net_devices, [&](const NetDevice& device) {
-        json_.object([&] {
-          json_.member("name", device.name);
-          json_.text_or_null("state", device.state);
-          json_.member("mtu_bytes", device.mtu);
-          json_.member("gbit_per_s", device.gbit_per_s);
-        });
-      });
+    json_.member("pci", index_of(nic.pci));
+    json_.member("name", nic.name);
+    json_.text_or_null("rdma_device", nic.rdma_device);
+    json_.text_or_null("driver", nic.driver);
+    json_.member("numa_node", index_of(nic.numa_node));
+    json_.member("rate_gbit_per_s", positive(nic.rate_gbit_per_s()));
+    json_.objects("ports", nic.ports, [&](const RdmaPort& port) { write_port(port); });
+    json_.objects("net_devices", nic.net_devices, [&](const NetDevice& device) {
+      json_.member("name", device.name);
+      json_.text_or_null("state", device.state);
+      json_.member("mtu_bytes", device.mtu);
+      json_.member("gbit_per_s", device.gbit_per_s);
     });
   }
 
   void write_bond(const NvLinkBond& bond) {
-    json_.object([&] {
-      json_.member("first", bond.first);
-      json_.member("second", bond.second);
-      json_.member("count", bond.count);
-      json_.member("gb_per_s", positive(bond.gb_per_s));
-      json_.member("is_switched", bond.is_switched);
-    });
+    json_.member("first", bond.first);
+    json_.member("second", bond.second);
+    json_.member("count", bond.count);
+    json_.member("gb_per_s", positive(bond.gb_per_s));
+    json_.member("is_switched", bond.is_switched);
   }
 
   void write_end(const char* name, const Endpoint& end) {
     static constexpr const char* kKinds[] = {"gpu", "nic", "numa_node"};
-    json_.key(name);
-    json_.object([&] {
+    json_.object(name, [&] {
       json_.member("kind", kKinds[static_cast<std::size_t>(end.kind)]);
       json_.member("index", end.index);
     });
@@ -179,13 +161,11 @@ class Writer {
     const bool has_rdma =
         std::any_of(topology_.nics.begin(), topology_.nics.end(), [](const Nic& nic) { return !nic.rdma_device.empty(); });
     int gpu = 0;
-    for (const NicOrder& order : nic_orders(topology_, has_rdma)) {
-      json_.object([&] {
-        json_.member("gpu", gpu++);
-        json_.list("nics", order.nics);
-        json_.member("reason", order.reason);
-      });
-    }
+    json_.objects("nearest_nics", nic_orders(topology_, has_rdma), [&](const NicOrder& order) {
+      json_.member("gpu", gpu++);
+      json_.list("nics", order.nics);
+      json_.member("reason", order.reason);
+    });
   }
 
   const Topology& topology_;

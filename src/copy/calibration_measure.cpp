@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measuring: every candidate in turn, many times, so that whatever disturbs the machine disturbs all of them; medians decide.
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>

@@ -20,7 +20,7 @@ std::string range_of(const Mapping& mapping, std::size_t offset_bytes, std::size
 }
 
 template <class Value>
-Result<void> publish_word(const Mapping& mapping, std::size_t flag_offset_bytes, Value value) {
+Result<void> publish_word(const Mapping& mapping, std::size_t flag_offset_bytes, Value value) try {
   if (!detail::may_copy(mapping, flag_offset_bytes, &value, sizeof value)) {
     return detail::refuse_copy("publish (flag)", mapping, flag_offset_bytes, &value, sizeof value);
   }
@@ -33,6 +33,8 @@ Result<void> publish_word(const Mapping& mapping, std::size_t flag_offset_bytes,
   __atomic_store_n(reinterpret_cast<Value*>(mapping.address() + flag_offset_bytes), value, __ATOMIC_RELEASE);
   detail::fence_stores();
   return {};
+} catch (...) {
+  return error_of_exception("publish");
 }
 
 Result<CopyMethod> finished(CopyMethod method, Result<void> outcome) {
@@ -105,16 +107,12 @@ Result<void> fill(const Mapping& mapping, std::size_t offset_bytes, std::byte va
   return {};
 }
 
-Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value) try {
+Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value) {
   return publish_word(mapping, flag_offset_bytes, value);
-} catch (...) {
-  return error_of_exception("publish");
 }
 
-Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value) try {
+Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value) {
   return publish_word(mapping, flag_offset_bytes, value);
-} catch (...) {
-  return error_of_exception("publish");
 }
 
 namespace {
@@ -130,68 +128,61 @@ Result<CopyMethod> usable_method(CopyMethod method, bool is_required, MappedPlac
                     "the mapped memory was freed, or is another process's", "map what is there now, or leave the method open");
 }
 
-// By `wanted`, which somebody may have required; else by the CPU alone where its threads cannot start, or the memory has left its
-// address. `by_gpu(method)` is the copy engine's, or the readback kernel's.
-template <class ByCpu, class InParallel, class ByGpu>
-Result<CopyMethod> copy_by(CopyMethod wanted, bool is_required, MappedPlace place, std::size_t bytes, const ByCpu& by_cpu,
-                           const InParallel& in_parallel, const ByGpu& by_gpu) {
-  auto usable = usable_method(wanted, is_required, place, bytes);
+// By the copy engine, or by the readback kernel.
+Result<void> copy_by_gpu(CopyMethod method, CopyDirection direction, MappedPlace place, void* host, std::size_t bytes) {
+  const int device = place.mapping.device();
+  const std::uintptr_t address = place.mapping.device_address() + place.offset_bytes;
+  const bool is_store = direction == CopyDirection::to_device;
+  if (method != CopyMethod::readback)
+    return is_store ? engine_copy_to(device, address, host, bytes) : engine_copy_from(device, host, address, bytes);
+  if (is_store) {
+    return make_error(Status::not_supported, "copy", range_of(place.mapping, place.offset_bytes, bytes),
+                      "the readback kernel copies from the device only", "use another method");
+  }
+  const auto readback = readback_of(device);
+  if (!readback) return readback.error();
+  return (*readback)->copy(address, host, bytes);
+}
+
+// By what is required, else by the best; then by the CPU alone where its threads cannot start, or the memory has left its address.
+Result<CopyMethod> copy_by_best(CopyDirection direction, MappedPlace place, void* host, std::size_t bytes,
+                                std::optional<CopyMethod> required) try {
+  const Uncancelled uncancelled;
+  const Mapping& mapping = place.mapping;
+  const std::size_t offset_bytes = place.offset_bytes;
+  const bool is_store = direction == CopyDirection::to_device;
+  if (!detail::may_copy(mapping, offset_bytes, host, bytes)) [[unlikely]] {
+    return detail::refuse_copy("copy", mapping, offset_bytes, host, bytes).error();
+  }
+  if (!is_store && !required && has_copied_by_readback(host, mapping, offset_bytes, bytes)) return CopyMethod::readback;
+  auto usable =
+      usable_method(required ? *required : choose_method(direction, mapping, host, bytes), required.has_value(), place, bytes);
   if (!usable) return usable;
   const CopyMethod method = *usable;
+  const auto by_cpu = [&] {
+    return is_store ? copy_to(mapping, offset_bytes, host, bytes) : copy_from(mapping, offset_bytes, host, bytes);
+  };
   if (method == CopyMethod::cpu || bytes == 0) return finished(method, by_cpu());
-  if (method != CopyMethod::cpu_parallel) return finished(method, by_gpu(method));
-  Result<void> done = in_parallel();
+  if (method != CopyMethod::cpu_parallel) return finished(method, copy_by_gpu(method, direction, place, host, bytes));
+  Result<void> done =
+      is_store ? copy_to_parallel(mapping, offset_bytes, host, bytes) : copy_from_parallel(mapping, offset_bytes, host, bytes);
   const bool could_not_start = done.status() == Status::out_of_memory || done.status() == Status::no_permission;
-  if (is_required || !could_not_start) return finished(method, std::move(done));
+  if (required || !could_not_start) return finished(method, std::move(done));
   return finished(CopyMethod::cpu, by_cpu());
+} catch (...) {
+  return error_of_exception("copy");
 }
 
 }  // namespace
 
 Result<CopyMethod> detail::copy_chosen(MappedPlace destination, const void* source, std::size_t bytes,
-                                       std::optional<CopyMethod> required) try {
-  const Uncancelled uncancelled;
-  const Mapping& mapping = destination.mapping;
-  const std::size_t offset_bytes = destination.offset_bytes;
-  if (!detail::may_copy(mapping, offset_bytes, source, bytes)) [[unlikely]] {
-    return detail::refuse_copy("copy", mapping, offset_bytes, source, bytes).error();
-  }
-  const CopyMethod wanted = required ? *required : choose_method(CopyDirection::to_device, mapping, source, bytes);
-  return copy_by(
-      wanted, required.has_value(), destination, bytes, [&] { return copy_to(mapping, offset_bytes, source, bytes); },
-      [&] { return copy_to_parallel(mapping, offset_bytes, source, bytes); },
-      [&](CopyMethod method) -> Result<void> {
-        if (method != CopyMethod::readback)
-          return engine_copy_to(mapping.device(), mapping.device_address() + offset_bytes, source, bytes);
-        return make_error(Status::not_supported, "copy", range_of(mapping, offset_bytes, bytes),
-                          "the readback kernel copies from the device only", "use another method");
-      });
-} catch (...) {
-  return error_of_exception("copy");
+                                       std::optional<CopyMethod> required) {
+  return copy_by_best(CopyDirection::to_device, destination, const_cast<void*>(source), bytes, required);
 }
 
 Result<CopyMethod> detail::copy_chosen(void* destination, MappedPlace source, std::size_t bytes,
-                                       std::optional<CopyMethod> required) try {
-  const Uncancelled uncancelled;
-  const Mapping& mapping = source.mapping;
-  const std::size_t offset_bytes = source.offset_bytes;
-  if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) [[unlikely]] {
-    return detail::refuse_copy("copy", mapping, offset_bytes, destination, bytes).error();
-  }
-  if (!required && has_copied_by_readback(destination, mapping, offset_bytes, bytes)) return CopyMethod::readback;
-  const CopyMethod wanted = required ? *required : choose_method(CopyDirection::from_device, mapping, destination, bytes);
-  return copy_by(
-      wanted, required.has_value(), source, bytes, [&] { return copy_from(mapping, offset_bytes, destination, bytes); },
-      [&] { return copy_from_parallel(mapping, offset_bytes, destination, bytes); },
-      [&](CopyMethod method) -> Result<void> {
-        const std::uintptr_t address = mapping.device_address() + offset_bytes;
-        if (method != CopyMethod::readback) return engine_copy_from(mapping.device(), destination, address, bytes);
-        const auto readback = readback_of(mapping.device());
-        if (!readback) return readback.error();
-        return (*readback)->copy(address, destination, bytes);
-      });
-} catch (...) {
-  return error_of_exception("copy");
+                                       std::optional<CopyMethod> required) {
+  return copy_by_best(CopyDirection::from_device, source, destination, bytes, required);
 }
 
 }  // namespace gigabar::inline v0

@@ -33,36 +33,11 @@ class Split {
   std::size_t step_bytes_;
 };
 
-template <class Mapped, class Host, class Kernel>
-struct Call {
-  Split split;
-  Mapped* mapped;
-  Host* host;
-  Kernel kernel;
-};
-using StoreCall = Call<std::byte, const std::byte, StoreKernel>;
-using LoadCall = Call<const std::byte, std::byte, LoadKernel>;
-
-// Each thread fences for itself: a fence orders only the stores and loads of its own CPU.
-void store_part(void* context, unsigned part) {
-  const auto& call = *static_cast<const StoreCall*>(context);
-  const std::size_t begin = call.split.begin(part);
-  call.kernel(call.mapped + begin, call.host + begin, call.split.length(part));
-  detail::fence_stores();
-}
-
-void load_part(void* context, unsigned part) {
-  const auto& call = *static_cast<const LoadCall*>(context);
-  const std::size_t begin = call.split.begin(part);
-  detail::fence_before_loads(call.mapped + begin, call.split.length(part));
-  call.kernel(call.host + begin, call.mapped + begin, call.split.length(part));
-  detail::fence_after_loads();
-}
-
 // Refuses what cannot be copied; else copy(number of threads, kernels of the mapping, size class of a thread's part).
 template <class Copy>
 Result<void> copy_checked(const char* operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
-                          std::size_t bytes, unsigned thread_count, const Copy& copy) {
+                          std::size_t bytes, unsigned thread_count, const Copy& copy) try {
+  const Uncancelled uncancelled;
   if (!detail::may_copy(mapping, offset_bytes, host, bytes)) {
     return detail::refuse_copy(operation, mapping, offset_bytes, host, bytes);
   }
@@ -71,46 +46,52 @@ Result<void> copy_checked(const char* operation, const Mapping& mapping, std::si
   }
   const unsigned count = thread_count != 0 ? thread_count : calibrated_thread_count(mapping);
   return copy(count, detail::active_kernels(mapping.type()), detail::size_class(bytes / count));
+} catch (...) {
+  return error_of_exception(operation);
 }
 
 }  // namespace
 
+// Each thread fences for itself: a fence orders only the stores and loads of its own CPU.
 Result<void> store_parallel(std::byte* mapped_destination, const void* source, std::size_t bytes, unsigned thread_count,
                             StoreKernel kernel) {
   if (bytes == 0) return {};
-  StoreCall call{{mapped_destination, bytes, thread_count}, mapped_destination, static_cast<const std::byte*>(source), kernel};
-  return WorkerPool::of_process().run(call.split.part_count(), store_part, &call);
+  const Split split(mapped_destination, bytes, thread_count);
+  return WorkerPool::of_process().run(split.part_count(), [&](unsigned part) {
+    const std::size_t begin = split.begin(part);
+    kernel(mapped_destination + begin, static_cast<const std::byte*>(source) + begin, split.length(part));
+    detail::fence_stores();
+  });
 }
 
 Result<void> load_parallel(void* destination, const std::byte* mapped_source, std::size_t bytes, unsigned thread_count,
                            LoadKernel kernel) {
   if (bytes == 0) return {};
-  LoadCall call{{mapped_source, bytes, thread_count}, mapped_source, static_cast<std::byte*>(destination), kernel};
-  return WorkerPool::of_process().run(call.split.part_count(), load_part, &call);
+  const Split split(mapped_source, bytes, thread_count);
+  return WorkerPool::of_process().run(split.part_count(), [&](unsigned part) {
+    const std::size_t begin = split.begin(part);
+    detail::fence_before_loads(mapped_source + begin, split.length(part));
+    kernel(static_cast<std::byte*>(destination) + begin, mapped_source + begin, split.length(part));
+    detail::fence_after_loads();
+  });
 }
 
 Result<void> copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
-                              unsigned thread_count) try {
-  const Uncancelled uncancelled;
+                              unsigned thread_count) {
   const auto store = [&](unsigned count, const detail::ActiveKernels& kernels, std::size_t size_class) {
     const StoreKernel kernel = kernels.store[size_class].load(std::memory_order_relaxed);
     return store_parallel(mapping.address() + offset_bytes, source, bytes, count, kernel);
   };
   return copy_checked("copy_to_parallel", mapping, offset_bytes, source, bytes, thread_count, store);
-} catch (...) {
-  return error_of_exception("copy_to_parallel");
 }
 
 Result<void> copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes,
-                                unsigned thread_count) try {
-  const Uncancelled uncancelled;
+                                unsigned thread_count) {
   const auto load = [&](unsigned count, const detail::ActiveKernels& kernels, std::size_t size_class) {
     const LoadKernel kernel = kernels.load[size_class].load(std::memory_order_relaxed);
     return load_parallel(destination, mapping.address() + offset_bytes, bytes, count, kernel);
   };
   return copy_checked("copy_from_parallel", mapping, offset_bytes, destination, bytes, thread_count, load);
-} catch (...) {
-  return error_of_exception("copy_from_parallel");
 }
 
 }  // namespace gigabar::inline v0

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "copy/worker_pool.hpp"
 
-#include <sched.h>
-
 #include <chrono>
 #include <ctime>
 #include <memory>

@@ -30,6 +30,12 @@ class WorkerPool {
   // have returned. A caller that finds the workers busy waits for them up to a second and then does its parts alone, so it never
   // depends on them. Errors: out_of_memory when a thread cannot be started; no part was called then. Threads: any.
   Result<void> run(unsigned part_count, Part part, void* context);
+  // The same with body(part_index).
+  template <class Body>
+  Result<void> run(unsigned part_count, const Body& body) {
+    const Part call = [](void* context, unsigned part_index) { (*static_cast<const Body*>(context))(part_index); };
+    return run(part_count, call, const_cast<void*>(static_cast<const void*>(&body)));
+  }
 
   // Ends and joins the workers; later calls of run() work alone. Waits at most about 5 s: a worker that is still in a part then is
   // left to itself, so an object that saw that must not be destroyed (the library's own never is).

@@ -64,18 +64,6 @@ gaspi_return_t run_collective(gaspi_group_t id, const Collective& collective, co
 
 constexpr std::uint64_t kSignBit = std::uint64_t{1} << 63;
 
-std::size_t bytes_of(gaspi_datatype_t type) {
-  switch (type) {
-    case GASPI_TYPE_INT: return sizeof(gaspi_int);
-    case GASPI_TYPE_UINT: return sizeof(gaspi_uint);
-    case GASPI_TYPE_FLOAT: return sizeof(gaspi_float);
-    case GASPI_TYPE_DOUBLE: return sizeof(gaspi_double);
-    case GASPI_TYPE_LONG: return sizeof(gaspi_long);
-    case GASPI_TYPE_ULONG: return sizeof(gaspi_ulong);
-  }
-  return 0;
-}
-
 template <class Wide, class Number>
 void widen(const void* from, std::span<Wide> wide) {
   for (std::size_t i = 0; i < wide.size(); ++i) {
@@ -93,49 +81,42 @@ void narrow(std::span<const Wide> wide, void* to) {
   }
 }
 
-// Unsigned numbers in the order of signed ones.
-void flip(std::span<std::int64_t> values) {
-  for (std::int64_t& value : values) value = static_cast<std::int64_t>(static_cast<std::uint64_t>(value) ^ kSignBit);
+// An unsigned number that becomes a signed one with the same place in the order.
+struct Flipped {
+  std::uint64_t bits = 0;
+
+  Flipped() = default;
+  explicit Flipped(std::int64_t wide) : bits(static_cast<std::uint64_t>(wide) ^ kSignBit) {}
+  explicit operator std::int64_t() const { return static_cast<std::int64_t>(bits ^ kSignBit); }
+};
+
+template <class Wide, class Number>
+Result<void> reduce_as(const GroupState& group, const Collective& collective, const void* send, void* receive,
+                       const Timeout& timeout) {
+  std::array<Wide, kMaxReduceElements> store_in{}, store_out{};
+  const std::span<Wide> in(store_in.data(), collective.number), out(store_out.data(), collective.number);
+  widen<Wide, Number>(send, in);
+  Result<void> done = process().fabric->all_reduce(group.ranks, static_cast<ReduceOperation>(collective.operation), in, out,
+                                                   timeout, group.context);
+  if (done) narrow<Number>(std::span<const Wide>(out), receive);
+  return done;
 }
 
 // Sums wrap at the width of the type, as its own additions would.
-Result<void> reduce_integers(const GroupState& group, const Collective& collective, const void* send, void* receive,
-                             const Timeout& timeout) {
-  const auto type = static_cast<gaspi_datatype_t>(collective.type);
-  const auto operation = static_cast<ReduceOperation>(collective.operation);
-  std::array<std::int64_t, kMaxReduceElements> store_in{}, store_out{};
-  const std::span<std::int64_t> in(store_in.data(), collective.number), out(store_out.data(), collective.number);
-  switch (type) {
-    case GASPI_TYPE_INT: widen<std::int64_t, gaspi_int>(send, in); break;
-    case GASPI_TYPE_UINT: widen<std::int64_t, gaspi_uint>(send, in); break;
-    default: widen<std::int64_t, std::int64_t>(send, in); break;
+Result<void> reduce(const GroupState& group, const Collective& collective, const void* send, void* receive,
+                    const Timeout& timeout) {
+  const bool is_sum = static_cast<ReduceOperation>(collective.operation) == ReduceOperation::sum;
+  switch (static_cast<gaspi_datatype_t>(collective.type)) {
+    case GASPI_TYPE_INT: return reduce_as<std::int64_t, gaspi_int>(group, collective, send, receive, timeout);
+    case GASPI_TYPE_UINT: return reduce_as<std::int64_t, gaspi_uint>(group, collective, send, receive, timeout);
+    case GASPI_TYPE_FLOAT: return reduce_as<double, gaspi_float>(group, collective, send, receive, timeout);
+    case GASPI_TYPE_DOUBLE: return reduce_as<double, gaspi_double>(group, collective, send, receive, timeout);
+    case GASPI_TYPE_LONG: break;
+    case GASPI_TYPE_ULONG:
+      if (!is_sum) return reduce_as<std::int64_t, Flipped>(group, collective, send, receive, timeout);
+      break;
   }
-  const bool is_flipped = type == GASPI_TYPE_ULONG && operation != ReduceOperation::sum;
-  if (is_flipped) flip(in);
-  Result<void> done = process().fabric->all_reduce(group.ranks, operation, in, out, timeout, group.context);
-  if (!done) return done;
-  if (is_flipped) flip(out);
-  const std::span<const std::int64_t> results = out;
-  switch (type) {
-    case GASPI_TYPE_INT: narrow<gaspi_int>(results, receive); break;
-    case GASPI_TYPE_UINT: narrow<gaspi_uint>(results, receive); break;
-    default: narrow<std::int64_t>(results, receive); break;
-  }
-  return done;
-}
-
-Result<void> reduce_reals(const GroupState& group, const Collective& collective, const void* send, void* receive,
-                          const Timeout& timeout) {
-  const bool is_float = collective.type == GASPI_TYPE_FLOAT;
-  std::array<double, kMaxReduceElements> store_in{}, store_out{};
-  const std::span<double> in(store_in.data(), collective.number), out(store_out.data(), collective.number);
-  is_float ? widen<double, gaspi_float>(send, in) : widen<double, gaspi_double>(send, in);
-  Result<void> done = process().fabric->all_reduce(group.ranks, static_cast<ReduceOperation>(collective.operation), in, out,
-                                                   timeout, group.context);
-  if (!done) return done;
-  const std::span<const double> results = out;
-  is_float ? narrow<gaspi_float>(results, receive) : narrow<gaspi_double>(results, receive);
-  return done;
+  return reduce_as<std::int64_t, gaspi_long>(group, collective, send, receive, timeout);
 }
 
 // --- The program's own operation -------------------------------------------------------------------------------------------------
@@ -197,8 +178,7 @@ using namespace gigabar;
 using namespace gigabar::gaspi;
 
 gaspi_return_t pgaspi_barrier(const gaspi_group_t group, const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     count(Counter::barriers);
     return group_barrier(group, {Collective::Kind::barrier, 0, 0, 0}, timeout_of(timeout_ms), "gaspi_barrier");
   });
@@ -208,20 +188,17 @@ GASPI_NAMED(gaspi_barrier);
 gaspi_return_t pgaspi_allreduce(const gaspi_pointer_t buffer_send, gaspi_pointer_t const buffer_receive, const gaspi_number_t num,
                                 const gaspi_operation_t operation, const gaspi_datatype_t datatype, const gaspi_group_t group,
                                 const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     if (buffer_send == nullptr || buffer_receive == nullptr) return GASPI_ERR_NULLPTR;
     if (num == 0 || num > process().config.allreduce_elem_max) return GASPI_ERR_INV_NUM;
-    if (bytes_of(datatype) == 0) return GASPI_ERR_INV_SIZE;
+    if (static_cast<unsigned>(datatype) > GASPI_TYPE_ULONG) return GASPI_ERR_INV_SIZE;
     if (static_cast<unsigned>(operation) > GASPI_OP_SUM) return GASPI_ERROR;
     count(Counter::reductions);
     const Collective collective{Collective::Kind::allreduce, num, static_cast<std::uint64_t>(operation),
                                 static_cast<unsigned>(datatype)};
-    const bool is_real = datatype == GASPI_TYPE_FLOAT || datatype == GASPI_TYPE_DOUBLE;
     return run_collective(group, collective, timeout_of(timeout_ms), "gaspi_allreduce",
                           [&](const GroupState& of, const Remaining& time) {
-                            return is_real ? reduce_reals(of, collective, buffer_send, buffer_receive, time.left())
-                                           : reduce_integers(of, collective, buffer_send, buffer_receive, time.left());
+                            return reduce(of, collective, buffer_send, buffer_receive, time.left());
                           });
   });
 }
@@ -231,8 +208,7 @@ gaspi_return_t pgaspi_allreduce_user(const gaspi_pointer_t buffer_send, gaspi_po
                                      const gaspi_number_t num, const gaspi_size_t element_size,
                                      gaspi_reduce_operation_t const reduce_operation, gaspi_reduce_state_t const reduce_state,
                                      const gaspi_group_t group, const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     if (buffer_send == nullptr || buffer_receive == nullptr || reduce_operation == nullptr) return GASPI_ERR_NULLPTR;
     if (num == 0 || num > process().config.allreduce_elem_max) return GASPI_ERR_INV_NUM;
     if (element_size == 0 || element_size > process().config.allreduce_buf_size / num) return GASPI_ERR_INV_SIZE;

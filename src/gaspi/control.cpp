@@ -101,11 +101,6 @@ Result<void> tell(Rank rank, NotificationId id, const Remaining& time) {
   return fabric.flush(rank, time.left());
 }
 
-gaspi_return_t check_rank(gaspi_rank_t rank) {
-  if (!is_ready()) return GASPI_ERR_NOINIT;
-  return rank < process().rank_count ? GASPI_SUCCESS : GASPI_ERR_INV_RANK;
-}
-
 std::string line_of(const char* format, va_list arguments) {
   std::array<char, kMaxLine> line{};
   std::array<char, 256> host{};
@@ -118,9 +113,8 @@ std::string line_of(const char* format, va_list arguments) {
 }  // namespace
 
 gaspi_return_t pgaspi_proc_kill(const gaspi_rank_t rank, const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (const gaspi_return_t refused = check_rank(rank); refused != GASPI_SUCCESS) return refused;
-    if (rank == process().rank) return GASPI_ERR_INV_RANK;
+  return when_ready([&]() -> gaspi_return_t {
+    if (rank >= process().rank_count || rank == process().rank) return GASPI_ERR_INV_RANK;
     const Result<void> told = tell(rank, kEnd, Remaining(timeout_of(timeout_ms)));
     if (told) return GASPI_SUCCESS;
     // It ended before it could answer, or was dead before.
@@ -134,8 +128,8 @@ gaspi_return_t pgaspi_proc_kill(const gaspi_rank_t rank, const gaspi_timeout_t t
 GASPI_NAMED(gaspi_proc_kill);
 
 gaspi_return_t pgaspi_proc_ping(const gaspi_rank_t rank, gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (const gaspi_return_t refused = check_rank(rank); refused != GASPI_SUCCESS) return refused;
+  return when_ready([&]() -> gaspi_return_t {
+    if (rank >= process().rank_count) return GASPI_ERR_INV_RANK;
     Process& all = process();
     const Remaining time(timeout_of(timeout_ms));
     if (Result<void> connected = all.fabric->connect(rank, time.left()); !connected) {
@@ -170,7 +164,7 @@ void pgaspi_printf_to(gaspi_rank_t rank, const char* format, ...) try {
   va_start(arguments, format);
   const std::string line = line_of(format, arguments);
   va_end(arguments);
-  if (check_rank(rank) != GASPI_SUCCESS) {
+  if (!is_ready() || rank >= process().rank_count) {
     std::fprintf(stderr, "gaspi_printf_to: there is no rank %u; the line was: %s", rank, line.c_str());
     return;
   }

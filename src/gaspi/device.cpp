@@ -28,9 +28,10 @@ DeviceSide* taker_in_kernels(SegmentId segment) noexcept {
   return device != nullptr && segment < kSegments && device->is_taken_by_kernels[segment] ? device : nullptr;
 }
 
-Result<Operation> notify_kernel(DeviceSide& device, Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
-                                const PostOptions& options) {
-  return device.session.notify(rank, segment, id, value, options);
+Result<Operation> notify_taker(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value, const PostOptions& options) {
+  DeviceSide* const device = taker_in_kernels(segment);
+  return device != nullptr ? device->session.notify(rank, segment, id, value, options)
+                           : process().fabric->notify(rank, segment, id, value, options);
 }
 
 Result<Operation> write_notify_kernel(DeviceSide& device, const LocalPlace& local, const RemotePlace& remote, std::uint64_t bytes,
@@ -38,24 +39,25 @@ Result<Operation> write_notify_kernel(DeviceSide& device, const LocalPlace& loca
   return device.session.write_notify(local, remote, bytes, id, value, options);
 }
 
-gaspi_return_t refuse_taker(SegmentId segment, const char* function) {
-  if (process().config.logger != 0) {
-    std::fprintf(
-        stderr,
-        "%s: rank %u: segment %u: kernels take its notifications (GASPI_NOTIFY_KERNELS): wait in a kernel, or open the device "
-        "side with GASPI_NOTIFY_CPU for it\n",
-        function, process().rank, unsigned{segment});
-  }
+namespace {
+
+gaspi_return_t refuse(SegmentId segment, const char* function, const char* why) {
+  if (process().config.logger != 0)
+    std::fprintf(stderr, "%s: rank %u: segment %u: %s\n", function, process().rank, unsigned{segment}, why);
   return GASPI_ERR_DEVICE;
+}
+
+}  // namespace
+
+gaspi_return_t refuse_taker(SegmentId segment, const char* function) {
+  return refuse(segment, function,
+                "kernels take its notifications (GASPI_NOTIFY_KERNELS): wait in a kernel, or open the device side with "
+                "GASPI_NOTIFY_CPU for it");
 }
 
 gaspi_return_t refuse_delete(SegmentId segment) {
   if (!process().is_of_device[segment]) return GASPI_SUCCESS;
-  if (process().config.logger != 0) {
-    std::fprintf(stderr, "gaspi_segment_delete: rank %u: segment %u: kernels may use it: call gaspi_device_close first\n",
-                 process().rank, unsigned{segment});
-  }
-  return GASPI_ERR_DEVICE;
+  return refuse(segment, "gaspi_segment_delete", "kernels may use it: call gaspi_device_close first");
 }
 
 Result<void> close_device(Process& all, const Timeout& timeout) {
@@ -135,8 +137,7 @@ using namespace gigabar::gaspi;
 gaspi_return_t pgaspi_device_open(const gaspi_device_segment_t* const segments, const gaspi_number_t segment_num,
                                   const gaspi_number_t queue_num, const gaspi_device_t** const device,
                                   const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     if (segments == nullptr || device == nullptr) return GASPI_ERR_NULLPTR;
     if (segment_num == 0 || segment_num > kSegments || queue_num == 0 || queue_num > kProgramQueues) return GASPI_ERR_INV_NUM;
     return open_device({segments, segment_num}, queue_num, device, timeout_of(timeout_ms));
@@ -145,8 +146,7 @@ gaspi_return_t pgaspi_device_open(const gaspi_device_segment_t* const segments, 
 GASPI_NAMED(gaspi_device_open);
 
 gaspi_return_t pgaspi_device_close(const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     Process& all = process();
     const Remaining time(timeout_of(timeout_ms));
     const auto turn = lock_within(all.device_turn, time.left());

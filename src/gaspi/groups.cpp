@@ -16,9 +16,22 @@ GroupState* find_group(gaspi_group_t group) {
 using namespace gigabar;
 using namespace gigabar::gaspi;
 
+namespace {
+
+// A call that concerns one group, under the mutex. NOINIT, INV_GROUP.
+template <class Body>
+gaspi_return_t with_group(gaspi_group_t group, const Body& body) {
+  return when_ready([&] {
+    const std::scoped_lock lock(process().mutex);
+    GroupState* const found = find_group(group);
+    return found == nullptr ? GASPI_ERR_INV_GROUP : body(*found);
+  });
+}
+
+}  // namespace
+
 gaspi_return_t pgaspi_group_create(gaspi_group_t* const group) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     if (group == nullptr) return GASPI_ERR_NULLPTR;
     Process& all = process();
     const std::scoped_lock lock(all.mutex);
@@ -37,35 +50,27 @@ gaspi_return_t pgaspi_group_create(gaspi_group_t* const group) {
 GASPI_NAMED(gaspi_group_create);
 
 gaspi_return_t pgaspi_group_delete(const gaspi_group_t group) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
-    const std::scoped_lock lock(process().mutex);
-    GroupState* found = group == GASPI_GROUP_ALL ? nullptr : find_group(group);
-    if (found == nullptr) return GASPI_ERR_INV_GROUP;
-    found->exists = false;
+  return with_group(group, [&](GroupState& found) {
+    if (group == GASPI_GROUP_ALL) return GASPI_ERR_INV_GROUP;
+    found.exists = false;
     return GASPI_SUCCESS;
   });
 }
 GASPI_NAMED(gaspi_group_delete);
 
 gaspi_return_t pgaspi_group_add(const gaspi_group_t group, const gaspi_rank_t rank) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
-    Process& all = process();
-    const std::scoped_lock lock(all.mutex);
-    GroupState* found = find_group(group);
-    if (found == nullptr || found->is_committed || found->active) return GASPI_ERR_INV_GROUP;
-    const auto place = std::ranges::lower_bound(found->ranks, Rank{rank});
-    if (rank >= all.rank_count || (place != found->ranks.end() && *place == rank)) return GASPI_ERR_INV_RANK;
-    found->ranks.insert(place, rank);
+  return with_group(group, [&](GroupState& found) {
+    if (found.is_committed || found.active) return GASPI_ERR_INV_GROUP;
+    const auto place = std::ranges::lower_bound(found.ranks, Rank{rank});
+    if (rank >= process().rank_count || (place != found.ranks.end() && *place == rank)) return GASPI_ERR_INV_RANK;
+    found.ranks.insert(place, rank);
     return GASPI_SUCCESS;
   });
 }
 GASPI_NAMED(gaspi_group_add);
 
 gaspi_return_t pgaspi_group_commit(const gaspi_group_t group, const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     Process& all = process();
     {
       const std::scoped_lock lock(all.mutex);
@@ -83,8 +88,7 @@ gaspi_return_t pgaspi_group_commit(const gaspi_group_t group, const gaspi_timeou
 GASPI_NAMED(gaspi_group_commit);
 
 gaspi_return_t pgaspi_group_num(gaspi_number_t* const group_num) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     const std::scoped_lock lock(process().mutex);
     return store(group_num, std::ranges::count_if(process().groups, [](const auto& one) { return one->exists; }));
   });
@@ -92,23 +96,14 @@ gaspi_return_t pgaspi_group_num(gaspi_number_t* const group_num) {
 GASPI_NAMED(gaspi_group_num);
 
 gaspi_return_t pgaspi_group_size(const gaspi_group_t group, gaspi_number_t* const group_size) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
-    const std::scoped_lock lock(process().mutex);
-    const GroupState* found = find_group(group);
-    return found == nullptr ? GASPI_ERR_INV_GROUP : store(group_size, found->ranks.size());
-  });
+  return with_group(group, [&](const GroupState& found) { return store(group_size, found.ranks.size()); });
 }
 GASPI_NAMED(gaspi_group_size);
 
 gaspi_return_t pgaspi_group_ranks(const gaspi_group_t group, gaspi_rank_t* const group_ranks) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
-    const std::scoped_lock lock(process().mutex);
-    const GroupState* found = find_group(group);
-    if (found == nullptr) return GASPI_ERR_INV_GROUP;
+  return with_group(group, [&](const GroupState& found) {
     if (group_ranks == nullptr) return GASPI_ERR_NULLPTR;
-    std::ranges::transform(found->ranks, group_ranks, [](Rank rank) { return static_cast<gaspi_rank_t>(rank); });
+    std::ranges::transform(found.ranks, group_ranks, [](Rank rank) { return static_cast<gaspi_rank_t>(rank); });
     return GASPI_SUCCESS;
   });
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes and reads of several places of one rank.
-#include <algorithm>
-
 #include "gaspi/process.hpp"
 
 using namespace gigabar;
@@ -20,9 +18,8 @@ struct List {
   const gaspi_size_t* size;
 };
 
-// NOINIT, NULLPTR, INV_NUM, INV_COMMSIZE, INV_SEG, INV_LOC_OFF.
+// NULLPTR, INV_NUM, INV_COMMSIZE, INV_SEG, INV_LOC_OFF.
 gaspi_return_t check(const List& list) {
-  if (!is_ready()) return GASPI_ERR_NOINIT;
   if (list.segment_local == nullptr || list.offset_local == nullptr || list.segment_remote == nullptr ||
       list.offset_remote == nullptr || list.size == nullptr)
     return GASPI_ERR_NULLPTR;
@@ -74,8 +71,8 @@ struct Notification {
 
 enum class Direction : std::uint8_t { write, read };
 
-gaspi_return_t post_list(const char* function, const List& list, Direction direction,
-                         const std::optional<Notification>& notification, gaspi_queue_id_t queue, gaspi_timeout_t timeout_ms) {
+gaspi_return_t check_and_post(const char* function, const List& list, Direction direction,
+                              const std::optional<Notification>& notification, gaspi_queue_id_t queue, gaspi_timeout_t timeout_ms) {
   if (const gaspi_return_t refused = check(list); refused != GASPI_SUCCESS) return refused;
   if (notification) {
     if (notification->id >= process().config.notification_num) return GASPI_ERR_INV_NOTIF_ID;
@@ -91,14 +88,14 @@ gaspi_return_t post_list(const char* function, const List& list, Direction direc
   const auto post = [&]() -> Result<Operation> {
     Fabric& fabric = *process().fabric;
     const PostOptions options{.queue = queue, .policy = std::nullopt};
-    DeviceSide* const device = notification ? taker_in_kernels(notification->segment) : nullptr;
-    const bool is_one = notification && device == nullptr;
+    const bool is_for_kernels = notification && taker_in_kernels(notification->segment) != nullptr;
+    const bool is_one = notification && !is_for_kernels;
     Result<Operation> posted =
         is_one ? fabric.write_list_notify(list.rank, pieces, notification->segment, notification->id, notification->value, options)
         : is_write ? fabric.write_list(list.rank, pieces, options)
                    : fabric.read_list(list.rank, pieces, options);
-    if (posted && device != nullptr)
-      posted = notify_kernel(*device, list.rank, notification->segment, notification->id, notification->value, options);
+    if (posted && is_for_kernels)
+      posted = notify_taker(list.rank, notification->segment, notification->id, notification->value, options);
     if (!posted) refusal = posted.error();
     return posted;
   };
@@ -106,9 +103,15 @@ gaspi_return_t post_list(const char* function, const List& list, Direction direc
   const SegmentId known = notification ? notification->segment : list.segment_remote[0];
   const gaspi_return_t code = post_to(function, queue, list.rank, known, requests, time.left(), post);
   if (refusal && refusal->status() == Status::out_of_range) return code_of_list(*refusal, list, function);
+  if (!is_write) return count_posted(code, {{Counter::reads, list.number}, {Counter::read_bytes, bytes}});
   const std::uint64_t notifications = notification ? 1 : 0;
-  return is_write ? count_posted(code, {.writes = list.number, .write_bytes = bytes, .notifications = notifications})
-                  : count_posted(code, {.reads = list.number, .read_bytes = bytes});
+  return count_posted(code,
+                      {{Counter::writes, list.number}, {Counter::write_bytes, bytes}, {Counter::notifications, notifications}});
+}
+
+gaspi_return_t post_list(const char* function, const List& list, Direction direction,
+                         const std::optional<Notification>& notification, gaspi_queue_id_t queue, gaspi_timeout_t timeout_ms) {
+  return when_ready([&] { return check_and_post(function, list, direction, notification, queue, timeout_ms); });
 }
 
 }  // namespace
@@ -117,10 +120,8 @@ gaspi_return_t pgaspi_write_list(const gaspi_number_t num, gaspi_segment_id_t* c
                                  gaspi_offset_t* const offset_local, const gaspi_rank_t rank,
                                  gaspi_segment_id_t* const segment_id_remote, gaspi_offset_t* const offset_remote,
                                  gaspi_size_t* const size, const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
-  return guarded([&] {
-    const List list{num, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size};
-    return post_list("gaspi_write_list", list, Direction::write, std::nullopt, queue, timeout_ms);
-  });
+  return post_list("gaspi_write_list", {num, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size},
+                   Direction::write, std::nullopt, queue, timeout_ms);
 }
 GASPI_NAMED(gaspi_write_list);
 
@@ -128,10 +129,8 @@ gaspi_return_t pgaspi_read_list(const gaspi_number_t num, gaspi_segment_id_t* co
                                 gaspi_offset_t* const offset_local, const gaspi_rank_t rank,
                                 gaspi_segment_id_t* const segment_id_remote, gaspi_offset_t* const offset_remote,
                                 gaspi_size_t* const size, const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
-  return guarded([&] {
-    const List list{num, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size};
-    return post_list("gaspi_read_list", list, Direction::read, std::nullopt, queue, timeout_ms);
-  });
+  return post_list("gaspi_read_list", {num, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size},
+                   Direction::read, std::nullopt, queue, timeout_ms);
 }
 GASPI_NAMED(gaspi_read_list);
 
@@ -142,10 +141,8 @@ gaspi_return_t pgaspi_write_list_notify(const gaspi_number_t num, gaspi_segment_
                                         const gaspi_notification_id_t notification_id,
                                         const gaspi_notification_t notification_value, const gaspi_queue_id_t queue,
                                         const gaspi_timeout_t timeout_ms) {
-  return guarded([&] {
-    const List list{num, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size};
-    const Notification notification{segment_id_notification, notification_id, notification_value};
-    return post_list("gaspi_write_list_notify", list, Direction::write, notification, queue, timeout_ms);
-  });
+  const Notification notification{segment_id_notification, notification_id, notification_value};
+  return post_list("gaspi_write_list_notify", {num, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size},
+                   Direction::write, notification, queue, timeout_ms);
 }
 GASPI_NAMED(gaspi_write_list_notify);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waiting for notifications and taking them.
-#include <algorithm>
-
 #include "gaspi/process.hpp"
 
 using namespace gigabar;

@@ -33,7 +33,7 @@ gaspi_return_t pgaspi_write(const gaspi_segment_id_t segment_id_local, const gas
   return count_posted(
       post_to("gaspi_write", queue, rank, segment_id_remote, size == 0 ? 0 : 1, timeout_of(timeout_ms),
               [&] { return process().fabric->write(local, {rank, segment_id_remote, offset_remote}, size, on(queue)); }),
-      {.writes = 1, .write_bytes = size});
+      {{Counter::writes, 1}, {Counter::write_bytes, size}});
 }
 GASPI_NAMED(gaspi_write);
 
@@ -45,7 +45,7 @@ gaspi_return_t pgaspi_read(const gaspi_segment_id_t segment_id_local, const gasp
   return count_posted(
       post_to("gaspi_read", queue, rank, segment_id_remote, size == 0 ? 0 : 1, timeout_of(timeout_ms),
               [&] { return process().fabric->read(local, {rank, segment_id_remote, offset_remote}, size, on(queue)); }),
-      {.reads = 1, .read_bytes = size});
+      {{Counter::reads, 1}, {Counter::read_bytes, size}});
 }
 GASPI_NAMED(gaspi_read);
 
@@ -54,15 +54,10 @@ gaspi_return_t pgaspi_notify(const gaspi_segment_id_t segment_id_remote, const g
                              const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
   const gaspi_return_t refused = check_notification(notification_id, notification_value);
   if (refused != GASPI_SUCCESS) return refused;
-  DeviceSide* const device = taker_in_kernels(segment_id_remote);
   return count_posted(
       post_to("gaspi_notify", queue, rank, segment_id_remote, 1, timeout_of(timeout_ms),
-              [&] {
-                return device != nullptr
-                           ? notify_kernel(*device, rank, segment_id_remote, notification_id, notification_value, on(queue))
-                           : process().fabric->notify(rank, segment_id_remote, notification_id, notification_value, on(queue));
-              }),
-      {.notifications = 1});
+              [&] { return notify_taker(rank, segment_id_remote, notification_id, notification_value, on(queue)); }),
+      {{Counter::notifications, 1}});
 }
 GASPI_NAMED(gaspi_notify);
 
@@ -84,6 +79,6 @@ gaspi_return_t pgaspi_write_notify(const gaspi_segment_id_t segment_id_local, co
                   return write_notify_kernel(*device, local, remote, size, notification_id, notification_value, on(queue));
                 return process().fabric->write_notify(local, remote, size, notification_id, notification_value, on(queue));
               }),
-      {.writes = 1, .write_bytes = size, .notifications = 1});
+      {{Counter::writes, 1}, {Counter::write_bytes, size}, {Counter::notifications, 1}});
 }
 GASPI_NAMED(gaspi_write_notify);

@@ -9,9 +9,8 @@ namespace {
 
 constexpr Tag kPassiveTag = 0x6761'7370'6900'0001;
 
-// NOINIT, INV_SEG, INV_LOC_OFF, INV_COMMSIZE.
+// INV_SEG, INV_LOC_OFF, INV_COMMSIZE.
 gaspi_return_t check(SegmentId segment, std::uint64_t offset, std::uint64_t bytes) {
-  if (!is_ready()) return GASPI_ERR_NOINIT;
   if (bytes == 0 || bytes > process().config.passive_transfer_size_max) return GASPI_ERR_INV_COMMSIZE;
   return check_local(segment, offset, bytes);
 }
@@ -24,7 +23,7 @@ void* address_of(SegmentId segment, std::uint64_t offset) {
 
 gaspi_return_t pgaspi_passive_send(const gaspi_segment_id_t segment_id_local, const gaspi_offset_t offset_local,
                                    const gaspi_rank_t rank, const gaspi_size_t size, const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
+  return when_ready([&]() -> gaspi_return_t {
     if (const gaspi_return_t refused = check(segment_id_local, offset_local, size); refused != GASPI_SUCCESS) return refused;
     Process& all = process();
     if (rank >= all.rank_count) return GASPI_ERR_INV_RANK;
@@ -42,7 +41,7 @@ GASPI_NAMED(gaspi_passive_send);
 
 gaspi_return_t pgaspi_passive_receive(const gaspi_segment_id_t segment_id_local, const gaspi_offset_t offset_local,
                                       gaspi_rank_t* const rem_rank, const gaspi_size_t size, const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
+  return when_ready([&]() -> gaspi_return_t {
     if (const gaspi_return_t refused = check(segment_id_local, offset_local, size); refused != GASPI_SUCCESS) return refused;
     if (rem_rank == nullptr) return GASPI_ERR_NULLPTR;
     count(Counter::passive_receives);

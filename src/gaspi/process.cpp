@@ -116,10 +116,7 @@ Result<void> notify_self(SegmentId segment, NotificationId id, std::uint32_t val
   Process& all = process();
   constexpr auto kSecond = std::chrono::seconds(1);
   for (;;) {
-    const PostOptions options{.queue = kInternalQueue, .policy = std::nullopt};
-    DeviceSide* const device = taker_in_kernels(segment);
-    const auto posted = device != nullptr ? notify_kernel(*device, all.rank, segment, id, value, options)
-                                          : all.fabric->notify(all.rank, segment, id, value, options);
+    const auto posted = notify_taker(all.rank, segment, id, value, {.queue = kInternalQueue, .policy = std::nullopt});
     if (posted) break;
     if (posted.status() != Status::busy) return Error(posted.error());
     if (Result<void> waited = all.fabric->wait(kInternalQueue, kSecond); waited.status() == Status::timed_out) return waited;

@@ -10,11 +10,13 @@
 #include <charconv>
 #include <cstdint>
 #include <future>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -176,6 +178,12 @@ gaspi_return_t guarded(const Body& body) try {
   return GASPI_ERROR;
 }
 
+// The same of a call that is for a process that has joined. NOINIT.
+template <class Body>
+gaspi_return_t when_ready(const Body& body) {
+  return guarded([&] { return is_ready() ? body() : GASPI_ERR_NOINIT; });
+}
+
 // The code for an error that names no argument of GASPI's. Marks a rank that was lost, and prints causes of GASPI_ERROR.
 gaspi_return_t code_of(const Error& error, const char* function);
 // Marks the ranks whose connections are broken.
@@ -208,18 +216,10 @@ inline void count(Counter counter, std::uint64_t number = 1) noexcept {
   statistic_counters[std::size_t(counter)].fetch_add(number, std::memory_order_relaxed);
 }
 
-// What a call posts.
-struct Posting {
-  std::uint64_t writes = 0, write_bytes = 0, reads = 0, read_bytes = 0, notifications = 0;
-};
-// Returns the code of the call; what was refused is not counted.
-inline gaspi_return_t count_posted(gaspi_return_t code, const Posting& posting) noexcept {
+// What a call posts. Returns the code of the call; what was refused is not counted.
+inline gaspi_return_t count_posted(gaspi_return_t code, std::initializer_list<std::pair<Counter, std::uint64_t>> posting) noexcept {
   if (code != GASPI_SUCCESS || statistic_level.load(std::memory_order_relaxed) == 0) return code;
-  count(Counter::writes, posting.writes);
-  count(Counter::write_bytes, posting.write_bytes);
-  count(Counter::reads, posting.reads);
-  count(Counter::read_bytes, posting.read_bytes);
-  count(Counter::notifications, posting.notifications);
+  for (const auto& [counter, number] : posting) count(counter, number);
   return code;
 }
 
@@ -244,8 +244,8 @@ gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId
 
 // device.cpp. The device side where its kernels take the notifications of the segment; null: the CPU does.
 DeviceSide* taker_in_kernels(SegmentId segment) noexcept;
-Result<Operation> notify_kernel(DeviceSide& device, Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
-                                const PostOptions& options);
+// A notification to whoever takes those of the segment.
+Result<Operation> notify_taker(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value, const PostOptions& options);
 Result<Operation> write_notify_kernel(DeviceSide& device, const LocalPlace& local, const RemotePlace& remote, std::uint64_t bytes,
                                       NotificationId id, std::uint32_t value, const PostOptions& options);
 // For a call that kernels alone may make, or none before gaspi_device_close: ERR_DEVICE.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <utility>
 
 #include "gaspi/process.hpp"
@@ -13,7 +14,6 @@ bool is_queue(QueueId queue) { return queue < kProgramQueues && process().queues
 enum class Failures : std::uint8_t { reported, forgotten };
 
 gaspi_return_t wait_for(const char* function, QueueId queue, gaspi_timeout_t timeout_ms, Failures failures) {
-  if (!is_ready()) return GASPI_ERR_NOINIT;
   if (!is_queue(queue)) return GASPI_ERR_INV_QUEUE;
   Process& all = process();
   const Remaining time(timeout_of(timeout_ms));
@@ -35,18 +35,17 @@ gaspi_return_t wait_for(const char* function, QueueId queue, gaspi_timeout_t tim
 }  // namespace
 
 gaspi_return_t pgaspi_wait(const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
-  return guarded([&] { return wait_for("gaspi_wait", queue, timeout_ms, Failures::reported); });
+  return when_ready([&] { return wait_for("gaspi_wait", queue, timeout_ms, Failures::reported); });
 }
 GASPI_NAMED(gaspi_wait);
 
 gaspi_return_t pgaspi_queue_purge(const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
-  return guarded([&] { return wait_for("gaspi_queue_purge", queue, timeout_ms, Failures::forgotten); });
+  return when_ready([&] { return wait_for("gaspi_queue_purge", queue, timeout_ms, Failures::forgotten); });
 }
 GASPI_NAMED(gaspi_queue_purge);
 
 gaspi_return_t pgaspi_queue_create(gaspi_queue_id_t* const queue, const gaspi_timeout_t /*timeout_ms*/) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     if (queue == nullptr) return GASPI_ERR_NULLPTR;
     Process& all = process();
     const std::scoped_lock lock(all.mutex);
@@ -62,8 +61,7 @@ gaspi_return_t pgaspi_queue_create(gaspi_queue_id_t* const queue, const gaspi_ti
 GASPI_NAMED(gaspi_queue_create);
 
 gaspi_return_t pgaspi_queue_delete(const gaspi_queue_id_t queue) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     Process& all = process();
     const std::scoped_lock lock(all.mutex);
     if (!is_queue(queue)) return GASPI_ERR_INV_QUEUE;
@@ -83,8 +81,6 @@ GASPI_NAMED(gaspi_queue_size);
 
 gaspi_return_t pgaspi_queue_num(gaspi_number_t* const queue_num) {
   if (!is_ready()) return GASPI_ERR_NOINIT;
-  unsigned number = 0;
-  for (unsigned queue = 0; queue < kProgramQueues; ++queue) number += process().queues[queue].exists ? 1 : 0;
-  return store(queue_num, number);
+  return store(queue_num, std::ranges::count_if(process().queues, [](const Queue& one) { return one.exists.load(); }));
 }
 GASPI_NAMED(gaspi_queue_num);

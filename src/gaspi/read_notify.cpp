@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads that raise a notification of this rank. The fabric has no such operation: the reads are remembered, and whoever waits, or
 // the control thread, looks whether they have ended and raises their notification.
-#include <algorithm>
-
 #include "gaspi/process.hpp"
 
 namespace gigabar::gaspi {
@@ -130,7 +128,7 @@ gaspi_return_t post_reads(const char* function, const std::vector<Read>& reads, 
   if (posted != GASPI_SUCCESS) return posted;
   std::uint64_t bytes = 0;
   for (const Read& read : reads) bytes += read.bytes;
-  count_posted(posted, {.reads = reads.size(), .read_bytes = bytes});
+  count_posted(posted, {{Counter::reads, reads.size()}, {Counter::read_bytes, bytes}});
   const std::scoped_lock lock(mutex);
   awaited.push_back(std::move(awaited_read));
   awaited_count.store(static_cast<unsigned>(awaited.size()), std::memory_order_release);
@@ -148,8 +146,7 @@ gaspi_return_t pgaspi_read_notify(const gaspi_segment_id_t segment_id_local, con
                                   const gaspi_offset_t offset_remote, const gaspi_size_t size,
                                   const gaspi_notification_id_t notification_id, const gaspi_queue_id_t queue,
                                   const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     const std::vector<Read> reads{{{segment_id_local, offset_local}, {rank, segment_id_remote, offset_remote}, size}};
     return post_reads("gaspi_read_notify", reads, segment_id_local, notification_id, queue, timeout_ms);
   });
@@ -162,8 +159,7 @@ gaspi_return_t pgaspi_read_list_notify(const gaspi_number_t num, gaspi_segment_i
                                        gaspi_size_t* const size, const gaspi_segment_id_t segment_id_notification,
                                        const gaspi_notification_id_t notification_id, const gaspi_queue_id_t queue,
                                        const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     if (segment_id_local == nullptr || offset_local == nullptr || segment_id_remote == nullptr || offset_remote == nullptr ||
         size == nullptr)
       return GASPI_ERR_NULLPTR;

@@ -11,14 +11,15 @@ using namespace gigabar::gaspi;
 
 namespace {
 
+unsigned segment_count() {
+  return static_cast<unsigned>(std::ranges::count_if(process().segments, [](const Segment& one) { return one.bytes != 0; }));
+}
+
 // Under the mutex, as everything here that makes or removes a segment.
 gaspi_return_t check_new(gaspi_segment_id_t id, std::uint64_t bytes) {
-  const Process& all = process();
   if (bytes == 0) return GASPI_ERR_INV_SEGSIZE;
-  unsigned number = 0;
-  for (const Segment& segment : all.segments) number += segment.bytes != 0 ? 1 : 0;
-  if (id < kSegments && all.segments[id].bytes == 0 && number >= all.config.segment_max) return GASPI_ERR_MANY_SEG;
-  return id < kSegments && all.segments[id].bytes == 0 ? GASPI_SUCCESS : GASPI_ERR_INV_SEG;
+  if (id >= kSegments || process().segments[id].bytes != 0) return GASPI_ERR_INV_SEG;
+  return segment_count() < process().config.segment_max ? GASPI_SUCCESS : GASPI_ERR_MANY_SEG;
 }
 
 gaspi_return_t publish(gaspi_segment_id_t id, void* address, std::uint64_t bytes, const char* function) {
@@ -94,7 +95,6 @@ gaspi_return_t finish_creation(gaspi_segment_id_t id, const Creation& creation, 
 template <class Make>
 gaspi_return_t create(gaspi_segment_id_t id, const Creation& creation, gaspi_timeout_t timeout_ms, const char* function,
                       const Make& make) {
-  if (!is_ready()) return GASPI_ERR_NOINIT;
   Process& all = process();
   const Remaining time(timeout_of(timeout_ms));
   const Collective collective{Collective::Kind::create, id, creation.bytes, 0};
@@ -143,8 +143,7 @@ gaspi_return_t delete_segment(gaspi_segment_id_t id) {
 
 gaspi_return_t pgaspi_segment_alloc(const gaspi_segment_id_t segment_id, const gaspi_size_t size,
                                     const gaspi_alloc_t alloc_policy) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     const std::scoped_lock lock(process().mutex);
     return allocate(segment_id, size, alloc_policy, "gaspi_segment_alloc");
   });
@@ -153,8 +152,7 @@ GASPI_NAMED(gaspi_segment_alloc);
 
 gaspi_return_t pgaspi_segment_bind(gaspi_segment_id_t const segment_id, gaspi_pointer_t const pointer, gaspi_size_t const size,
                                    gaspi_memory_description_t const memory_description) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     const std::scoped_lock lock(process().mutex);
     return bind(segment_id, pointer, size, memory_description, "gaspi_segment_bind");
   });
@@ -163,8 +161,7 @@ GASPI_NAMED(gaspi_segment_bind);
 
 gaspi_return_t pgaspi_segment_register(const gaspi_segment_id_t segment_id, const gaspi_rank_t rank,
                                        const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     if (!is_segment(segment_id)) return GASPI_ERR_INV_SEG;
     if (rank >= process().rank_count) return GASPI_ERR_INV_RANK;
     const Result<void> connected = process().fabric->connect(rank, timeout_of(timeout_ms));
@@ -175,7 +172,7 @@ GASPI_NAMED(gaspi_segment_register);
 
 gaspi_return_t pgaspi_segment_create(const gaspi_segment_id_t segment_id, const gaspi_size_t size, const gaspi_group_t group,
                                      const gaspi_timeout_t timeout_ms, const gaspi_alloc_t alloc_policy) {
-  return guarded([&] {
+  return when_ready([&] {
     return create(segment_id, {size, group, nullptr}, timeout_ms, "gaspi_segment_create",
                   [&] { return allocate(segment_id, size, alloc_policy, "gaspi_segment_create"); });
   });
@@ -185,7 +182,7 @@ GASPI_NAMED(gaspi_segment_create);
 gaspi_return_t pgaspi_segment_use(gaspi_segment_id_t const segment_id, gaspi_pointer_t const pointer, gaspi_size_t const size,
                                   gaspi_group_t const group, gaspi_timeout_t const timeout_ms,
                                   gaspi_memory_description_t const memory_description) {
-  return guarded([&] {
+  return when_ready([&] {
     return create(segment_id, {size, group, pointer}, timeout_ms, "gaspi_segment_use",
                   [&] { return bind(segment_id, pointer, size, memory_description, "gaspi_segment_use"); });
   });
@@ -193,15 +190,13 @@ gaspi_return_t pgaspi_segment_use(gaspi_segment_id_t const segment_id, gaspi_poi
 GASPI_NAMED(gaspi_segment_use);
 
 gaspi_return_t pgaspi_segment_delete(const gaspi_segment_id_t segment_id) {
-  return guarded([&] { return is_ready() ? delete_segment(segment_id) : GASPI_ERR_NOINIT; });
+  return when_ready([&] { return delete_segment(segment_id); });
 }
 GASPI_NAMED(gaspi_segment_delete);
 
 gaspi_return_t pgaspi_segment_num(gaspi_number_t* const segment_num) {
   if (!is_ready()) return GASPI_ERR_NOINIT;
-  unsigned number = 0;
-  for (unsigned id = 0; id < kSegments; ++id) number += is_segment(static_cast<SegmentId>(id)) ? 1 : 0;
-  return store(segment_num, number);
+  return store(segment_num, segment_count());
 }
 GASPI_NAMED(gaspi_segment_num);
 
@@ -235,8 +230,7 @@ gaspi_return_t pgaspi_segment_avail_local(gaspi_segment_id_t* const avail_seg_id
 GASPI_NAMED(gaspi_segment_avail_local);
 
 gaspi_return_t pgaspi_segment_size(const gaspi_segment_id_t segment_id, const gaspi_rank_t rank, gaspi_size_t* const size) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     Process& all = process();
     if (rank >= all.rank_count) return GASPI_ERR_INV_RANK;
     if (segment_id >= kSegments) return GASPI_ERR_INV_SEG;

@@ -271,8 +271,7 @@ gaspi_return_t pgaspi_proc_local_rank(gaspi_rank_t* const local_rank) {
 GASPI_NAMED(gaspi_proc_local_rank);
 
 gaspi_return_t pgaspi_proc_local_num(gaspi_rank_t* const local_num) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     if (local_num == nullptr) return GASPI_ERR_NULLPTR;
     Process& all = process();
     for (Rank rank = 0; rank < all.rank_count; ++rank) {

@@ -7,11 +7,6 @@ using namespace gigabar::gaspi;
 
 namespace {
 
-gaspi_return_t check_rank(gaspi_rank_t rank) {
-  if (!is_ready()) return GASPI_ERR_NOINIT;
-  return rank < process().rank_count ? GASPI_SUCCESS : GASPI_ERR_INV_RANK;
-}
-
 // Of a lost rank: the next operation connects again. An intact connection stays.
 void forget_lost(Rank rank) {
   if (process().fabric->forget(rank)) forget_remote(rank);
@@ -20,8 +15,8 @@ void forget_lost(Rank rank) {
 }  // namespace
 
 gaspi_return_t pgaspi_connect(const gaspi_rank_t rank, const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (const gaspi_return_t refused = check_rank(rank); refused != GASPI_SUCCESS) return refused;
+  return when_ready([&]() -> gaspi_return_t {
+    if (rank >= process().rank_count) return GASPI_ERR_INV_RANK;
     Process& all = process();
     const Remaining time(timeout_of(timeout_ms));
     Result<void> connected = all.fabric->connect(rank, time.left());
@@ -40,8 +35,8 @@ gaspi_return_t pgaspi_connect(const gaspi_rank_t rank, const gaspi_timeout_t tim
 GASPI_NAMED(gaspi_connect);
 
 gaspi_return_t pgaspi_disconnect(const gaspi_rank_t rank, const gaspi_timeout_t timeout_ms) {
-  return guarded([&]() -> gaspi_return_t {
-    if (const gaspi_return_t refused = check_rank(rank); refused != GASPI_SUCCESS) return refused;
+  return when_ready([&]() -> gaspi_return_t {
+    if (rank >= process().rank_count) return GASPI_ERR_INV_RANK;
     const Result<void> flushed = process().fabric->flush(rank, timeout_of(timeout_ms));
     if (flushed.status() == Status::timed_out) return GASPI_TIMEOUT;
     if (flushed.status() == Status::peer_lost) forget_lost(rank);
@@ -62,8 +57,7 @@ GASPI_NAMED(gaspi_state_vec_get);
 
 // The best network that a peer is reached by; between ranks of one host none is used. GPI-2's names have one for memory neither.
 gaspi_return_t pgaspi_network_type(gaspi_network_t* const network_type) {
-  return guarded([&]() -> gaspi_return_t {
-    if (!is_ready()) return GASPI_ERR_NOINIT;
+  return when_ready([&]() -> gaspi_return_t {
     gaspi_network_t network = process().config.network;
     for (const PeerState& peer : process().fabric->peers()) {
       if (peer.transport == TransportKind::verbs && network == GASPI_ETHERNET) network = GASPI_IB;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gdrapi/table.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <new>
 #include <utility>
 
+#include "base/rounding.hpp"
 #include "mapping/access.hpp"
+#include "memory/host_pages.hpp"
 
 namespace gigabar::gdrapi {
 namespace {
@@ -22,14 +22,6 @@ gdr_mapping_type_t type_of(const Mapping& mapping) {
     case MappingType::cached: break;
   }
   return GDR_MAPPING_TYPE_CACHING;
-}
-
-// Rounded up to a multiple of `unit`, a power of two; `bytes` is at most a mapping's length and one unit.
-std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
-
-std::size_t host_page_bytes() {
-  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
 }
 
 // A counter for the calling thread: threads' control blocks lie far apart, so the high bits of a multiplicative hash differ.

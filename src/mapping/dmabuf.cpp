@@ -10,6 +10,7 @@
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/rounding.hpp"
 #include "base/undo.hpp"
 #include "driver/system_calls.hpp"
 #include "mapping/backend.hpp"
@@ -59,7 +60,7 @@ class DmabufBackend final : public Backend {
   Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
     DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);
     const std::size_t page = host_page_bytes();
-    const std::uintptr_t past = (range.begin + range.bytes + page - 1) / page * page;
+    const std::uintptr_t past = round_up(range.begin + range.bytes, page);
     range.begin = range.begin / page * page;
     range.bytes = past - range.begin;
     const auto traits = cuda_runtime()->traits(memory.device);

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "base/undo.hpp"
 #include "mapping/backend.hpp"
 #include "platform/roots.hpp"
@@ -69,7 +70,7 @@ class GdrdrvBackend final : public Backend {
     if (!module) return std::move(module).error();
     const DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);
     const std::uintptr_t begin = range.begin / kPageBytes * kPageBytes;
-    const std::uintptr_t past = (range.begin + range.bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+    const std::uintptr_t past = round_up<std::uintptr_t>(range.begin + range.bytes, kPageBytes);
     const auto mapping = (*module)->map(begin, past - begin);
     if (!mapping) return mapping.error();
     Undo unmap([&] { (*module)->unmap(*mapping); });

@@ -21,7 +21,6 @@
 #include "base/uncancelled.hpp"
 #include "mapping/access.hpp"
 #include "mapping/backend.hpp"
-#include "mapping/fork.hpp"
 #include "mapping/verify.hpp"
 #include "mapping/window.hpp"
 #include "memory/registration_cache.hpp"
@@ -70,7 +69,6 @@ ProcessState& process_state() {
   if (state != nullptr && state->generation == detail::process_generation()) return *state;
   const std::lock_guard lock(mutex);
   if (current == nullptr || current->generation != detail::process_generation()) {
-    [[maybe_unused]] const int watched = detail::fork_watch_status();
     current = new ProcessState;
     published.store(current, std::memory_order_release);
   }

@@ -7,7 +7,6 @@
 
 #include <map>
 #include <mutex>
-#include <vector>
 
 #include "base/counted.hpp"
 #include "base/descriptor.hpp"

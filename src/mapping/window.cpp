@@ -9,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/rounding.hpp"
 #include "driver/system_calls.hpp"
 
 namespace gigabar::inline v0 {
@@ -23,7 +24,7 @@ constexpr std::size_t kLargePage = std::size_t{2} << 20;
 DeviceRange range_to_map(DeviceRange allocation, DeviceRange asked) noexcept {
   if (allocation.bytes <= kWholeBytes) return allocation;
   const std::size_t first = (asked.begin - allocation.begin) / kLargePage * kLargePage;
-  const std::size_t past = (asked.begin - allocation.begin + asked.bytes + kLargePage - 1) / kLargePage * kLargePage;
+  const std::size_t past = round_up(asked.begin - allocation.begin + asked.bytes, kLargePage);
   return {allocation.begin + first, std::min(past, allocation.bytes) - first};
 }
 

@@ -10,7 +10,6 @@
 #include "base/clock.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "memory/cuda_copy_stream.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -25,15 +24,6 @@ Error copy_error(CUresult result) {
 }
 
 }  // namespace
-
-struct CudaEngine::Stream {
-  // They live as long as the process: streams are not destroyed at exit, when the driver may be gone already.
-  CudaCopyStream copies;
-  std::byte* staging = nullptr;  // pinned, kStagingBytes
-};
-
-CudaEngine::CudaEngine() = default;
-CudaEngine::~CudaEngine() = default;
 
 Result<std::unique_ptr<CudaEngine::Stream>> CudaEngine::take(const cuda::Functions& functions) {
   {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "driver/cuda/cuda.hpp"
+#include "memory/cuda_copy_stream.hpp"
 #include "memory/runtime.hpp"
 
 namespace gigabar::inline v0 {
@@ -18,18 +19,17 @@ namespace gigabar::inline v0 {
 // current in every call.
 class CudaEngine {
  public:
-  CudaEngine();
-  ~CudaEngine();
-  CudaEngine(const CudaEngine&) = delete;
-  CudaEngine& operator=(const CudaEngine&) = delete;
-
   // Copies the pieces in one go and waits, for at most 10 s and 1 s more per 100 MB. Pieces of up to 64 bytes go through pinned
   // memory of the stream; larger ones directly. Errors: timed_out (the stream is given up; the copy may still happen),
   // device_error.
   Result<void> copy(const cuda::Functions& functions, CopyWay way, std::span<const EngineCopy> pieces);
 
  private:
-  struct Stream;
+  struct Stream {
+    // They live as long as the process: streams are not destroyed at exit, when the driver may be gone already.
+    CudaCopyStream copies;
+    std::byte* staging = nullptr;  // pinned, kStagingBytes
+  };
   using Streams = std::vector<std::unique_ptr<Stream>>;
   Result<std::unique_ptr<Stream>> take(const cuda::Functions& functions);
   void keep(Streams& streams, std::unique_ptr<Stream> stream);

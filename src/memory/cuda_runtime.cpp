@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -16,13 +15,13 @@
 #include "base/counted.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "driver/cuda/cuda.hpp"
 #include "driver/nvml/nvml.hpp"
 #include "memory/cuda_context.hpp"
 #include "memory/cuda_engine.hpp"
 #include "memory/host_pages.hpp"
 #include "platform/numa.hpp"
-#include "platform/nvidia.hpp"
 
 namespace gigabar::inline v0 {
 
@@ -354,7 +353,7 @@ Result<DeviceBlock> CudaRuntime::allocate_vmm(int device, std::size_t bytes) {
   std::size_t granularity = 0;
   CUresult result = functions_.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
   if (result != CUDA_SUCCESS) return cuda::failure("allocate device memory", object, result);
-  const std::size_t reserved_bytes = (bytes + granularity - 1) / granularity * granularity;
+  const std::size_t reserved_bytes = round_up(bytes, granularity);
   CUmemGenericAllocationHandle handle = 0;
   result = functions_.cuMemCreate(&handle, reserved_bytes, &properties, 0);
   if (result != CUDA_SUCCESS)
@@ -423,7 +422,7 @@ Result<int> CudaRuntime::export_dma_buf(std::uintptr_t address, std::size_t byte
   if (!guard) return std::move(guard).error();
   const std::size_t page = host_page_bytes();
   const std::uintptr_t begin = address / page * page;
-  const std::size_t length = (address + bytes - begin + page - 1) / page * page;
+  const std::size_t length = round_up(address + bytes - begin, page);
   int descriptor = -1;
   const CUresult result =
       functions_.cuMemGetHandleForAddressRange(&descriptor, begin, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);

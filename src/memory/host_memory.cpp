@@ -13,6 +13,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/quietly.hpp"
+#include "base/rounding.hpp"
 #include "base/uncancelled.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/host_pages.hpp"
@@ -135,11 +136,6 @@ Result<void> check_request(std::size_t bytes, const HostMemoryOptions& options) 
   return options.numa_node < 0 ? Result<void>() : check_numa_node(options.numa_node);
 }
 
-std::size_t whole_pages(std::size_t bytes) {
-  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
-}
-
 // The runtime takes the pages from the node that this thread is bound to. They are zeroed here: nobody promises that they come so.
 Result<void*> allocate_write_combined(Runtime& runtime, std::size_t bytes, int numa_node) {
   if (Result<void> room = check_room(bytes, numa_node); !room) return std::move(room).error();
@@ -156,7 +152,7 @@ Result<void*> allocate_write_combined(Runtime& runtime, std::size_t bytes, int n
 Result<PageMapping> map_pages(std::size_t bytes, const HostMemoryOptions& options, std::shared_ptr<const Descriptor>& file) {
   if (options.pages == HostPages::huge) return PageMapping::make_huge(bytes, options.numa_node);
   if (!options.is_shared) return PageMapping::make(bytes, options.numa_node);
-  auto made = make_memory_file("gigabar-host-memory", whole_pages(bytes));
+  auto made = make_memory_file("gigabar-host-memory", round_up(bytes, host_page_bytes()));
   if (!made) return std::move(made).error();
   file = std::move(*made);
   return PageMapping::make(bytes, options.numa_node, NodePolicy::bind, file->get());
@@ -177,7 +173,7 @@ Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptio
   state->bytes = bytes;
   state->pages = options.pages;
   if (options.pages == HostPages::write_combined) {
-    state->whole_bytes = whole_pages(bytes);
+    state->whole_bytes = round_up(bytes, host_page_bytes());
     const auto address = allocate_write_combined(*runtime, state->whole_bytes, options.numa_node);
     if (!address) return address.error();
     state->address = *address;

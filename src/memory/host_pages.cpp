@@ -15,7 +15,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
-#include "base/options.hpp"
+#include "base/rounding.hpp"
 #include "platform/host_memory.hpp"
 #include "platform/numa.hpp"
 #include "platform/roots.hpp"
@@ -30,8 +30,6 @@ namespace {
 
 constexpr const char* kOperation = "allocate host memory";
 constexpr const char* kReservedPages = "/hugepages/hugepages-2048kB/";
-
-std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 std::string gib_text(std::uint64_t bytes) {
   char line[48];
@@ -150,8 +148,8 @@ Result<std::shared_ptr<const Descriptor>> make_memory_file(const char* name, std
   return std::make_shared<const Descriptor>(std::move(file));
 }
 
-PageMapping::~PageMapping() {
-  if (taken_ != nullptr && process_ == ::getpid()) ::munmap(taken_, taken_bytes_);
+void UnmapPages::operator()(void* address) const noexcept {
+  if (process == ::getpid()) ::munmap(address, bytes);
 }
 
 Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node, NodePolicy policy, int file) {
@@ -174,13 +172,9 @@ Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node, NodePoli
 }
 
 Result<PageMapping> PageMapping::map_anonymous(std::size_t bytes) {
-  PageMapping mapping;
   void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
-  mapping.taken_ = address;
-  mapping.taken_bytes_ = mapping.bytes_ = bytes;
-  mapping.address_ = static_cast<std::byte*>(address);
-  return mapping;
+  return PageMapping(address, bytes, address, bytes);
 }
 
 Result<PageMapping> PageMapping::map_file(int file, std::size_t bytes) {
@@ -203,12 +197,9 @@ Result<PageMapping> PageMapping::make_huge(std::size_t bytes, int numa_node) {
 }
 
 Result<PageMapping> PageMapping::make_reserved(std::size_t bytes, int numa_node) {
-  PageMapping mapping;
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
   if (address == MAP_FAILED) return system_error(bytes, "mmap of reserved huge pages", errno, "reserve more of them");
-  mapping.taken_ = address;
-  mapping.taken_bytes_ = mapping.bytes_ = bytes;
-  mapping.address_ = static_cast<std::byte*>(address);
+  PageMapping mapping(address, bytes, address, bytes);
   if (numa_node >= 0) {
     if (Result<void> bound = bind_to_numa_node(address, bytes, numa_node); !bound) return std::move(bound).error();
   }
@@ -219,18 +210,17 @@ Result<PageMapping> PageMapping::make_reserved(std::size_t bytes, int numa_node)
 
 Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_node) {
   if (Result<void> room = check_room(bytes, numa_node); !room) return std::move(room).error();
-  auto taken = take_address_space(bytes);
-  if (!taken) return taken;
-  PageMapping mapping = std::move(*taken);
-  const auto begin = reinterpret_cast<std::uintptr_t>(mapping.address_);
-  if (::mprotect(mapping.address_, bytes, PROT_READ | PROT_WRITE) != 0)
+  auto mapping = take_address_space(bytes);
+  if (!mapping) return mapping;
+  const auto begin = reinterpret_cast<std::uintptr_t>(mapping->address_);
+  if (::mprotect(mapping->address_, bytes, PROT_READ | PROT_WRITE) != 0)
     return system_error(bytes, "mprotect", errno, "ask for less");
-  if (::madvise(mapping.address_, bytes, MADV_HUGEPAGE) != 0)
+  if (::madvise(mapping->address_, bytes, MADV_HUGEPAGE) != 0)
     return no_huge_pages(bytes, "this kernel has no transparent huge pages", numa_node);
   if (numa_node >= 0) {
-    if (Result<void> bound = bind_to_numa_node(mapping.address_, bytes, numa_node); !bound) return std::move(bound).error();
+    if (Result<void> bound = bind_to_numa_node(mapping->address_, bytes, numa_node); !bound) return std::move(bound).error();
   }
-  if (const int code = populate_or_touch(mapping.address_, bytes); code != 0)
+  if (const int code = populate_or_touch(mapping->address_, bytes); code != 0)
     return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
   const auto smaps = read_small_file(platform_roots().proc + "/self/smaps", std::size_t{256} << 20);
   const auto huge = smaps ? huge_bytes_in(*smaps, begin, bytes) : std::nullopt;
@@ -243,16 +233,12 @@ Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_no
 // Of which nothing can be touched yet, at the beginning of a huge page. A page that never can stays at either end: the mapping does
 // not grow together with a neighbour, so what the kernel tells of it is of these pages alone.
 Result<PageMapping> PageMapping::take_address_space(std::size_t bytes) {
-  PageMapping mapping;
   const std::size_t taken_bytes = bytes + kHugePageBytes + 2 * host_page_bytes();
   void* taken = ::mmap(nullptr, taken_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (taken == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
-  mapping.taken_ = taken;
-  mapping.taken_bytes_ = taken_bytes;
-  mapping.address_ =
-      reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(taken) + host_page_bytes(), kHugePageBytes));
-  mapping.bytes_ = bytes;
-  return mapping;
+  const std::uintptr_t begin =
+      round_up<std::uintptr_t>(reinterpret_cast<std::uintptr_t>(taken) + host_page_bytes(), kHugePageBytes);
+  return PageMapping(taken, taken_bytes, reinterpret_cast<void*>(begin), bytes);
 }
 
 std::optional<std::uint64_t> huge_bytes_in(std::string_view smaps, std::uintptr_t begin, std::size_t bytes) {

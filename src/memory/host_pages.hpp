@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <utility>
 
 #include "base/descriptor.hpp"
 #include "gigabar/status.hpp"
@@ -45,6 +44,12 @@ Descriptor open_memory_file(const char* name, std::size_t bytes) noexcept;
 // The same, to be shared. Errors: out_of_memory, out_of_descriptors, no_permission.
 Result<std::shared_ptr<const Descriptor>> make_memory_file(const char* name, std::size_t bytes);
 
+struct UnmapPages {
+  std::size_t bytes = 0;
+  pid_t process = ::getpid();  // a forked child may have other memory there, and the parent's is not its to unmap
+  void operator()(void* address) const noexcept;
+};
+
 // Zeroed memory of whole pages, present, on one node when that is asked for. Unmapped at the end.
 class PageMapping {
  public:
@@ -59,13 +64,6 @@ class PageMapping {
   static Result<PageMapping> make_huge(std::size_t bytes, int numa_node);
 
   PageMapping() noexcept = default;
-  PageMapping(PageMapping&& other) noexcept { swap(other); }
-  PageMapping& operator=(PageMapping&& other) noexcept {
-    PageMapping moved(std::move(other));
-    swap(moved);
-    return *this;
-  }
-  ~PageMapping();
 
   std::byte* address() const noexcept { return address_; }
   std::size_t bytes() const noexcept { return bytes_; }
@@ -76,19 +74,12 @@ class PageMapping {
   static Result<PageMapping> make_reserved(std::size_t bytes, int numa_node);
   static Result<PageMapping> make_transparent(std::size_t bytes, int numa_node);
   static Result<PageMapping> take_address_space(std::size_t bytes);
-  void swap(PageMapping& other) noexcept {
-    std::swap(address_, other.address_);
-    std::swap(bytes_, other.bytes_);
-    std::swap(taken_, other.taken_);
-    std::swap(taken_bytes_, other.taken_bytes_);
-    std::swap(process_, other.process_);
-  }
+  PageMapping(void* taken, std::size_t taken_bytes, void* address, std::size_t bytes) noexcept
+      : taken_(taken, UnmapPages{taken_bytes}), address_(static_cast<std::byte*>(address)), bytes_(bytes) {}
 
+  std::unique_ptr<void, UnmapPages> taken_;  // address space around it, which belongs to nobody else
   std::byte* address_ = nullptr;
   std::size_t bytes_ = 0;
-  void* taken_ = nullptr;  // address space around it, which belongs to nobody else
-  std::size_t taken_bytes_ = 0;
-  pid_t process_ = ::getpid();  // a forked child may have other memory there, and the parent's is not its to unmap
 };
 
 // How many bytes of [begin, begin + bytes) are on transparent huge pages, in the words of /proc/self/smaps. Mappings that reach

@@ -9,6 +9,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -99,7 +100,7 @@ Result<FileRange> take_from_stand_in_file(const std::string& path, std::uint64_t
     }
     if (lock.l_len == 0) break;  // somebody's lock to the end
     const auto end = static_cast<std::uint64_t>(lock.l_start) + static_cast<std::uint64_t>(lock.l_len);
-    offset_bytes = (end + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+    offset_bytes = round_up(end, alignment_bytes);
   }
   return exhausted(path, opened->bytes, bytes);
 }

@@ -18,6 +18,7 @@
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "base/rounding.hpp"
 #include "memory/runtime.hpp"
 #include "memory/stand_in_file.hpp"
 #include "platform/numa.hpp"
@@ -67,7 +68,7 @@ std::byte* map_aligned(int file, std::uint64_t offset_bytes, std::size_t bytes) 
   void* reserved = ::mmap(nullptr, bytes + kAlignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
   const auto begin = reinterpret_cast<std::uintptr_t>(reserved);
-  const std::uintptr_t aligned = (begin + kAlignment - 1) / kAlignment * kAlignment;
+  const std::uintptr_t aligned = round_up(begin, std::uintptr_t{kAlignment});
   void* address = ::mmap(reinterpret_cast<void*>(aligned), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
                          static_cast<off_t>(offset_bytes));
   const int code = errno;
@@ -121,7 +122,7 @@ class StandInRuntime final : public Runtime {
   }
 
   Result<DeviceBlock> allocate(int device, std::size_t bytes, DeviceAllocator allocator) override {
-    const std::size_t reserved_bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const std::size_t reserved_bytes = round_up(bytes, kAlignment);
     const std::string path = memory_file();
     Descriptor memfd;
     FileRange range;

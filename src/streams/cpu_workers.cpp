@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <memory>
 #include <thread>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "gigabar/copy.hpp"
 #include "streams/plan.hpp"
 #include "streams/worker.hpp"
@@ -21,7 +21,7 @@ constexpr std::uint64_t kChaseSteps = 2000;                 // loads per sample
 constexpr std::int64_t kRoundTimeoutNs = 2'000'000'000;
 
 Slice slice_of(std::size_t bytes, std::size_t part, std::size_t part_count) {
-  const std::size_t part_bytes = ((bytes + part_count - 1) / part_count + 63) / 64 * 64;
+  const std::size_t part_bytes = round_up<std::size_t>((bytes + part_count - 1) / part_count, 64);
   const std::size_t begin = std::min(bytes, part * part_bytes);
   return {begin, std::min(bytes, begin + part_bytes) - begin};
 }

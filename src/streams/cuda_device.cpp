@@ -84,19 +84,16 @@ CUresult StreamDevice::load_code() {
   auto* const place = static_cast<std::byte*>(scratch->address());
   auto* const words = reinterpret_cast<std::uint64_t*>(place);
   auto* const flag = reinterpret_cast<std::uint32_t*>(place);
-  CUstream_st* const stream = own_stream.stream();
   constexpr std::size_t kNothing = 0;
-  CUresult result = launch(kernels.copy, 1, 1, stream, place, static_cast<const std::byte*>(place), kNothing);
-  if (result == CUDA_SUCCESS) result = launch(kernels.fill, 1, 1, stream, place, kNothing, std::uint64_t{0});
-  if (result == CUDA_SUCCESS) {
-    result = launch(kernels.check, 1, 1, stream, static_cast<const std::byte*>(place), kNothing, std::uint64_t{0}, words);
-  }
-  if (result == CUDA_SUCCESS) {
-    result = launch(kernels.echo, 1, 1, stream, static_cast<const std::uint32_t*>(flag), flag, std::uint32_t{0}, std::uint64_t{0});
-  }
-  if (result == CUDA_SUCCESS) {
-    result = launch(kernels.chase, 1, 1, stream, static_cast<const void*>(place), std::uint64_t{0}, words);
-  }
+  CUresult result = CUDA_SUCCESS;
+  const auto launch_once = [&](CUfunction kernel, auto... parameters) {
+    if (result == CUDA_SUCCESS) result = launch(kernel, 1, 1, own_stream.stream(), parameters...);
+  };
+  launch_once(kernels.copy, place, static_cast<const std::byte*>(place), kNothing);
+  launch_once(kernels.fill, place, kNothing, std::uint64_t{0});
+  launch_once(kernels.check, static_cast<const std::byte*>(place), kNothing, std::uint64_t{0}, words);
+  launch_once(kernels.echo, static_cast<const std::uint32_t*>(flag), flag, std::uint32_t{0}, std::uint64_t{0});
+  launch_once(kernels.chase, static_cast<const void*>(place), std::uint64_t{0}, words);
   if (result != CUDA_SUCCESS) return result;
   constexpr double kSeconds = 10;
   const Result<void> loaded = wait(own_stream, kSeconds, "load kernels");

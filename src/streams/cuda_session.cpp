@@ -9,7 +9,6 @@
 #if GIGABAR_HAS_CUDA
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 

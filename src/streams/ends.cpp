@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "streams/ends.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -67,8 +65,7 @@ void Ends::tell_placement(const HostMemory& host, int asked_node, std::vector<st
     host_placement_ = "this machine has no NUMA";
     return;
   }
-  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const PagePlacement placement = placement_of_pages(host.address(), host.bytes(), page_bytes);
+  const PagePlacement placement = placement_of_pages(host.address(), host.bytes());
   std::size_t known = 0;
   for (const auto& [node, pages] : placement.pages_by_node) known += pages;
   if (known == 0) {

@@ -2,7 +2,6 @@
 // The memory at both ends of a transfer: allocated, placed, filled, poisoned and checked.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>

@@ -164,6 +164,15 @@ class TransferReader {
     return refuse_word(line_, word, what, remedy);
   }
 
+  // Stores what was read of the word; nothing: it is refused.
+  template <class Read, class Field>
+  Result<void> take(const Word& word, const std::optional<Read>& read, Field& field, std::string_view what,
+                    std::string_view remedy = kExample) const {
+    if (!read) return refuse(word, what, remedy);
+    field = static_cast<Field>(*read);
+    return {};
+  }
+
   // --- ends
 
   Result<void> read_ends(const Word& word) {
@@ -285,10 +294,8 @@ class TransferReader {
     if (colon == word.text.size()) return {};
     if (executor.most_workers == 0) return refuse(word, "has no blocks or threads to choose; expected sm:BLOCKS or cpu:THREADS");
     const Word count = word.sub(colon + 1);
-    const auto number = parse_number(count.text, 1, executor.most_workers);
-    if (!number) return refuse(count, text("is no number of blocks or threads; expected 1 to ", executor.most_workers));
-    transfer_.worker_count = static_cast<unsigned>(*number);
-    return {};
+    return take(count, parse_number(count.text, 1, executor.most_workers), transfer_.worker_count,
+                text("is no number of blocks or threads; expected 1 to ", executor.most_workers));
   }
 
   Result<void> read_key(const Word& word, std::size_t equals) {
@@ -306,41 +313,30 @@ class TransferReader {
   }
 
   Result<void> set_bytes(const Word& value) {
-    const auto bytes = parse_bytes(value.text);
-    if (!bytes || *bytes > kMaxTransferBytes) {
-      return refuse(value,
-                    text("is no size; expected bytes as a whole number with K, M or G, from 1 to ", kMaxTransferBytes >> 30, "G"),
-                    "write for example bytes=256M");
-    }
-    transfer_.bytes = static_cast<std::size_t>(*bytes);
-    return {};
+    auto bytes = parse_bytes(value.text);
+    if (bytes > kMaxTransferBytes) bytes.reset();
+    return take(value, bytes, transfer_.bytes,
+                text("is no size; expected bytes as a whole number with K, M or G, from 1 to ", kMaxTransferBytes >> 30, "G"),
+                "write for example bytes=256M");
   }
 
   Result<void> set_iterations(const Word& value) {
-    const auto iterations = parse_number(value.text, 0, kMaxIterations);
-    if (!iterations) {
-      return refuse(value, text("is no number of iterations; expected 0 to ", kMaxIterations), "write for example iterations=100");
-    }
     length_ = value;
-    transfer_.iterations = *iterations;
-    return {};
+    return take(value, parse_number(value.text, 0, kMaxIterations), transfer_.iterations,
+                text("is no number of iterations; expected 0 to ", kMaxIterations), "write for example iterations=100");
   }
 
   Result<void> set_seconds(const Word& value) {
-    const auto seconds = parse_decimal(value.text, 0, kMaxSeconds);
-    if (!seconds || *seconds == 0) {
-      return refuse(value, "is no duration; expected seconds above 0 and up to 86400", "write for example seconds=2.5");
-    }
     seconds_ = value;
-    transfer_.seconds = *seconds;
-    return {};
+    auto seconds = parse_decimal(value.text, 0, kMaxSeconds);
+    if (seconds == 0.0) seconds.reset();
+    return take(value, seconds, transfer_.seconds, "is no duration; expected seconds above 0 and up to 86400",
+                "write for example seconds=2.5");
   }
 
   Result<void> set_delay(const Word& value) {
-    const auto seconds = parse_decimal(value.text, 0, kMaxDelaySeconds);
-    if (!seconds) return refuse(value, "is no delay; expected seconds from 0 to 3600", "write for example delay=0.5");
-    transfer_.delay_seconds = *seconds;
-    return {};
+    return take(value, parse_decimal(value.text, 0, kMaxDelaySeconds), transfer_.delay_seconds,
+                "is no delay; expected seconds from 0 to 3600", "write for example delay=0.5");
   }
 
   // One kind for the host end or both, or two for source and destination.
@@ -378,10 +374,8 @@ class TransferReader {
   }
 
   Result<void> set_count(const Word& value) {
-    const auto count = parse_number(value.text, 1, kMaxTransfers);
-    if (!count) return refuse(value, text("is no count; expected 1 to ", kMaxTransfers), "write for example count=2");
-    count_ = static_cast<std::size_t>(*count);
-    return {};
+    return take(value, parse_number(value.text, 1, kMaxTransfers), count_, text("is no count; expected 1 to ", kMaxTransfers),
+                "write for example count=2");
   }
 
   // Of iterations and seconds, the one that was written replaces the other's default.

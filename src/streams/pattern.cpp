@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/rounding.hpp"
 #include "copy/worker_pool.hpp"
 
 namespace gigabar::inline v0 {
@@ -16,19 +17,14 @@ constexpr unsigned kMaxThreads = 8;
 // Calls work(begin, end) for parts of [0, bytes) that begin at whole words.
 template <class Work>
 void in_parallel(std::size_t bytes, const Work& work) {
-  struct Parts {
-    const Work* work;
-    std::size_t bytes, part_bytes;
-  };
   const auto count = static_cast<unsigned>(std::clamp<std::size_t>(bytes / kPartBytes, 1, kMaxThreads));
-  Parts parts{&work, bytes, ((bytes + count - 1) / count + 63) / 64 * 64};
-  const auto run_part = [](void* context, unsigned index) {
-    const Parts& all = *static_cast<Parts*>(context);
-    const std::size_t begin = std::min(all.bytes, index * all.part_bytes);
-    const std::size_t end = std::min(all.bytes, begin + all.part_bytes);
-    if (begin < end) (*all.work)(begin, end);
+  const std::size_t part_bytes = round_up<std::size_t>((bytes + count - 1) / count, 64);
+  const auto run_part = [&](unsigned index) {
+    const std::size_t begin = std::min(bytes, index * part_bytes);
+    const std::size_t end = std::min(bytes, begin + part_bytes);
+    if (begin < end) work(begin, end);
   };
-  if (count > 1 && WorkerPool::of_process().run(count, run_part, &parts)) return;
+  if (count > 1 && WorkerPool::of_process().run(count, run_part)) return;
   work(0, bytes);
 }
 

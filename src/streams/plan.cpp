@@ -10,6 +10,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "base/shown.hpp"
 #include "base/uncancelled.hpp"
 #include "platform/numa.hpp"
 
@@ -161,21 +162,6 @@ MaybeFault check_gpu_reach(const Transfer& transfer) {
   return unsupported("the GPU cannot reach pageable host memory by loads and stores", "use pages=pinned, or the copy engine (ce)");
 }
 
-MaybeFault check_copy_engine(const Transfer& transfer) {
-  if (has_device(transfer)) return {};
-  return unsupported("a copy engine belongs to a GPU, and both ends are host memory", "use cpu, or name a GPU");
-}
-
-MaybeFault check_kernel(const Transfer& transfer) {
-  if (has_device(transfer)) return check_gpu_reach(transfer);
-  return unsupported("a kernel runs on a GPU, and both ends are host memory", "use cpu, or name a GPU");
-}
-
-MaybeFault check_cpu(const Transfer& transfer) {
-  if (!has_two_devices(transfer)) return {};
-  return unsupported("CPU threads copy between the host and one GPU, and both ends are GPU memory", "use ce or sm between GPUs");
-}
-
 MaybeFault check_flag(const Transfer& transfer) {
   if (transfer.source.is_host() == transfer.destination.is_host()) {
     return unsupported("a flag goes from the host to a GPU and back, so one end has to be a GPU and the other the host",
@@ -202,9 +188,16 @@ MaybeFault check_chase(const Transfer& transfer) {
 
 MaybeFault check_executor(const Transfer& transfer) {
   switch (transfer.executor) {
-    case StreamExecutor::copy_engine: return check_copy_engine(transfer);
-    case StreamExecutor::kernel: return check_kernel(transfer);
-    case StreamExecutor::cpu: return check_cpu(transfer);
+    case StreamExecutor::copy_engine:
+      if (has_device(transfer)) return {};
+      return unsupported("a copy engine belongs to a GPU, and both ends are host memory", "use cpu, or name a GPU");
+    case StreamExecutor::kernel:
+      if (has_device(transfer)) return check_gpu_reach(transfer);
+      return unsupported("a kernel runs on a GPU, and both ends are host memory", "use cpu, or name a GPU");
+    case StreamExecutor::cpu:
+      if (!has_two_devices(transfer)) return {};
+      return unsupported("CPU threads copy between the host and one GPU, and both ends are GPU memory",
+                         "use ce or sm between GPUs");
     case StreamExecutor::flag: return check_flag(transfer);
     case StreamExecutor::pointer_chase: return check_chase(transfer);
   }
@@ -292,10 +285,6 @@ int working_device(const Transfer& transfer) noexcept {
   return transfer.side == StreamSide::source ? transfer.source.device : transfer.destination.device;
 }
 
-int nearest_device(const Transfer& transfer) noexcept {
-  return working_device(transfer);  // with a host end there is one GPU at most, and it does the work
-}
-
 ErrorRecord failure_of(std::size_t index, const Transfer& transfer, ErrorRecord record) {
   const std::string object = record.object.empty() ? "" : text(", ", record.operation, " ", record.object);
   record.object = describe_transfer(index, transfer) + object;
@@ -325,14 +314,10 @@ std::string devices_text(int device_count) {
   return device_count == 1 ? std::string("this machine has gpu0 only") : text("this machine has gpu0 to gpu", device_count - 1);
 }
 
+// A terminal must not act on what was read from a file.
 std::string quoted_word(std::string_view word) {
   constexpr std::size_t kMaxShown = 48;
-  std::string shown = "\"";
-  for (const char c : word.substr(0, kMaxShown)) {
-    const auto byte = static_cast<unsigned char>(c);
-    shown += byte >= ' ' && byte < 0x7f ? c : '?';  // a terminal must not act on what was read from a file
-  }
-  return shown + (word.size() > kMaxShown ? "...\"" : "\"");
+  return text('"', shown(word, kMaxShown), '"');
 }
 
 }  // namespace gigabar::inline v0

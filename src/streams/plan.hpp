@@ -20,8 +20,9 @@ inline constexpr unsigned kMaxThreads = 256;
 
 // The device that does the work: whose copy engine or kernel, or whose memory the CPU maps; -1 when both ends are host memory.
 int working_device(const Transfer& transfer) noexcept;
-// The device whose NUMA node is "nearest" for the transfer's host end; -1 when both ends are host memory.
-int nearest_device(const Transfer& transfer) noexcept;
+// The device whose NUMA node is "nearest" for the transfer's host end; -1 when both ends are host memory. With a host end there is
+// one GPU at most, and it does the work.
+inline int nearest_device(const Transfer& transfer) noexcept { return working_device(transfer); }
 // "transfer 3 (gpu0->host ce bytes=1G)": how every message names one.
 std::string describe_transfer(std::size_t index, const Transfer& transfer);
 // The first detector's record, with the transfer in front.

@@ -5,7 +5,6 @@
 
 #include <ctime>
 
-#include "base/errors.hpp"
 #include "streams/plan.hpp"
 
 namespace gigabar::inline v0 {

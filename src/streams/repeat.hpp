@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "base/clock.hpp"

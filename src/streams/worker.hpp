@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <utility>
 #include <vector>
 
 #include "gigabar/status.hpp"

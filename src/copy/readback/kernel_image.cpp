@@ -4,17 +4,11 @@
 #include "copy/readback/readback.hpp"
 
 #if defined(GIGABAR_DEVICE_CODE)
-
 GIGABAR_EMBED_FILE(gigabar_readback_kernel, GIGABAR_DEVICE_CODE);
+#else
+static const unsigned char* const gigabar_readback_kernel = nullptr;
+#endif
 
 namespace gigabar::inline v0 {
 const void* readback_kernel_image() noexcept { return gigabar_readback_kernel; }
 }  // namespace gigabar::inline v0
-
-#else
-
-namespace gigabar::inline v0 {
-const void* readback_kernel_image() noexcept { return nullptr; }
-}  // namespace gigabar::inline v0
-
-#endif

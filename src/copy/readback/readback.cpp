@@ -7,14 +7,12 @@
 #if GIGABAR_HAS_CUDA
 
 #include <array>
-#include <cstring>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <thread>
 
 #include "base/clock.hpp"
-#include "base/counted.hpp"
 #include "base/log.hpp"
 #include "copy/readback/answer.hpp"
 #include "gigabar/copy.hpp"
