@@ -38,7 +38,7 @@ REASONS = [
         "memory of a GPU that the processor does not reach any more: a fake's stays",
         ("src/fabric/incoming.cpp", "refuse(peer, message, stored.status())"),
         ("src/fabric/mapped_segments.cpp", "kernels do not reach pageable memory", "mapping.error().record().cause"),
-        ("src/transport/local/region.cpp", '"a peer\'s device memory"'),
+        ("src/transport/local/region.cpp", "cannot_map(kDeviceMemory"),
         ("src/transport/placing.cpp", "could not be written to through its mapping"),
     ),
     *because(
