@@ -317,6 +317,7 @@ Posted TcpLink::post_read(const Region& local, std::uint64_t local_offset, const
   forget.call_off();
   ++next_read_;
   ++transfers_;
+  if (!is_idle()) pump();
   return Posted::ok;
 }
 
