@@ -107,9 +107,8 @@ Json to_json(const View& view) {
   const auto convert = [](const auto& one) { return to_json(one); };
   Json nearest = Json::array();
   for (const End& end : view.ends()) {
-    const NicOrder* const order = end.point.kind == Endpoint::Kind::gpu ? view.nic_order(end.point.index) : nullptr;
-    if (order == nullptr) continue;
-    nearest.push_back({{"gpu", end.point.index}, {"nics", order->nics}, {"reason", order->reason}});
+    if (const NicOrder* const order = view.nic_order(end))
+      nearest.push_back({{"gpu", end.point.index}, {"nics", order->nics}, {"reason", order->reason}});
   }
   return {{"what", "topology"},
           {"numa_nodes", list_of(topology.numa_nodes, convert)},
