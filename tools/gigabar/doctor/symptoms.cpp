@@ -95,10 +95,6 @@ std::string name_of(const std::string& argument) {
                               : fmt::format("--symptom '{}'", plain(argument, 200));
 }
 
-bool has(const std::vector<Finding>& findings, Verdict verdict) {
-  return std::any_of(findings.begin(), findings.end(), [verdict](const Finding& finding) { return finding.verdict == verdict; });
-}
-
 // Of a check without a FAIL: unknown when a part of it could not be read, skip when all of it does not apply.
 Verdict outcome_of(std::string_view check, const std::vector<Finding>& findings) {
   for (const Verdict verdict : {Verdict::warn, Verdict::unknown, Verdict::pass}) {
@@ -147,21 +143,23 @@ void print_diagnosis(Report& report, const Diagnosis& diagnosis) {
   }
 }
 
-bool is_explained(const std::vector<Finding>& findings) { return has(findings, Verdict::fail) || has(findings, Verdict::warn); }
+bool is_explained(const Examination& examination) {
+  return examination.count(Verdict::fail) + examination.count(Verdict::warn) > 0;
+}
 
-void print_conclusion(Report& report, const Diagnosis& diagnosis, const std::vector<Finding>& findings) {
-  if (has(findings, Verdict::fail)) return;
+void print_conclusion(Report& report, const Diagnosis& diagnosis, const Examination& examination) {
+  if (examination.count(Verdict::fail) > 0) return;
   const Symptom& symptom = *diagnosis.lines.front().symptom;
   if (diagnosis.checks.empty()) {
     report.print("No check can see this cause, and none was run: 'means' and 'remedy' above are the answer.\n");
     return;
   }
-  report.print("{}\n", is_explained(findings) ? "Only warnings were found. If they do not explain the symptom:"
-                                              : "The symptom is not explained.");
+  report.print("{}\n", is_explained(examination) ? "Only warnings were found. If they do not explain the symptom:"
+                                                 : "The symptom is not explained.");
   constexpr std::array<std::pair<Verdict, const char*>, 3> kOutcomes{
       {{Verdict::pass, "Found nothing"}, {Verdict::unknown, "Could not decide"}, {Verdict::skip, "Does not apply here"}}};
   for (const auto& [outcome, name] : kOutcomes) {
-    const std::string checks = checks_with(outcome, diagnosis, findings);
+    const std::string checks = checks_with(outcome, diagnosis, examination.findings);
     if (!checks.empty()) report.print("{}", wrapped(fmt::format("{}: {}.", name, checks), 100, 2));
   }
   report.print("{}", wrapped(fmt::format("It still means: {}", symptom.means), 100, 2));
