@@ -119,10 +119,7 @@ void run_survey(const Options& options, const Invocation& invocation) {
   Report report("survey", invocation, options.json_path);
   const std::vector<DeviceInfo> found = take(devices());
   report.set_device(found.front());
-  for (std::size_t i = 1; i < found.size(); ++i) {
-    report.print("device {}: {}{}{}\n", found[i].index, found[i].name, found[i].pci ? " at " + found[i].pci->to_string() : "",
-                 stand_in_label(found[i].is_stand_in));
-  }
+  for (std::size_t i = 1; i < found.size(); ++i) report.print("{}", device_line(found[i]));
 
   report.print("this takes up to {:.0f} s (--budget)\n", options.budget_seconds);
   ExamineOptions examine_options;

@@ -153,12 +153,11 @@ Json to_json(const Item& item) {
                {"nics", list_of(item.nics, [](const std::string& name) { return Json(plain(name)); })}};
   if (item.path == nullptr) return json;
   const Path& path = *item.path;
-  const auto number = [](double value) { return value > 0 ? Json(value) : Json(); };
   json["is_verified"] = path.is_verified;
-  json["gb_per_s"] = number(path.rate.value);
+  json["gb_per_s"] = positive_or_null(path.rate.value);
   json["link"] = path.link.name;
-  json["link_gb_per_s"] = number(path.link.gb_per_s);
-  json["share_of_link"] = number(path.share());
+  json["link_gb_per_s"] = positive_or_null(path.link.gb_per_s);
+  json["share_of_link"] = positive_or_null(path.share());
   json["how"] = path.how;
   json["load"] = plain(path.load);
   return json;

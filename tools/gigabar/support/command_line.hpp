@@ -38,13 +38,11 @@ class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
   const Option* operator->() const { return this; }
-  CLI::Option* get() const { return option_; }
 
   const Option& check(const Check& check) const;      // of each text behind it
   const Option& transform(const Check& check) const;  // likewise; the text that it leaves is read
   const Option& required() const;
   const Option& excludes(const Option& other) const;
-  const Option& excludes(const std::string& other) const;
   const Option& expected(int least, int most) const;  // texts
   const Option& delimiter(char delimiter) const;      // between several values in one text
   const Option& allow_extra_args(bool is_allowed) const;
@@ -55,8 +53,6 @@ class Option {
   const Option& group(const std::string& name) const;  // "": it is not shown
   const Option& default_str(const std::string& text) const;
   const Option& capture_default_str() const;
-
-  std::size_t count() const;  // how often it was given
 
  private:
   CLI::Option* option_;
@@ -107,8 +103,6 @@ class Command {
   void allow_extras() const;
   void footer(const std::string& text) const;
   void callback(const std::function<void()>& function) const;
-
-  std::size_t count(const std::string& name) const;  // how often the option was given
 
  private:
   CLI::App* app_;
