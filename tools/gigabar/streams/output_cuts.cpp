@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "streams/output.hpp"
-#include "support/output.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -23,22 +22,18 @@ std::string_view direction_of(const Transfer& transfer) { return transfer.source
 
 class CutsOutput : public Output {
  public:
-  explicit CutsOutput(std::FILE* text) : text_(text) {}
-
-  void begin(const Machine& machine, const StreamPlan&) override { machine_ = machine; }
+  using Output::Output;
 
   void before(const Point& point) override {
-    if (!point.title.empty()) fmt::print(text_, "# {}\n", point.title);
-    for (const Transfer& transfer : point.plan.transfers) fmt::print(text_, "{}\n", launch_line(transfer));
-    flush(text_);
+    if (!point.title.empty()) report_.print("# {}\n", point.title);
+    for (const Transfer& transfer : point.plan.transfers) report_.print("{}\n", launch_line(transfer));
   }
 
   void after(const Point& point) override {
     if (point.error) return;  // the command ends with it
-    fmt::print(text_, "{}\n", point.report->was_stopped ? "Interrupted." : "Completed.");
+    report_.print("{}\n", point.report->was_stopped ? "Interrupted." : "Completed.");
     for (std::size_t i = 0; i < point.report->transfers.size(); ++i) print(point, i);
     for (const std::string& warning : point.report->warnings) fmt::print(stderr, "warning: {}\n", warning);
-    flush(text_);
   }
 
  private:
@@ -88,16 +83,15 @@ class CutsOutput : public Output {
     } else {
       figure = fmt::format("{:.3f} GB/s  ({:.2f} seconds)", report.life_gb_per_s.median, report.seconds.median);
     }
-    fmt::print(text_, "Transfer {} - {}: {}{}\n", index, result_text(report.transfer), figure,
-               report.error ? " - failed: " + report.error->message() : "");
+    report_.print("Transfer {} - {}: {}{}\n", index, result_text(report.transfer), figure,
+                  report.error ? " - failed: " + report.error->message() : "");
   }
-
-  std::FILE* text_;
-  Machine machine_;
 };
 
 }  // namespace
 
-std::unique_ptr<Output> make_cuts_output(std::FILE* text) { return std::make_unique<CutsOutput>(text); }
+std::unique_ptr<Output> make_cuts_output(Report& report, const Machine& machine) {
+  return std::make_unique<CutsOutput>(report, machine);
+}
 
 }  // namespace gigabar::tool::streams

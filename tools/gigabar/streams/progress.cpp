@@ -12,7 +12,6 @@
 
 #include "base/counted.hpp"
 #include "streams/interrupt.hpp"
-#include "support/output.hpp"
 #include "support/progress_line.hpp"
 
 namespace gigabar::tool::streams {
@@ -22,19 +21,18 @@ using Clock = std::chrono::steady_clock;
 
 class Dots : public Progress {
  public:
-  explicit Dots(std::FILE* text) : text_(text) {}
+  explicit Dots(Report& report) : report_(report) {}
 
   void begin(const Point&, const std::string&) override { next_ = Clock::time_point::min(); }
   void update(unsigned, std::span<const StreamProgress>) override {
     if (Clock::now() < next_) return;
     next_ = Clock::now() + std::chrono::seconds(1);
-    std::fputc('.', text_);
-    flush(text_);
+    report_.print(".");
   }
-  void end() override { std::fputc('\n', text_); }
+  void end() override { report_.print("\n"); }
 
  private:
-  std::FILE* text_;
+  Report& report_;
   Clock::time_point next_;
 };
 
@@ -134,9 +132,9 @@ class Display : public Progress {
 
 }  // namespace
 
-std::unique_ptr<Progress> make_progress(Format format, std::FILE* text) {
-  if (format == Format::cuts) return std::make_unique<Dots>(text);
-  if (text != stderr && can_redraw()) return std::make_unique<Display>();
+std::unique_ptr<Progress> make_progress(const Options& options, Report& report) {
+  if (options.format == Format::cuts) return std::make_unique<Dots>(report);
+  if (options.json_path != "-" && can_redraw()) return std::make_unique<Display>();
   return std::make_unique<Progress>();
 }
 

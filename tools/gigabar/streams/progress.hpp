@@ -2,14 +2,13 @@
 // How far the transfers are, while they run.
 #pragma once
 
-#include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <span>
 #include <string>
 
 #include "streams/options.hpp"
 #include "streams/point.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool::streams {
 
@@ -30,6 +29,6 @@ class Progress {
 
 // CUts' dots, one a second, where the text goes; else, when standard error is a terminal and not where the text goes, bytes and
 // rate of every transfer and the time that is left, redrawn in place; else nothing.
-std::unique_ptr<Progress> make_progress(Format format, std::FILE* text);
+std::unique_ptr<Progress> make_progress(const Options& options, Report& report);
 
 }  // namespace gigabar::tool::streams

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
+#include "base/clock.hpp"
 #include "base/descriptor.hpp"
 #include "base/output_file.hpp"
 #include "driver/child_process.hpp"
