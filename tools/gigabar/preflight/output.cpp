@@ -16,16 +16,8 @@
 namespace gigabar::tool::preflight {
 namespace {
 
-constexpr std::array kStates = {State::fit, State::unfit, State::unknown};
-
-std::string_view name_of(Item::Kind kind) {
-  switch (kind) {
-    case Item::Kind::check: return "check";
-    case Item::Kind::path: return "path";
-    case Item::Kind::requirement: return "requirement";
-  }
-  return "?";
-}
+constexpr std::array<Named<Item::Kind>, 3> kKinds = {
+    {{Item::Kind::check, "check"}, {Item::Kind::path, "path"}, {Item::Kind::requirement, "requirement"}}};
 
 // As Node Problem Detector has them: 0 good, 1 bad, 2 unknown.
 int number_of(State state) { return static_cast<int>(state); }
@@ -141,7 +133,7 @@ void print_table(Report& report, const Judgement& judgement) {
 }
 
 Json to_json(const Item& item) {
-  Json json = {{"kind", name_of(item.kind)},
+  Json json = {{"kind", name_in(kKinds, item.kind)},
                {"name", plain(item.name)},
                {"subject", plain(item.subject)},
                {"state", name_of(item.state)},
@@ -165,7 +157,7 @@ Json to_json(const Item& item) {
 
 std::string metrics_text(const Judgement& judgement, const Metrics& metrics) {
   Family verdict("verdict", "", "The answer: 1 for the one that holds.");
-  for (const State state : kStates) verdict.add({{"verdict", std::string(preflight::name_of(state))}}, judgement.state == state);
+  for (const auto& [state, name] : kStates) verdict.add({{"verdict", std::string(name)}}, judgement.state == state);
   Family stand_in("stand_in", "", "1 where host memory played the GPUs, whose rates say nothing about one.");
   Family seconds("duration_seconds", "seconds", "How long the whole run took.");
   Family time("time_seconds", "seconds", "When it ended, since 1970.");

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "streams/document.hpp"
 
+#include <array>
+
 #include "streams/plan.hpp"
+#include "support/names.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -20,21 +23,15 @@ Json place_json(const StreamPlace& place) {
   return json;
 }
 
-std::string_view side_name(StreamSide side) {
-  switch (side) {
-    case StreamSide::source: return "push";
-    case StreamSide::destination: return "pull";
-    case StreamSide::automatic: break;
-  }
-  return "automatic";
-}
+constexpr std::array<Named<StreamSide>, 3> kSides = {
+    {{StreamSide::source, "push"}, {StreamSide::destination, "pull"}, {StreamSide::automatic, "automatic"}}};
 
 Json transfer_json(const Transfer& transfer) {
   Json json = {{"text", to_string(transfer)},
                {"source", place_json(transfer.source)},
                {"destination", place_json(transfer.destination)},
                {"executor", name_of(transfer.executor)},
-               {"side", side_name(transfer.side)},
+               {"side", name_in(kSides, transfer.side)},
                {"worker_count", transfer.worker_count},
                {"lanes", transfer.worker_count},  // its former name
                {"bytes", transfer.bytes}};
