@@ -45,9 +45,7 @@ std::vector<const Finding*> worth_reading(const Examination& examination) {
 }
 
 void tell_findings(Report& report, const Examination& examination) {
-  report.print("\ndoctor: {} FAIL, {} WARN, {} UNKNOWN, {} PASS, {} SKIP\n", examination.count(Verdict::fail),
-               examination.count(Verdict::warn), examination.count(Verdict::unknown), examination.count(Verdict::pass),
-               examination.count(Verdict::skip));
+  report.print("\ndoctor: {}\n", doctor::counts_text(examination));
   const std::vector<const Finding*> chosen = worth_reading(examination);
   for (std::size_t i = 0; i < std::min(chosen.size(), kMaxFindings); ++i) {
     const Finding& finding = *chosen[i];

@@ -156,18 +156,18 @@ void print_conclusion(Report& report, const Diagnosis& diagnosis, const Examinat
   }
   report.print("{}\n", is_explained(examination) ? "Only warnings were found. If they do not explain the symptom:"
                                                  : "The symptom is not explained.");
+  const auto print = [&report](const std::string& text) { report.print("{}", wrapped(text, 100, 2)); };
   constexpr std::array<std::pair<Verdict, const char*>, 3> kOutcomes{
       {{Verdict::pass, "Found nothing"}, {Verdict::unknown, "Could not decide"}, {Verdict::skip, "Does not apply here"}}};
   for (const auto& [outcome, name] : kOutcomes) {
     const std::string checks = checks_with(outcome, diagnosis, examination.findings);
-    if (!checks.empty()) report.print("{}", wrapped(fmt::format("{}: {}.", name, checks), 100, 2));
+    if (!checks.empty()) print(fmt::format("{}: {}.", name, checks));
   }
-  report.print("{}", wrapped(fmt::format("It still means: {}", symptom.means), 100, 2));
-  report.print("{}", wrapped(fmt::format("Try next: {}", symptom.remedy), 100, 2));
-  report.print(
-      "{}", wrapped("Then run this as root, in the container in which the program ran, and on the other machine of a connection; "
-                    "'gigabar doctor' runs all checks.",
-                    100, 2));
+  print(fmt::format("It still means: {}", symptom.means));
+  print(fmt::format("Try next: {}", symptom.remedy));
+  print(
+      "Then run this as root, in the container in which the program ran, and on the other machine of a connection; "
+      "'gigabar doctor' runs all checks.");
 }
 
 Json to_json(const Diagnosis& diagnosis) {

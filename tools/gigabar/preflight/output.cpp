@@ -23,14 +23,7 @@ constexpr std::array<Named<Item::Kind>, 3> kKinds = {
 int number_of(State state) { return static_cast<int>(state); }
 
 // The value of a label: backslash, quotation mark and line end are escaped.
-std::string label_text(std::string_view value) {
-  std::string text;
-  for (const char letter : plain(value, 200)) {
-    if (letter == '\\' || letter == '"') text += '\\';
-    text += letter;
-  }
-  return text;
-}
+std::string label_text(std::string_view value) { return replaced(plain(value, 200), {{'\\', "\\\\"}, {'"', "\\\""}}); }
 
 // One family of metrics: its head, and a row for each set of labels, each set once.
 class Family {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "streams/output.hpp"
+#include "support/plain_text.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -17,9 +18,7 @@ using Field = std::pair<std::string_view, std::string>;  // its name, and what s
 
 std::string quote(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
-  std::string quoted = "\"";
-  for (const char letter : text) quoted += letter == '"' ? std::string("\"\"") : std::string(1, letter);
-  return quoted + "\"";
+  return csv_quoted(text);
 }
 
 // Empty behind the last repeat of the figure.

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <string_view>
 
 #include "base/counted.hpp"
@@ -74,9 +73,7 @@ class Display : public Progress {
       if (transfer.bytes_total == 0) continue;
       part = std::min(part, static_cast<double>(transfer.bytes_done) / static_cast<double>(transfer.bytes_total));
     }
-    const double done = repeat + part;  // repeats
-    if (part > 1 || done <= 0 || elapsed_s < 1) return {};
-    return fmt::format(", about {:.0f} s left", std::ceil(elapsed_s * (repeat_count_ - done) / done));
+    return part > 1 ? std::string() : tool::time_left(elapsed_s, repeat + part, repeat_count_);
   }
 
   static winsize size() {
