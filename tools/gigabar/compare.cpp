@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar compare: what changed between two surveys, of two machines or of two days. Figures of one pass are not judged.
-#include <fmt/format.h>
-
 #include <array>
 #include <map>
 #include <utility>

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <barrier>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <memory>

@@ -3,8 +3,6 @@
 // capture of a machine, to be looked at elsewhere.
 #include "gigabar/topology.hpp"
 
-#include <fmt/format.h>
-
 #include "base/counted.hpp"
 #include "commands.hpp"
 #include "gigabar/machine.hpp"

@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "support/failure.hpp"
 #include "support/plain_text.hpp"

@@ -18,15 +18,12 @@ namespace gigabar::tool::streams {
 namespace {
 
 Machine find_machine(const Options& options) {
-  if (options.is_dry_run && options.device_count) return {*options.device_count, {}, false, {}};
+  if (options.is_dry_run && options.device_count) return {*options.device_count, {}};
   // CUDA reads it when it starts: with its 8 queues, streams beyond the eighth would wait for each other.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  Machine machine;
-  machine.devices = take(devices());
-  machine.device_count = static_cast<int>(machine.devices.size());
-  machine.is_stand_in = machine.devices.front().is_stand_in;
-  machine.label = stand_in_label(machine.is_stand_in);
-  return machine;
+  std::vector<DeviceInfo> found = take(devices());
+  const int count = static_cast<int>(found.size());
+  return {count, std::move(found)};
 }
 
 // What is wrong with a plan before anything has been run is the command line's fault.

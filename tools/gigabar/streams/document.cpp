@@ -130,11 +130,11 @@ void describe(const Options& options, Json& document) {
 }
 
 void describe(const Machine& machine, Json& document) {
-  document["is_stand_in"] = machine.is_stand_in;
+  document["is_stand_in"] = machine.is_stand_in();
   document["devices"] = list_of(machine.devices, [](const DeviceInfo& device) { return to_json(device); });
   document["drivers"] =
       list_of(drivers(), [](const DriverReport& driver) { return to_json("name", driver.name, driver.availability); });
-  if (machine.is_stand_in) document["notes"].push_back(kStandInNote);
+  if (machine.is_stand_in()) document["notes"].push_back(kStandInNote);
 }
 
 Json point_json(const Point& point, std::string_view measure) {

@@ -98,7 +98,7 @@ class CsvOutput : public Output {
 
  private:
   void print(const Point& point, std::size_t index, const TransferReport& report, std::optional<std::size_t> repeat) const {
-    print_line(fields_of(point, index, report, repeat, machine_.is_stand_in),
+    print_line(fields_of(point, index, report, repeat, machine_.is_stand_in()),
                [](const Field& field) { return quote(field.second); });
   }
 

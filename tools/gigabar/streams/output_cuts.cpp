@@ -58,7 +58,7 @@ class CutsOutput : public Output {
                            device_text(transfer.destination.device));
       case Kind::other: break;
     }
-    return fmt::format("Launching transfers {}{}", short_text(transfer), machine_.label);
+    return fmt::format("Launching transfers {}{}", short_text(transfer), machine_.label());
   }
 
   std::string result_text(const Transfer& transfer) const {
@@ -70,7 +70,7 @@ class CutsOutput : public Output {
                            device_text(transfer.destination.device));
       case Kind::other: break;
     }
-    return fmt::format("Transfers {}{}", short_text(transfer), machine_.label);
+    return fmt::format("Transfers {}{}", short_text(transfer), machine_.label());
   }
 
   void print(const Point& point, std::size_t index) const {

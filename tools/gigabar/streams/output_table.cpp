@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/counted.hpp"
 #include "base/options.hpp"
@@ -36,15 +35,15 @@ class TableOutput : public Output {
 
   void begin(const StreamPlan& first) override {
     for (const DeviceInfo& device : machine_.devices) report_.print("{}", device_line(device));
-    if (machine_.is_stand_in) report_.print("note: {}\n", kStandInNote);
+    if (machine_.is_stand_in()) report_.print("note: {}\n", kStandInNote);
     report_.print("rates in 10^9 bytes per second (GB/s): median of {}, and the least and the most of them; {}{}\n",
-                  counted(first.repeats, "run"), first.is_verified ? "data verified" : "data not verified", machine_.label);
+                  counted(first.repeats, "run"), first.is_verified ? "data verified" : "data not verified", machine_.label());
   }
 
   void after(const Point& point) override {
     if (!point.preset.empty()) return after_cell(point);
     report_.print("\n");
-    if (!point.title.empty()) report_.print("{}{}\n", point.title, machine_.label);
+    if (!point.title.empty()) report_.print("{}{}\n", point.title, machine_.label());
     if (point.error) return;  // the command ends with it
     add_rows(point);
     print(transfers_);
@@ -56,7 +55,7 @@ class TableOutput : public Output {
   }
 
   void preset(const PresetRun& run) override {
-    report_.print("\n{}: {}{}\n", run.preset.name, run.preset.description, machine_.label);
+    report_.print("\n{}: {}{}\n", run.preset.name, run.preset.description, machine_.label());
     if (!run.points.empty() && run.points.front().swept_bytes) {
       report_.print("{} per copy\n", format_bytes(*run.points.front().swept_bytes));
     }
@@ -161,7 +160,7 @@ class TableOutput : public Output {
     report_.print("{}", table.take_text());
     const std::string key = preset.name + (matrix.name.empty() ? "" : "_" + matrix.name);
     const auto print_line = [&](std::string_view word, const std::optional<double>& figure) {
-      report_.print("{} {} {}{}\n", word, key, figure ? fmt::format("{:.2f}", *figure) : "N/A", machine_.label);
+      report_.print("{} {} {}{}\n", word, key, figure ? fmt::format("{:.2f}", *figure) : "N/A", machine_.label());
     };
     print_line("SUM", matrix.sum);
     print_line("MIN", matrix.min);
