@@ -101,6 +101,28 @@ void append_file(Transfers& all, const std::string& path, const Transfer& defaul
   }
 }
 
+// The transfers of -d, -h, -p, -t and -f, in the order of the command line.
+std::vector<Transfer> collect_transfers(const Options& options, int device_count) {
+  const Transfer defaults = default_transfer(options);
+  Transfers transfers;
+  for (const Argument& argument : options.arguments) {
+    switch (argument.kind) {
+      case Argument::Kind::device_to_host:
+        transfers.push_back(host_transfer(defaults, parse_device("-d", argument.text, argument.text), true));
+        break;
+      case Argument::Kind::host_to_device:
+        transfers.push_back(host_transfer(defaults, parse_device("-h", argument.text, argument.text), false));
+        break;
+      case Argument::Kind::device_to_device: transfers.push_back(peer_transfer(defaults, argument.text)); break;
+      case Argument::Kind::text:
+        append(transfers, parse_transfers(argument.text, defaults, device_count), fmt::format("-t '{}': ", argument.text));
+        break;
+      case Argument::Kind::file: append_file(transfers, argument.text, defaults, device_count); break;
+    }
+  }
+  return transfers;
+}
+
 // No option limits it, so it must not end what was asked to last.
 double default_timeout(const Transfers& transfers) {
   double longest_seconds = 0;
@@ -134,27 +156,6 @@ Transfer default_transfer(const Options& options) {
   transfer.may_stage = options.may_stage;
   apply_executor(options.executor, transfer);
   return transfer;
-}
-
-std::vector<Transfer> collect_transfers(const Options& options, int device_count) {
-  const Transfer defaults = default_transfer(options);
-  Transfers transfers;
-  for (const Argument& argument : options.arguments) {
-    switch (argument.kind) {
-      case Argument::Kind::device_to_host:
-        transfers.push_back(host_transfer(defaults, parse_device("-d", argument.text, argument.text), true));
-        break;
-      case Argument::Kind::host_to_device:
-        transfers.push_back(host_transfer(defaults, parse_device("-h", argument.text, argument.text), false));
-        break;
-      case Argument::Kind::device_to_device: transfers.push_back(peer_transfer(defaults, argument.text)); break;
-      case Argument::Kind::text:
-        append(transfers, parse_transfers(argument.text, defaults, device_count), fmt::format("-t '{}': ", argument.text));
-        break;
-      case Argument::Kind::file: append_file(transfers, argument.text, defaults, device_count); break;
-    }
-  }
-  return transfers;
 }
 
 StreamPlan make_plan(const Options& options, std::vector<Transfer> transfers) {

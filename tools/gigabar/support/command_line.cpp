@@ -349,7 +349,6 @@ bool is_same_name(std::string_view first, std::string_view second) {
 }
 
 const Option& Option::check(const Check& check) const { return option_->check(validator(check)), *this; }
-const Option& Option::transform(const Check& check) const { return option_->transform(validator(check)), *this; }
 const Option& Option::required() const { return option_->required(), *this; }
 const Option& Option::excludes(const Option& other) const { return option_->excludes(other.option_), *this; }
 const Option& Option::expected(int least, int most) const { return option_->expected(least, most), *this; }
@@ -373,10 +372,11 @@ Option Command::add_option(const std::string& names, T& target, const std::strin
 
 template <class T>
 Option Command::add_option(const std::string& names, T& target, const Value& value, const std::string& help) const {
-  const Option option = add_option(names, target, help).transform(value.check).type_name(value.name);
+  // The text that the check leaves is read.
+  CLI::Option* const option = app_->add_option(names, target, help)->transform(validator(value.check))->type_name(value.name);
   if constexpr (std::is_arithmetic_v<T>)
-    option.default_str(value.is_size ? format_bytes(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
-  return option;
+    option->default_str(value.is_size ? format_bytes(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
+  return Option(option);
 }
 
 #define GIGABAR_OPTION_OF(...)                                                                     \

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -39,8 +38,7 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
   const Option* operator->() const { return this; }
 
-  const Option& check(const Check& check) const;      // of each text behind it
-  const Option& transform(const Check& check) const;  // likewise; the text that it leaves is read
+  const Option& check(const Check& check) const;  // of each text behind it
   const Option& required() const;
   const Option& excludes(const Option& other) const;
   const Option& expected(int least, int most) const;  // texts

@@ -55,11 +55,12 @@ Finished run_program(std::string_view option, std::vector<std::string> words, co
   arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  const MemoryFile read(option), output(option), messages(option);
-  if (input != nullptr) read.fill(*input);
+  const MemoryFile output(option), messages(option);
+  std::optional<MemoryFile> read;
+  if (input != nullptr) read.emplace(option).fill(*input);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  if (input != nullptr) posix_spawn_file_actions_adddup2(&actions, read.number(), STDIN_FILENO);
+  if (read) posix_spawn_file_actions_adddup2(&actions, read->number(), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, output.number(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, messages.number(), STDERR_FILENO);
   pid_t process = -1;
