@@ -13,6 +13,7 @@
 #include "streams/plan.hpp"
 #include "streams/progress.hpp"
 #include "support/failure.hpp"
+#include "support/progress_line.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -120,14 +121,16 @@ class Verdict {
 class Session {
  public:
   Session(const Options& options, const Invocation& invocation)
-      : options_(options), report_("streams", invocation, options.json_path), verdict_(options.expected_ratio) {
+      : options_(options),
+        report_("streams", invocation, options.json_path),
+        progress_(options.format != Format::cuts && options.json_path != "-" && can_redraw()),
+        verdict_(options.expected_ratio) {
     describe(options, report_.document());
     check_options(options);
     machine_ = find_machine(options);
     describe(machine_, report_.document());
     if (options.format == Format::json) report_.end_text();
     output_ = make_output(options.format, report_, machine_);
-    progress_ = make_progress(options, report_);
   }
 
   void run_points() {
@@ -202,12 +205,15 @@ class Session {
 
   void run(Point& point, const std::string& position) {
     StreamOptions options;
-    options.progress = [this](unsigned repeat, std::span<const StreamProgress> transfers) { progress_->update(repeat, transfers); };
+    options.progress = [this](unsigned repeat, std::span<const StreamProgress> transfers) {
+      progress_.update(repeat, transfers);
+      output_->during();
+    };
     options.stop = &Interrupt::flag();
     output_->before(point);
-    progress_->begin(point, position);
+    progress_.begin(point, position);
     auto result = run(point, options);
-    progress_->end();
+    progress_.end();
     if (result) {
       point.report = std::move(result).value();
       assume_links(*point.report);
@@ -274,7 +280,7 @@ class Session {
   Report report_;
   Machine machine_;
   std::unique_ptr<Output> output_;
-  std::unique_ptr<Progress> progress_;
+  Progress progress_;
   Verdict verdict_;
 };
 

@@ -19,8 +19,9 @@ class Output {
 
   // Before anything is run.
   virtual void begin(const StreamPlan& /*first*/) {}
-  // Around each point.
+  // Around each point, and now and then in it.
   virtual void before(const Point& /*point*/) {}
+  virtual void during() {}
   virtual void after(const Point& /*point*/) {}
   // A whole preset, after its points.
   virtual void preset(const PresetRun& /*run*/) {}

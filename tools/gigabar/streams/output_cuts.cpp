@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "streams/output.hpp"
 
@@ -27,9 +28,18 @@ class CutsOutput : public Output {
   void before(const Point& point) override {
     if (!point.title.empty()) report_.print("# {}\n", point.title);
     for (const Transfer& transfer : point.plan.transfers) report_.print("{}\n", launch_line(transfer));
+    next_dot_ = Clock::time_point::min();
+  }
+
+  // A dot each second.
+  void during() override {
+    if (Clock::now() < next_dot_) return;
+    next_dot_ = Clock::now() + std::chrono::seconds(1);
+    report_.print(".");
   }
 
   void after(const Point& point) override {
+    report_.print("\n");
     if (point.error) return;  // the command ends with it
     report_.print("{}\n", point.report->was_stopped ? "Interrupted." : "Completed.");
     for (std::size_t i = 0; i < point.report->transfers.size(); ++i) print(point, i);
@@ -86,6 +96,9 @@ class CutsOutput : public Output {
     report_.print("Transfer {} - {}: {}{}\n", index, result_text(report.transfer), figure,
                   report.error ? " - failed: " + report.error->message() : "");
   }
+
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point next_dot_;
 };
 
 }  // namespace
