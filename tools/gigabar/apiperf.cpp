@@ -19,6 +19,7 @@
 #include "support/gdr_session.hpp"
 #include "support/option_checks.hpp"
 #include "support/report.hpp"
+#include "support/sizes.hpp"
 #include "support/workbench.hpp"
 
 namespace gigabar::tool {
@@ -161,11 +162,9 @@ void run_apiperf(const Options& options, const Invocation& invocation) {
   if (session.get() == nullptr) fail(fmt::format("gdr_open: {}; GDRCOPY_ENABLE_LOGGING=1 tells why", std::strerror(errno)));
 
   report.heading("microseconds per call; 'map, first' is of a fresh allocation and includes verification");
-  std::size_t size_count = 0;
-  for (std::size_t bytes = kMinBytes; bytes <= options.most_bytes; bytes *= 2) ++size_count;
-  const auto share_ns = static_cast<std::uint64_t>(options.budget_seconds * 1e9 / static_cast<double>(size_count));
-  for (std::size_t bytes = kMinBytes; bytes <= options.most_bytes; bytes *= 2)
-    run_size(options, report, session.get(), clock, bytes, share_ns);
+  const auto sizes = sizes_of({kMinBytes, options.most_bytes});
+  const auto share_ns = static_cast<std::uint64_t>(options.budget_seconds * 1e9 / static_cast<double>(sizes.size()));
+  for (const std::size_t bytes : sizes) run_size(options, report, session.get(), clock, bytes, share_ns);
   report.write();
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar calibrate: measures which method and which kernel is fastest on this machine at each size, prints it, and stores it where
 // copy() looks for it.
-#include <fmt/format.h>
-
 #include "commands.hpp"
 #include "gigabar/copy.hpp"
 #include "support/failure.hpp"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar compare: what changed between two surveys, of two machines or of two days. Figures of one pass are not judged.
-#include <fmt/format.h>
-
+#include <array>
 #include <map>
-#include <set>
+#include <utility>
 
 #include "commands.hpp"
 #include "support/failure.hpp"
+#include "support/names.hpp"
 #include "support/option_checks.hpp"
 #include "support/report.hpp"
 #include "survey/document.hpp"
@@ -26,14 +26,7 @@ struct Options {
   double floor = survey::kNoiseFloor;
 };
 
-std::string_view name_of(Change change) {
-  switch (change) {
-    case Change::none: return "same";
-    case Change::better: return "better";
-    case Change::worse: return "WORSE";
-  }
-  return "?";
-}
+constexpr std::array<Named<Change>, 3> kChanges = {{{Change::none, "same"}, {Change::better, "better"}, {Change::worse, "WORSE"}}};
 
 struct Counts {
   std::size_t same = 0, better = 0, worse = 0, unjudged = 0;
@@ -64,10 +57,10 @@ Counts compare_figures(Report& report, const Survey& first, const Survey& second
                        {"second", after.value},
                        {"relative", difference.relative},
                        {"noise", difference.noise},
-                       {"change", name_of(difference.change)}});
+                       {"change", name_in(kChanges, difference.change)}});
     if (difference.change == Change::none) continue;
     report.print("  {:<44} {:>10.3f} -> {:>10.3f} {}  {:+.1f} % (noise {:.1f} %)  {}\n", key, before.value, after.value,
-                 before.unit, difference.relative * 100, difference.noise * 100, name_of(difference.change));
+                 before.unit, difference.relative * 100, difference.noise * 100, name_in(kChanges, difference.change));
   }
   for (const auto& [key, after] : second.figures) {
     if (!first.figures.contains(key)) report.print("  {:<44} only in {}\n", key, second.path);
@@ -78,23 +71,19 @@ Counts compare_figures(Report& report, const Survey& first, const Survey& second
 // `what`: the heading; `name`: in the document.
 std::size_t compare_texts(Report& report, const char* what, const char* name, const std::map<std::string, std::string>& first,
                           const std::map<std::string, std::string>& second) {
-  std::set<std::string> keys;
-  for (const auto& [key, value] : first) keys.insert(key);
-  for (const auto& [key, value] : second) keys.insert(key);
-  std::size_t count = 0;
+  std::map<std::string, std::pair<std::string, std::string>> both;
+  for (const auto& [key, value] : first) both[key].first = value;
+  for (const auto& [key, value] : second) both[key].second = value;
   Json list = Json::array();
-  for (const std::string& key : keys) {
-    const auto in = [&key](const std::map<std::string, std::string>& all) {
-      const auto found = all.find(key);
-      return found == all.end() || found->second.empty() ? std::string("-") : found->second;
-    };
-    const std::string before = in(first);
-    const std::string after = in(second);
+  for (const auto& [key, values] : both) {
+    const std::string before = values.first.empty() ? "-" : values.first;
+    const std::string after = values.second.empty() ? "-" : values.second;
     if (before == after) continue;
-    if (count++ == 0) report.print("\n{}\n", what);
+    if (list.empty()) report.print("\n{}\n", what);
     report.print("  {}: {} -> {}\n", key, before, after);
     list.push_back({{"key", key}, {"first", before}, {"second", after}});
   }
+  const std::size_t count = list.size();
   report.document()[name] = std::move(list);
   return count;
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "support/option_checks.hpp"
 #include "support/race.hpp"
 #include "support/report.hpp"
+#include "support/sizes.hpp"
 #include "support/workbench.hpp"
 
 namespace gigabar::tool {
@@ -55,17 +55,10 @@ std::function<bool()> copy_of(const Workbench& bench, const Options& options, Co
   return [=] { return copy_from_parallel(*mapping, offset, host, bytes, threads).is_ok(); };
 }
 
-std::vector<std::size_t> sizes_of(const Options& options) {
-  if (!options.has_all_powers) return {options.copied_bytes};
-  std::vector<std::size_t> sizes;
-  for (std::size_t bytes = 1; bytes <= std::bit_floor(options.copied_bytes); bytes *= 2) sizes.push_back(bytes);
-  return sizes;
-}
-
 std::vector<Case> build_cases(const Workbench& bench, const Options& options) {
   std::vector<Case> cases;
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
-    for (const std::size_t bytes : sizes_of(options)) {
+    for (const std::size_t bytes : sizes_of({options.has_all_powers ? 1 : options.copied_bytes, options.copied_bytes})) {
       for (const unsigned threads : options.thread_counts) {
         cases.push_back({direction, bytes, threads, copy_of(bench, options, direction, bytes, threads), 0, {}});
       }

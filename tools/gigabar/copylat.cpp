@@ -28,6 +28,7 @@
 #include "support/option_checks.hpp"
 #include "support/race.hpp"
 #include "support/report.hpp"
+#include "support/sizes.hpp"
 #include "support/workbench.hpp"
 
 namespace gigabar::tool {
@@ -471,7 +472,7 @@ void run_copylat(const Options& options, const Invocation& invocation) {
   std::vector<Cell> cells;
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
     for (const Regime regime : {Regime::single, Regime::back_to_back}) {
-      for (std::size_t bytes = 1; bytes <= options.most_bytes; bytes *= 2) cells.push_back(builder.build(regime, direction, bytes));
+      for (const std::size_t bytes : sizes_of({1, options.most_bytes})) cells.push_back(builder.build(regime, direction, bytes));
     }
   }
   report.show_progress("checking the data of every size");

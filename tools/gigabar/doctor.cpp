@@ -3,13 +3,16 @@
 #include "gigabar/doctor.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <iterator>
 
 #include "commands.hpp"
-#include "doctor/interrupt.hpp"
 #include "doctor/options.hpp"
 #include "doctor/output.hpp"
 #include "doctor/symptoms.hpp"
@@ -19,12 +22,56 @@
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
+#include "support/signal_handlers.hpp"
 #include "support/text_table.hpp"
 
 namespace gigabar::tool {
 namespace {
 
 using doctor::Options;
+
+constexpr int kExitInterrupted = 130;
+std::atomic<bool> is_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
+void end_process(int) {
+  static constexpr char kText[] = "\ngigabar doctor: interrupted during a check\n";
+  while (write(STDERR_FILENO, kText, sizeof kText - 1) < 0 && errno == EINTR) continue;
+  _exit(kExitInterrupted);
+}
+
+// SIGINT, SIGTERM and SIGHUP while checks run: the examination is left at the next check, so that what it made is tidied up; when a
+// check holds it for more than a second, the process ends where it is. The exit status is 130 either way. One lives at a time.
+class Interrupt {
+ public:
+  Interrupt() : handlers_(begin_ending, SA_RESTART) {
+    struct sigaction action{};
+    action.sa_handler = end_process;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGALRM, &action, &old_alarm_);
+  }
+  ~Interrupt() {
+    alarm(0);
+    sigaction(SIGALRM, &old_alarm_, nullptr);
+  }
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  // Called between checks. Ends the command when a signal has come.
+  static void check(std::string_view next_check) {
+    if (is_interrupted.load()) throw CommandFailure(kExitInterrupted, fmt::format("interrupted before the check {}", next_check));
+  }
+
+ private:
+  static void begin_ending(int signal) {
+    if (is_interrupted.exchange(true)) end_process(signal);
+    alarm(1);
+  }
+
+  struct sigaction old_alarm_{};
+  EndHandlers handlers_;
+};
 
 void list_checks(Report& report) {
   TextTable table({{"id", true}, {"title", true}});
@@ -37,13 +84,13 @@ void list_checks(Report& report) {
 }
 
 Examination examine_with(const Machine& machine, const Options& options, Report& report) {
-  const doctor::Interrupt interrupt;
+  const Interrupt interrupt;
   ExamineOptions wanted;
   for (const std::string& typed : options.only) wanted.only.push_back(doctor::current_id_with_note(typed));
   wanted.with_probes = options.has_probes;
   wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.most_seconds * 1000));
   wanted.on_begin = [&report](const CheckInfo& check) {
-    doctor::Interrupt::check(check.id);
+    Interrupt::check(check.id);
     report.show_progress("{}: {}", check.id, check.title);
   };
   Result<Examination> examination = examine(machine, wanted);
@@ -102,8 +149,8 @@ void follow_symptom(const Machine& machine, Options& options, Report& report, In
     sort_by(diagnosis->checks, examination.findings);
     tell(report, options, examination);
   }
-  doctor::print_conclusion(report, *diagnosis, examination.findings);
-  report.document()["symptom"]["is_explained"] = doctor::is_explained(examination.findings);
+  doctor::print_conclusion(report, *diagnosis, examination);
+  report.document()["symptom"]["is_explained"] = doctor::is_explained(examination);
   invocation.exit_status = exit_status_of(examination, options.is_strict);
 }
 

@@ -26,19 +26,16 @@ std::string verdict_text(const Availability& availability) {
   return text;
 }
 
-// What each thing says of its availability. A reason that was told is not told again: one missing library is behind many of them.
-class Verdicts {
- public:
-  std::string text_of(std::string_view name, const Availability& availability) {
-    std::string text = verdict_text(availability);
-    if (availability.is_ok()) return text;
-    const auto [first, is_new] = told_.emplace(text, name);
-    return is_new ? text : fmt::format("{}: as {}", name_of(availability.code), first->second);
-  }
+// Reasons that were told, and of what each was told first.
+using Told = std::map<std::string, std::string>;
 
- private:
-  std::map<std::string, std::string> told_;  // and of what it was told first
-};
+// What a thing says of its availability. A reason that was told is not told again: one missing library is behind many of them.
+std::string verdict_text(Told& told, std::string_view name, const Availability& availability) {
+  std::string text = verdict_text(availability);
+  if (availability.is_ok()) return text;
+  const auto [first, is_new] = told.emplace(text, name);
+  return is_new ? text : fmt::format("{}: as {}", name_of(availability.code), first->second);
+}
 
 std::string bar1_text(const DeviceInfo& device) {
   if (!device.bar1_bytes) return "BAR1 unknown";
@@ -47,10 +44,10 @@ std::string bar1_text(const DeviceInfo& device) {
   return fmt::format("BAR1 {}{}", bytes_text(*device.bar1_bytes), used);
 }
 
-void tell_drivers(Report& report, Verdicts& verdicts) {
+void tell_drivers(Report& report, Told& told) {
   report.print("opened at run time\n");
   Json list = list_of(drivers(), [&](const DriverReport& driver) {
-    report.print("  {:<18} {}\n", driver.name, verdicts.text_of(driver.name, driver.availability));
+    report.print("  {:<18} {}\n", driver.name, verdict_text(told, driver.name, driver.availability));
     return to_json("name", driver.name, driver.availability);
   });
   report.add_result({{"what", "drivers"}, {"drivers", std::move(list)}});
@@ -77,14 +74,14 @@ std::string memory_text(const DeviceInfo& device) {
   return fmt::format("{:.1f} GiB {}", static_cast<double>(device.memory_bytes) / 1073741824.0, whose);
 }
 
-void tell_device(Report& report, Verdicts& verdicts, const DeviceInfo& device) {
+void tell_device(Report& report, Told& told, const DeviceInfo& device) {
   report.print("\ndevice {}: {}{}\n", device.index, device.name, stand_in_label(device.is_stand_in));
   if (device.pci) report.print("  at                 {}, {}\n", device.pci->to_string(), device.uuid);
   report.print("  memory             {}, {}, NUMA node {}\n", memory_text(device), bar1_text(device),
                device.numa_node >= 0 ? std::to_string(device.numa_node) : "unknown");
   Json backends = list_of(take(mapping_backends(device.index)), [&](const BackendReport& backend) {
     report.print("  mapping by {:<7} {}\n", name_of(backend.backend),
-                 verdicts.text_of(fmt::format("mapping by {}", name_of(backend.backend)), backend.availability));
+                 verdict_text(told, fmt::format("mapping by {}", name_of(backend.backend)), backend.availability));
     return to_json("backend", name_of(backend.backend), backend.availability);
   });
   Json result = {{"what", "device"}, {"device", to_json(device)}, {"backends", std::move(backends)}};
@@ -117,10 +114,10 @@ void run_info(const Options& options, const Invocation& invocation) {
   if (options.device && static_cast<std::size_t>(*options.device) >= found.size()) {
     refuse_usage(fmt::format("-d {}: no such device; this machine has {}, numbered from 0", *options.device, found.size()));
   }
-  Verdicts verdicts;
-  tell_drivers(report, verdicts);
+  Told told;
+  tell_drivers(report, told);
   for (const DeviceInfo& device : found) {
-    if (device.index == options.device.value_or(device.index)) tell_device(report, verdicts, device);
+    if (device.index == options.device.value_or(device.index)) tell_device(report, told, device);
   }
   tell_kernels(report);
   report.document()["device"] = to_json(found[static_cast<std::size_t>(options.device.value_or(0))]);

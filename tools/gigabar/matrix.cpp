@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <barrier>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -23,6 +22,7 @@
 #include "ranks/exchange.hpp"
 #include "support/clock.hpp"
 #include "support/option_checks.hpp"
+#include "support/progress_line.hpp"
 
 namespace gigabar::tool {
 namespace ranks {
@@ -246,7 +246,7 @@ class MatrixSession : public RankSession {
       if (report() != nullptr) {
         const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         report()->show_progress("{}batch {} of {}{}", pass == 0 ? "" : "what looks slow again: ", done + 1, batch_count,
-                                matrix::time_left(elapsed_s, done, batch_count));
+                                time_left(elapsed_s, static_cast<double>(done), static_cast<double>(batch_count)));
       }
       ++done;
       // Of turns, a batch may be behind all that were before it.

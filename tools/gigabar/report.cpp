@@ -9,18 +9,18 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/counted.hpp"
 #include "commands.hpp"
+#include "driver/child_process.hpp"
 #include "support/failure.hpp"
-#include "support/memory_file.hpp"
 #include "support/option_checks.hpp"
 #include "support/output.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
+#include "support/run_program.hpp"
 
 namespace gigabar::tool {
 namespace {
@@ -77,23 +77,20 @@ Drawn draw_with(const std::string& python, const Options& options) {
   words.insert(words.end(), options.files.begin(), options.files.end());
   words.emplace_back("--before");
   words.insert(words.end(), options.before.begin(), options.before.end());
-  const MemoryFile page("--output");
-  const MemoryFile messages("--output");
-  ChildProcess child;
-  if (const int code = start_program(std::move(words), nullptr, page, messages, child); code != 0) {
+  auto [code, status, page, messages] = run_program("--output", std::move(words), nullptr, options.timeout_s);
+  if (code != 0) {
     fail(
         fmt::format("'{}', which makes the page, cannot be started: {}; install it (apt install python3 python3-matplotlib), or "
                     "name another with --python",
                     plain(python), std::strerror(code)));
   }
-  const std::optional<int> status = child.end_by(now_ns() + static_cast<std::int64_t>(options.timeout_s * 1e9));
   if (!status) {
     fail(fmt::format("'{}' was not done with the page after {:g} s and was ended; give fewer files, or a larger --timeout",
                      plain(python), options.timeout_s));
   }
-  const std::string message = last_line(messages.content());
+  const std::string message = last_line(messages);
   if (!WIFEXITED(*status)) fail(fmt::format("'{}' was ended by {}: {}", plain(python), signal_text(*status), message));
-  return {WEXITSTATUS(*status), page.content(), message};
+  return {WEXITSTATUS(*status), std::move(page), message};
 }
 
 std::string draw(const Options& options) {

@@ -39,15 +39,6 @@ std::string read_sweep(const std::string& text, std::vector<std::size_t>& sizes)
   return {};
 }
 
-Value number_above_0(double most, const char* name) {
-  const Check check = [=](std::string& text) -> std::string {
-    double value = 0;
-    if (read_number(text, value) && value > 0 && value <= most) return {};
-    return fmt::format("'{}' is not a number above 0 and up to {}", text, most);
-  };
-  return {name, check};
-}
-
 // An option that adds transfers: read at once, so that they keep the order of the command line.
 Option add_argument(const Command& command, Options& options, const std::string& names, Argument::Kind kind,
                     const std::string& description) {

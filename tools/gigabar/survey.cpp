@@ -45,9 +45,7 @@ std::vector<const Finding*> worth_reading(const Examination& examination) {
 }
 
 void tell_findings(Report& report, const Examination& examination) {
-  report.print("\ndoctor: {} FAIL, {} WARN, {} UNKNOWN, {} PASS, {} SKIP\n", examination.count(Verdict::fail),
-               examination.count(Verdict::warn), examination.count(Verdict::unknown), examination.count(Verdict::pass),
-               examination.count(Verdict::skip));
+  report.print("\ndoctor: {}\n", doctor::counts_text(examination));
   const std::vector<const Finding*> chosen = worth_reading(examination);
   for (std::size_t i = 0; i < std::min(chosen.size(), kMaxFindings); ++i) {
     const Finding& finding = *chosen[i];
@@ -119,10 +117,7 @@ void run_survey(const Options& options, const Invocation& invocation) {
   Report report("survey", invocation, options.json_path);
   const std::vector<DeviceInfo> found = take(devices());
   report.set_device(found.front());
-  for (std::size_t i = 1; i < found.size(); ++i) {
-    report.print("device {}: {}{}{}\n", found[i].index, found[i].name, found[i].pci ? " at " + found[i].pci->to_string() : "",
-                 stand_in_label(found[i].is_stand_in));
-  }
+  for (std::size_t i = 1; i < found.size(); ++i) report.print("{}", device_line(found[i]));
 
   report.print("this takes up to {:.0f} s (--budget)\n", options.budget_seconds);
   ExamineOptions examine_options;

@@ -3,8 +3,6 @@
 // capture of a machine, to be looked at elsewhere.
 #include "gigabar/topology.hpp"
 
-#include <fmt/format.h>
-
 #include "base/counted.hpp"
 #include "commands.hpp"
 #include "gigabar/machine.hpp"
@@ -94,14 +92,14 @@ void add_topology(const Command& program, Invocation& invocation) {
   const auto [command, options] = add_subcommand<TopologyOptions>(
       program, invocation, "topology",
       "GPUs, NICs, PCI tree and NUMA nodes: how any two are joined, how fast, and where the bottleneck is", run_topology);
-  add_sysroot_option(command, options.sysroot);
+  Option sysroot = add_sysroot_option(command, options.sysroot);
   command
       ->add_option("--capture", options.capture_path,
                    "Write what topology and doctor read of this machine into one file, to be looked at elsewhere with --sysroot; "
                    "alone, nothing else is shown")
       ->type_name("FILE")
       ->check(file_name())
-      ->excludes("--sysroot");
+      ->excludes(sysroot);
   Option tree = command->add_flag("--tree", options.is_tree, "The PCI tree below NUMA nodes instead of the matrix");
   command->add_flag("--routes", options.has_all_routes, "Rate, bottleneck and hops of every pair")->excludes(tree);
   add_json_option(command, options.json_path);

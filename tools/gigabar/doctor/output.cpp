@@ -119,15 +119,19 @@ void print_findings(Report& report, const Options& options, const std::vector<Fi
   }
 }
 
-void print_summary(Report& report, const Examination& examination) {
+std::string counts_text(const Examination& examination) {
   std::string counts;
   for (const Verdict verdict : kOrder) {
     counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", examination.count(verdict), name_of(verdict));
   }
+  return counts;
+}
+
+void print_summary(Report& report, const Examination& examination) {
   const std::size_t checked = check_count(examination);
   const std::size_t found = examination.findings.size();
   const std::string findings = found == checked ? "" : ", " + counted(found, "finding");
-  report.print("{}{}: {}\n", counted(checked, "check"), findings, counts);
+  report.print("{}{}: {}\n", counted(checked, "check"), findings, counts_text(examination));
 }
 
 namespace {

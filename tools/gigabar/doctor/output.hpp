@@ -22,6 +22,8 @@ std::string part_of(const char* name, const std::string& text);
 // in the order of its checks and each is at least a line, since a suspect that is cleared tells something too.
 void print_findings(Report& report, const Options& options, const std::vector<Finding>& findings);
 
+// "1 FAIL, 2 WARN, 1 UNKNOWN, 37 PASS, 10 SKIP".
+std::string counts_text(const Examination& examination);
 // "44 checks, 51 findings: 1 FAIL, 2 WARN, 1 UNKNOWN, 37 PASS, 10 SKIP".
 void print_summary(Report& report, const Examination& examination);
 

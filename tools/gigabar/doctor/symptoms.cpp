@@ -95,10 +95,6 @@ std::string name_of(const std::string& argument) {
                               : fmt::format("--symptom '{}'", plain(argument, 200));
 }
 
-bool has(const std::vector<Finding>& findings, Verdict verdict) {
-  return std::any_of(findings.begin(), findings.end(), [verdict](const Finding& finding) { return finding.verdict == verdict; });
-}
-
 // Of a check without a FAIL: unknown when a part of it could not be read, skip when all of it does not apply.
 Verdict outcome_of(std::string_view check, const std::vector<Finding>& findings) {
   for (const Verdict verdict : {Verdict::warn, Verdict::unknown, Verdict::pass}) {
@@ -147,29 +143,31 @@ void print_diagnosis(Report& report, const Diagnosis& diagnosis) {
   }
 }
 
-bool is_explained(const std::vector<Finding>& findings) { return has(findings, Verdict::fail) || has(findings, Verdict::warn); }
+bool is_explained(const Examination& examination) {
+  return examination.count(Verdict::fail) + examination.count(Verdict::warn) > 0;
+}
 
-void print_conclusion(Report& report, const Diagnosis& diagnosis, const std::vector<Finding>& findings) {
-  if (has(findings, Verdict::fail)) return;
+void print_conclusion(Report& report, const Diagnosis& diagnosis, const Examination& examination) {
+  if (examination.count(Verdict::fail) > 0) return;
   const Symptom& symptom = *diagnosis.lines.front().symptom;
   if (diagnosis.checks.empty()) {
     report.print("No check can see this cause, and none was run: 'means' and 'remedy' above are the answer.\n");
     return;
   }
-  report.print("{}\n", is_explained(findings) ? "Only warnings were found. If they do not explain the symptom:"
-                                              : "The symptom is not explained.");
+  report.print("{}\n", is_explained(examination) ? "Only warnings were found. If they do not explain the symptom:"
+                                                 : "The symptom is not explained.");
+  const auto print = [&report](const std::string& text) { report.print("{}", wrapped(text, 100, 2)); };
   constexpr std::array<std::pair<Verdict, const char*>, 3> kOutcomes{
       {{Verdict::pass, "Found nothing"}, {Verdict::unknown, "Could not decide"}, {Verdict::skip, "Does not apply here"}}};
   for (const auto& [outcome, name] : kOutcomes) {
-    const std::string checks = checks_with(outcome, diagnosis, findings);
-    if (!checks.empty()) report.print("{}", wrapped(fmt::format("{}: {}.", name, checks), 100, 2));
+    const std::string checks = checks_with(outcome, diagnosis, examination.findings);
+    if (!checks.empty()) print(fmt::format("{}: {}.", name, checks));
   }
-  report.print("{}", wrapped(fmt::format("It still means: {}", symptom.means), 100, 2));
-  report.print("{}", wrapped(fmt::format("Try next: {}", symptom.remedy), 100, 2));
-  report.print(
-      "{}", wrapped("Then run this as root, in the container in which the program ran, and on the other machine of a connection; "
-                    "'gigabar doctor' runs all checks.",
-                    100, 2));
+  print(fmt::format("It still means: {}", symptom.means));
+  print(fmt::format("Try next: {}", symptom.remedy));
+  print(
+      "Then run this as root, in the container in which the program ran, and on the other machine of a connection; "
+      "'gigabar doctor' runs all checks.");
 }
 
 Json to_json(const Diagnosis& diagnosis) {

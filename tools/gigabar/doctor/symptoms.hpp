@@ -3,7 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "doctor/options.hpp"
 #include "gigabar/doctor.hpp"
@@ -19,10 +18,10 @@ std::optional<Diagnosis> ask_symptom(const Options& options, Report& report);
 void print_diagnosis(Report& report, const Diagnosis& diagnosis);
 
 // Whether one of the findings, of the symptom's checks, is something that is wrong.
-bool is_explained(const std::vector<Finding>& findings);
+bool is_explained(const Examination& examination);
 
 // Behind the findings, unless one is a FAIL: what the checks say of the symptom, and what to try next.
-void print_conclusion(Report& report, const Diagnosis& diagnosis, const std::vector<Finding>& findings);
+void print_conclusion(Report& report, const Diagnosis& diagnosis, const Examination& examination);
 
 Json to_json(const Diagnosis& diagnosis);
 

@@ -122,16 +122,11 @@ void JobFigures::set_row(std::size_t rank, const RankFigures& row) {
   for (const std::string& text : row.path_texts) own.push_back(paths.index_of(text));
   const auto path_of = [&](const RankRow& from, std::size_t peer) { return own[from.paths[peer]]; };
   for (std::size_t peer = 0; peer < gb_per_s.count; ++peer) {
-    if (const double value = row.gb_per_s.values[peer]; value > 0 && peer != rank) {
-      const std::size_t index = gb_per_s.index(rank, peer);
-      gb_per_s.values[index] = value;
-      gb_per_s.paths[index] = path_of(row.gb_per_s, peer);
-    }
-    if (const double value = row.latency_us.values[peer]; value > 0 && peer != rank) {
-      for (const std::size_t index : {latency_us.index(rank, peer), latency_us.index(peer, rank)}) {
-        latency_us.values[index] = value;
-        latency_us.paths[index] = path_of(row.latency_us, peer);
-      }
+    if (peer == rank) continue;
+    if (const double value = row.gb_per_s.values[peer]; value > 0) gb_per_s.set(rank, peer, value, path_of(row.gb_per_s, peer));
+    if (const double value = row.latency_us.values[peer]; value > 0) {
+      latency_us.set(rank, peer, value, path_of(row.latency_us, peer));
+      latency_us.set(peer, rank, value, path_of(row.latency_us, peer));
     }
   }
 }
@@ -141,13 +136,13 @@ double Judgement::usual(Kind kind) const noexcept {
   return is_latency && rate > 0 ? 1 / rate : rate;
 }
 
-Judgement judge(const Figures& figures, bool is_latency, std::span<const Placement> ranks, const FindOptions& options) {
+Judgement judge(const Figures& figures, bool is_latency, std::span<const Placement> ranks) {
   Judgement judgement;
   judgement.is_latency = is_latency;
   Rates rates{figures.count, figures.values};
   for (double& value : rates.gb_per_s) value = is_latency && value > 0 ? 1 / value : value;
-  judgement.comparison = compare_paths(rates, ranks, options);
-  judgement.slow = explain_slow(judgement.comparison, ranks, options);
+  judgement.comparison = compare_paths(rates, ranks);
+  judgement.slow = explain_slow(judgement.comparison, ranks);
   for (const Slow& slow : judgement.slow) judgement.worst.push_back(worst_of(slow, judgement.comparison, ranks, figures.count));
   return judgement;
 }

@@ -61,6 +61,10 @@ struct Figures {
   std::vector<PathIndex> paths;
 
   std::size_t index(std::size_t from, std::size_t to) const noexcept { return from * count + to; }
+  void set(std::size_t from, std::size_t to, double value, PathIndex path) {
+    values[index(from, to)] = value;
+    paths[index(from, to)] = path;
+  }
 };
 
 struct JobFigures {
@@ -84,6 +88,6 @@ struct Judgement {
   double usual(Kind kind) const noexcept;
 };
 // `figures` of times where `is_latency`, else of rates.
-Judgement judge(const Figures& figures, bool is_latency, std::span<const Placement> ranks, const FindOptions& options = {});
+Judgement judge(const Figures& figures, bool is_latency, std::span<const Placement> ranks);
 
 }  // namespace gigabar::tool::matrix

@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "support/names.hpp"
 #include "support/statistics.hpp"
 
 namespace gigabar::tool::matrix {
@@ -18,6 +19,10 @@ namespace {
 // A group behind a slow switch slows half of the paths between four groups: what is usual lies among the fast ones. More slow paths
 // than this are no exception, but what is usual.
 constexpr double kUsualQuantile = 0.8, kMaxSlow = 0.6;
+constexpr double kFloor = 0.25;         // a path that loses less is not slow, however quiet the others are
+constexpr double kPairFloor = 0.35;     // of a path alone: among thousands of paths one is disturbed by chance
+constexpr double kSigmas = 6;           // nor is one that loses less than so many robust standard deviations of its kind
+constexpr double kAgreement = 0.8;      // a part is slow when this share of the paths that cross it are
 constexpr double kSigmaOfMad = 1.4826;  // of a normal distribution
 constexpr double kBelowUsual = 1.39;    // of one, too: from its 0.8 quantile to the 0.9 it is so many times as far as to the 0.7
 // More of a kind that so many pairs of ranks or of hosts alone would explain are paths of another kind.
@@ -33,7 +38,7 @@ struct Path {
   bool is_explained = false;
 };
 
-Usual usual_of(std::vector<double> rates, const FindOptions& options) {
+Usual usual_of(std::vector<double> rates) {
   if (rates.empty()) return {};
   std::sort(rates.begin(), rates.end());
   // Of the faster ones, since the slow ones are what is looked for; or of as many just below, since a few may be much faster.
@@ -46,14 +51,14 @@ Usual usual_of(std::vector<double> rates, const FindOptions& options) {
   };
   const auto usual_at = [&](double quantile) {
     const std::size_t index = percentile_index(rates.size(), quantile);
-    return Usual{rates[index], 1 - std::max(options.floor, options.sigmas * spread_around(index))};
+    return Usual{rates[index], 1 - std::max(kFloor, kSigmas * spread_around(index))};
   };
   const Usual usual = usual_at(kUsualQuantile);
   const auto slow = std::lower_bound(rates.begin(), rates.end(), usual.gb_per_s * usual.limit) - rates.begin();
   return static_cast<double>(slow) > kMaxSlow * static_cast<double>(rates.size()) ? usual_at(0.5) : usual;
 }
 
-std::vector<Path> paths_of(const Comparison& comparison, const FindOptions& options) {
+std::vector<Path> paths_of(const Comparison& comparison) {
   std::vector<Path> paths;
   for (std::size_t from = 0; from < comparison.count; ++from) {
     for (std::size_t to = 0; to < comparison.count; ++to) {
@@ -62,7 +67,7 @@ std::vector<Path> paths_of(const Comparison& comparison, const FindOptions& opti
       if (!(share > 0)) continue;
       Path& path = paths.emplace_back(Path{static_cast<int>(from), static_cast<int>(to), share});
       path.is_slow = comparison.is_slow[index] != 0;
-      path.is_slow_alone = path.is_slow && share < 1 - options.pair_floor;
+      path.is_slow_alone = path.is_slow && share < 1 - kPairFloor;
     }
   }
   return paths;
@@ -124,12 +129,12 @@ bool is_pair_of_ranks(const Key& key, const Count& count) {
   return std::get<Part>(key) == Part::host_pair && count.all <= (std::get<Way>(key) == Way::both ? 2U : 1U);
 }
 
-const std::pair<const Key, Count>* best_of(const std::map<Key, Count>& counts, double agreement) {
+const std::pair<const Key, Count>* best_of(const std::map<Key, Count>& counts) {
   const std::pair<const Key, Count>* best = nullptr;
   for (const auto& each : counts) {
     const Count& count = each.second;
     if (count.left == 0 || is_pair_of_ranks(each.first, count) ||
-        static_cast<double>(count.slow) < agreement * static_cast<double>(count.all))
+        static_cast<double>(count.slow) < kAgreement * static_cast<double>(count.all))
       continue;
     if (best == nullptr || order_of(best->first, best->second) < order_of(each.first, count)) best = &each;
   }
@@ -217,15 +222,13 @@ bool leave_out_second_speeds(std::vector<Path>& paths, std::span<const Placement
 }  // namespace
 
 std::string_view name_of(Part part) noexcept {
-  switch (part) {
-    case Part::group: return "group";
-    case Part::host: return "host";
-    case Part::rail: return "rail";
-    case Part::rank: return "rank";
-    case Part::host_pair: return "hosts";
-    case Part::pair: return "pair";
-  }
-  return "?";
+  static constexpr std::array<Named<Part>, 6> kParts = {{{Part::group, "group"},
+                                                         {Part::host, "host"},
+                                                         {Part::rail, "rail"},
+                                                         {Part::rank, "rank"},
+                                                         {Part::host_pair, "hosts"},
+                                                         {Part::pair, "pair"}}};
+  return name_in(kParts, part);
 }
 
 std::string Slow::text() const {
@@ -262,7 +265,7 @@ Kind kind_of(const Placement& from, const Placement& to) noexcept {
   return from.group == to.group ? Kind::within_group : Kind::between_groups;
 }
 
-Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options) {
+Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks) {
   Comparison comparison;
   if (ranks.size() < rates.count) return comparison;
   std::array<std::vector<double>, kKinds> samples;
@@ -276,7 +279,7 @@ Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks, c
     }
   };
   visit([&](std::size_t, std::size_t kind, double rate) { samples[kind].push_back(rate); });
-  for (std::size_t kind = 0; kind < kKinds; ++kind) comparison.usual[kind] = usual_of(std::move(samples[kind]), options);
+  for (std::size_t kind = 0; kind < kKinds; ++kind) comparison.usual[kind] = usual_of(std::move(samples[kind]));
   comparison.count = rates.count;
   comparison.shares.resize(rates.count * rates.count);
   comparison.is_slow.resize(rates.count * rates.count);
@@ -289,12 +292,12 @@ Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks, c
   return comparison;
 }
 
-std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Placement> ranks, const FindOptions& options) {
+std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Placement> ranks) {
   std::vector<Slow> found;
-  std::vector<Path> paths = paths_of(comparison, options);
+  std::vector<Path> paths = paths_of(comparison);
   while (std::any_of(paths.begin(), paths.end(), is_unexplained)) {
     const std::map<Key, Count> counts = count_parts(paths, ranks);
-    const auto* const best = best_of(counts, options.agreement);
+    const auto* const best = best_of(counts);
     if ((best == nullptr || is_pair(std::get<Part>(best->first))) && leave_out_second_speeds(paths, ranks)) continue;
     if (best == nullptr) break;
     found.push_back(explain(best->first, paths, ranks));
@@ -303,8 +306,8 @@ std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Pla
   return found;
 }
 
-std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options) {
-  return explain_slow(compare_paths(rates, ranks, options), ranks, options);
+std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks) {
+  return explain_slow(compare_paths(rates, ranks), ranks);
 }
 
 }  // namespace gigabar::tool::matrix

@@ -48,13 +48,6 @@ constexpr bool is_pair(Part part) noexcept { return part == Part::host_pair || p
 // Whether `slow` is crossed by the path between the two ranks.
 bool crosses(const Slow& slow, std::span<const Placement> ranks, std::size_t from, std::size_t to) noexcept;
 
-struct FindOptions {
-  double floor = 0.25;       // a path that loses less is not slow, however quiet the others are
-  double pair_floor = 0.35;  // of a path alone: among thousands of paths one is disturbed by chance
-  double sigmas = 6;         // nor is one that loses less than so many robust standard deviations of its kind
-  double agreement = 0.8;    // a part is slow when this share of the paths that cross it are
-};
-
 // Paths that cross different things are not compared.
 enum class Kind : std::uint8_t { within_host, within_group, between_groups };
 inline constexpr std::size_t kKinds = 3;
@@ -73,12 +66,12 @@ struct Comparison {
 };
 
 // Each path with those of its kind: within a host, within a group, or between groups. Without a placement for each rank: nothing.
-Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options = {});
+Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks);
 
 // What explains the slow paths, the part that explains most first. Cost: a few times count * count where a path is slow. Empty:
 // nothing is slow, or most of all paths are, which is then what is usual; or a third of them and no part explains it: such paths
-// are of two kinds. `options`: those of the comparison.
-std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Placement> ranks, const FindOptions& options = {});
-std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options = {});
+// are of two kinds.
+std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Placement> ranks);
+std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks);
 
 }  // namespace gigabar::tool::matrix

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <iterator>
 
 #include "base/counted.hpp"
+#include "support/plain_text.hpp"
 #include "support/text_table.hpp"
 
 namespace gigabar::tool::matrix {
@@ -30,13 +30,16 @@ struct PathsOfKind {
   std::size_t worst = 0;  // index of its path
 };
 
+Kind kind_at(const Shown& shown, std::size_t index) {
+  return kind_of(shown.places.ranks[index / shown.figures.count], shown.places.ranks[index % shown.figures.count]);
+}
+
 PathsOfKind paths_of(const Shown& shown, Kind kind) {
   PathsOfKind paths;
   const Comparison& comparison = shown.judgement.comparison;
   for (std::size_t index = 0; index < comparison.shares.size(); ++index) {
     const double share = comparison.shares[index];
-    const std::size_t from = index / shown.figures.count, to = index % shown.figures.count;
-    if (!(share > 0) || kind_of(shown.places.ranks[from], shown.places.ranks[to]) != kind) continue;
+    if (!(share > 0) || kind_at(shown, index) != kind) continue;
     paths.slow_count += comparison.is_slow[index];
     if (paths.count++ > 0 && share >= paths.least_share) continue;
     paths.least_share = share;
@@ -53,10 +56,6 @@ const std::string& path_text_of(const Shown& shown, std::size_t index) {
   static const std::string none;
   const PathIndex path = shown.figures.paths[index];
   return path < shown.path_texts.size() ? shown.path_texts[path] : none;
-}
-
-Kind kind_at(const Shown& shown, std::size_t index) {
-  return kind_of(shown.places.ranks[index / shown.figures.count], shown.places.ranks[index % shown.figures.count]);
 }
 
 Json rows_of(const Figures& figures, const auto& value_at) {
@@ -91,12 +90,6 @@ Json slow_json(const Shown& shown, std::size_t slow_index) {
             {"to", worst % shown.figures.count},
             {key, shown.figures.values[worst]},
             {"path", path_text_of(shown, worst)}}}};
-}
-
-std::string quoted(const std::string& text) {
-  std::string quotes = "\"";
-  for (const char letter : text) quotes += letter == '"' ? "\"\"" : std::string(1, letter);
-  return quotes + "\"";
 }
 
 }  // namespace
@@ -178,17 +171,11 @@ Json document_of(const Shown& shown) {
           {"paths", rows_of(shown.figures, [&](std::size_t index) { return shown.figures.paths[index]; })}};
 }
 
-std::string time_left(double elapsed_s, std::size_t done, std::size_t count) {
-  if (done == 0 || elapsed_s < 1) return {};
-  const double left = static_cast<double>(count - std::min(done, count));
-  return fmt::format(", about {:.0f} s left", std::ceil(elapsed_s * left / static_cast<double>(done)));
-}
-
 std::string csv_of(const Shown* latency, const Shown* bandwidth) {
   const Shown& any = bandwidth != nullptr ? *bandwidth : *latency;
   const std::size_t count = any.figures.count;
   const auto host_of = [&](std::size_t rank) {
-    return quoted(any.places.hosts[static_cast<std::size_t>(any.places.ranks[rank].host)]);
+    return csv_quoted(any.places.hosts[static_cast<std::size_t>(any.places.ranks[rank].host)]);
   };
   const auto add = [](std::string& text, const Shown* shown, std::size_t index) {
     if (shown == nullptr || !(shown->figures.values[index] > 0)) {
@@ -196,7 +183,7 @@ std::string csv_of(const Shown* latency, const Shown* bandwidth) {
       return;
     }
     fmt::format_to(std::back_inserter(text), ",{:.6g},{:.4g},{}", shown->figures.values[index],
-                   shown->judgement.comparison.shares[index], quoted(path_text_of(*shown, index)));
+                   shown->judgement.comparison.shares[index], csv_quoted(path_text_of(*shown, index)));
   };
   std::string text = "from,to,from_host,to_host,latency_us,latency_share,latency_path,gb_per_s,share,path\n";
   for (std::size_t from = 0; from < count; ++from) {

@@ -38,9 +38,6 @@ std::string summary_of(const Shown& shown);
 
 Json document_of(const Shown& shown);
 
-// ", about 40 s left", after `done` of `count` equal steps; empty in the first second and before the first step is done.
-std::string time_left(double elapsed_s, std::size_t done, std::size_t count);
-
 // A line for each path under a line of headings; latency, rate, what share they are of what is usual, path.
 std::string csv_of(const Shown* latency, const Shown* bandwidth);
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 
 #include "base/counted.hpp"
@@ -29,19 +28,6 @@ constexpr const char* kStyle = R"(<style>
   }
 </style>
 )";
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char letter : text) {
-    switch (letter) {
-      case '&': safe += "&amp;"; break;
-      case '<': safe += "&lt;"; break;
-      case '>': safe += "&gt;"; break;
-      default: safe += letter;
-    }
-  }
-  return safe;
-}
 
 // What one cell shows: the slowest path of the ranks that share it.
 struct Cell {
@@ -84,7 +70,8 @@ class Drawing {
       const std::string_view line = left.substr(0, left.find('\n'));
       left.remove_prefix(std::min(left.size(), line.size() + 1));
       y_ += kLine;
-      print("<text x=\"12\" y=\"{:g}\" class=\"{}\">{}</text>\n", y_, kind, escaped(line));
+      print("<text x=\"12\" y=\"{:g}\" class=\"{}\">{}</text>\n", y_, kind,
+            replaced(line, {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}}));
     }
   }
 

@@ -335,15 +335,6 @@ std::string fit_line(const Evidence& evidence, const std::vector<Item>& items) {
 
 }  // namespace
 
-std::string_view name_of(State state) noexcept {
-  switch (state) {
-    case State::fit: return "fit";
-    case State::unfit: return "unfit";
-    case State::unknown: return "unknown";
-  }
-  return "?";
-}
-
 Judgement judge(const Evidence& evidence) {
   Judgement judgement;
   std::vector<Item>& items = judgement.items;

@@ -2,6 +2,7 @@
 // From what was found and measured to one answer: fit, unfit or unknown.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "gigabar/doctor.hpp"
 #include "preflight/paths.hpp"
+#include "support/names.hpp"
 
 namespace gigabar::tool::preflight {
 
@@ -18,7 +20,9 @@ enum class State : std::uint8_t {
   unfit,
   unknown,  // could not be decided: not measured, not readable, or disturbed by other work
 };
-std::string_view name_of(State state) noexcept;
+inline constexpr std::array<Named<State>, 3> kStates = {
+    {{State::fit, "fit"}, {State::unfit, "unfit"}, {State::unknown, "unknown"}}};
+inline std::string_view name_of(State state) noexcept { return name_in(kStates, state); }
 
 // GCC warns of members without "= {}" that an initializer leaves out.  NOLINTBEGIN(readability-redundant-member-init)
 struct Item {

@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "support/failure.hpp"
 #include "support/plain_text.hpp"
@@ -16,29 +14,14 @@
 namespace gigabar::tool::preflight {
 namespace {
 
-constexpr std::array kStates = {State::fit, State::unfit, State::unknown};
-
-std::string_view name_of(Item::Kind kind) {
-  switch (kind) {
-    case Item::Kind::check: return "check";
-    case Item::Kind::path: return "path";
-    case Item::Kind::requirement: return "requirement";
-  }
-  return "?";
-}
+constexpr std::array<Named<Item::Kind>, 3> kKinds = {
+    {{Item::Kind::check, "check"}, {Item::Kind::path, "path"}, {Item::Kind::requirement, "requirement"}}};
 
 // As Node Problem Detector has them: 0 good, 1 bad, 2 unknown.
 int number_of(State state) { return static_cast<int>(state); }
 
 // The value of a label: backslash, quotation mark and line end are escaped.
-std::string label_text(std::string_view value) {
-  std::string text;
-  for (const char letter : plain(value, 200)) {
-    if (letter == '\\' || letter == '"') text += '\\';
-    text += letter;
-  }
-  return text;
-}
+std::string label_text(std::string_view value) { return replaced(plain(value, 200), {{'\\', "\\\\"}, {'"', "\\\""}}); }
 
 // One family of metrics: its head, and a row for each set of labels, each set once.
 class Family {
@@ -141,7 +124,7 @@ void print_table(Report& report, const Judgement& judgement) {
 }
 
 Json to_json(const Item& item) {
-  Json json = {{"kind", name_of(item.kind)},
+  Json json = {{"kind", name_in(kKinds, item.kind)},
                {"name", plain(item.name)},
                {"subject", plain(item.subject)},
                {"state", name_of(item.state)},
@@ -153,12 +136,11 @@ Json to_json(const Item& item) {
                {"nics", list_of(item.nics, [](const std::string& name) { return Json(plain(name)); })}};
   if (item.path == nullptr) return json;
   const Path& path = *item.path;
-  const auto number = [](double value) { return value > 0 ? Json(value) : Json(); };
   json["is_verified"] = path.is_verified;
-  json["gb_per_s"] = number(path.rate.value);
+  json["gb_per_s"] = positive_or_null(path.rate.value);
   json["link"] = path.link.name;
-  json["link_gb_per_s"] = number(path.link.gb_per_s);
-  json["share_of_link"] = number(path.share());
+  json["link_gb_per_s"] = positive_or_null(path.link.gb_per_s);
+  json["share_of_link"] = positive_or_null(path.share());
   json["how"] = path.how;
   json["load"] = plain(path.load);
   return json;
@@ -166,7 +148,7 @@ Json to_json(const Item& item) {
 
 std::string metrics_text(const Judgement& judgement, const Metrics& metrics) {
   Family verdict("verdict", "", "The answer: 1 for the one that holds.");
-  for (const State state : kStates) verdict.add({{"verdict", std::string(preflight::name_of(state))}}, judgement.state == state);
+  for (const auto& [state, name] : kStates) verdict.add({{"verdict", std::string(name)}}, judgement.state == state);
   Family stand_in("stand_in", "", "1 where host memory played the GPUs, whose rates say nothing about one.");
   Family seconds("duration_seconds", "seconds", "How long the whole run took.");
   Family time("time_seconds", "seconds", "When it ended, since 1970.");

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "support/pair_rounds.hpp"
-#include "support/statistics.hpp"
 
 namespace gigabar::tool::preflight {
 namespace {

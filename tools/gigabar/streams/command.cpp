@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 #include <utility>
 
 #include "streams/document.hpp"
@@ -11,25 +12,19 @@
 #include "streams/plain.hpp"
 #include "streams/plan.hpp"
 #include "streams/progress.hpp"
-#include "streams/verdict.hpp"
 #include "support/failure.hpp"
+#include "support/progress_line.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
 
-// As everywhere: with --json - the document has standard output for itself.
-std::FILE* text_of(const Options& options) { return options.json_path == "-" ? stderr : stdout; }
-
 Machine find_machine(const Options& options) {
-  if (options.is_dry_run && options.device_count) return {*options.device_count, {}, false, {}};
+  if (options.is_dry_run && options.device_count) return {*options.device_count, {}};
   // CUDA reads it when it starts: with its 8 queues, streams beyond the eighth would wait for each other.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  Machine machine;
-  machine.devices = take(devices());
-  machine.device_count = static_cast<int>(machine.devices.size());
-  machine.is_stand_in = machine.devices.front().is_stand_in;
-  if (machine.is_stand_in) machine.label = " [stand-in]";
-  return machine;
+  std::vector<DeviceInfo> found = take(devices());
+  const int count = static_cast<int>(found.size());
+  return {count, std::move(found)};
 }
 
 // What is wrong with a plan before anything has been run is the command line's fault.
@@ -38,40 +33,115 @@ void check(const Point& point, int device_count) {
   if (!outcome) refuse_usage(outcome.message());
 }
 
-std::unique_ptr<Output> make_output(const Options& options, std::FILE* text) {
-  switch (options.format) {
-    case Format::table: return make_table_output(text);
-    case Format::cuts: return make_cuts_output(text);
-    case Format::csv: return make_csv_output(text);
+std::unique_ptr<Output> make_output(Format format, Report& report, const Machine& machine) {
+  switch (format) {
+    case Format::table: return make_table_output(report, machine);
+    case Format::cuts: return make_cuts_output(report, machine);
+    case Format::csv: return make_csv_output(report, machine);
     case Format::json: break;
   }
-  return std::make_unique<Output>();
+  return std::make_unique<Output>(report, machine);
 }
+
+void check_options(const Options& options) {
+  const bool has_presets = !options.presets.empty();
+  if (has_presets && !options.arguments.empty()) refuse_usage("--preset stands alone; leave out -d, -h, -p, -t and -f");
+  if (has_presets && options.format == Format::cuts) refuse_usage("--format cuts: CUts has no presets; choose table, json or csv");
+  if (has_presets && !options.executor.empty()) refuse_usage("--executor: a preset's name says who moves the bytes");
+  if (options.device_count && !options.is_dry_run) refuse_usage("--devices: only a --dry-run can assume devices");
+}
+
+std::string first_of(const std::vector<std::string>& lines) {
+  return lines.size() == 1 ? lines.front() : fmt::format("{} (and {} more)", lines.front(), lines.size() - 1);
+}
+
+// What the exit status says of all that was run.
+class Verdict {
+ public:
+  explicit Verdict(std::optional<double> expected_ratio) : expected_ratio_(expected_ratio) {}
+
+  // Returns what a reader has to know: transfers that --expect does not judge, each said once.
+  std::vector<std::string> judge(const Point& point) {
+    std::vector<std::string> notes;
+    const std::string title = point.title.empty() ? "" : point.title + ": ";
+    if (point.error) {
+      // A cell that this machine cannot have is the matrix' N/A.
+      if (point.preset.empty() || !is_absent(*point.error)) {
+        is_bad_usage_ |= point.error->status == Status::invalid_argument;
+        failures_.push_back(title + point.error->message());
+      }
+      return notes;
+    }
+    if (!point.report) return notes;
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
+      const TransferReport& report = point.report->transfers[i];
+      if (report.error) {
+        failures_.push_back(title + report.error->message());
+      } else if (copy_count(report) == 0 && !report.transfer.is_background && !point.report->was_stopped) {
+        failures_.push_back(fmt::format("{}transfer {} ({}): nothing was measured", title, i, short_text(report.transfer)));
+      } else if (expected_ratio_) {
+        judge_ratio(point, i, notes);
+      }
+    }
+    return notes;
+  }
+
+  // Ends the command unless all is well: interrupted, then failed, then below what was expected.
+  void conclude(bool is_interrupted) const {
+    if (is_interrupted) throw CommandFailure(kExitInterrupted, "interrupted; the figures are of what was done until then");
+    if (!failures_.empty()) throw CommandFailure(is_bad_usage_ ? kExitBadUsage : kExitFailed, first_of(failures_));
+    if (!misses_.empty()) throw CommandFailure(kExitBelowExpectation, first_of(misses_));
+  }
+
+ private:
+  void judge_ratio(const Point& point, std::size_t index, std::vector<std::string>& notes) {
+    const TransferReport& report = point.report->transfers[index];
+    const Transfer& transfer = report.transfer;
+    if (transfer.is_background || transfer.is_latency || !moves_data(transfer.executor) || report.life_gb_per_s.samples.empty())
+      return;
+    if (!(report.ratio > 0)) {
+      std::string note = fmt::format("transfer {} ({}): its link's rate is unknown{}{}, so --expect does not judge it", index,
+                                     short_text(transfer), report.link.reason.empty() ? "" : ": ", report.link.reason);
+      if (noted_.insert(note).second) notes.push_back(std::move(note));
+    } else if (report.ratio < *expected_ratio_) {
+      misses_.push_back(
+          fmt::format("{}{}transfer {} ({}): {:.3f} GB/s is {:.1f} % of the {:.3f} GB/s of its link ({}); --expect {}", point.title,
+                      point.title.empty() ? "" : ": ", index, short_text(transfer), report.life_gb_per_s.median, 100 * report.ratio,
+                      report.link.gb_per_s, report.link.name, *expected_ratio_));
+    }
+  }
+
+  std::optional<double> expected_ratio_;
+  std::vector<std::string> failures_;
+  bool is_bad_usage_ = false;
+  std::vector<std::string> misses_;  // below --expect
+  std::set<std::string> noted_;
+};
 
 class Session {
  public:
-  Session(const Options& options, Document& document)
+  Session(const Options& options, const Invocation& invocation)
       : options_(options),
-        document_(document),
-        machine_(find_machine(options)),
-        text_(text_of(options)),
-        output_(make_output(options, text_)),
-        progress_(make_progress(options.format, text_)),
+        report_("streams", invocation, options.json_path),
+        progress_(options.format != Format::cuts && options.json_path != "-" && can_redraw()),
         verdict_(options.expected_ratio) {
-    document_.set_machine(machine_);
+    describe(options, report_.document());
+    check_options(options);
+    machine_ = find_machine(options);
+    describe(machine_, report_.document());
+    if (options.format == Format::json) report_.end_text();
+    output_ = make_output(options.format, report_, machine_);
   }
-
-  const Machine& machine() const noexcept { return machine_; }
 
   void run_points() {
     std::vector<Point> points = make_points(options_, machine_.device_count);
     for (const Point& point : points) check(point, machine_.device_count);
     {
       const Interrupt interrupt;
-      output_->begin(machine_, points.front().plan);
+      output_->begin(points.front().plan);
       for (std::size_t i = 0; i < points.size() && !Interrupt::is_set(); ++i) {
         run(points[i], points.size() == 1 ? "" : fmt::format("{} of {}", i + 1, points.size()));
-        document_.add_point(points[i]);
+        report_.add_result(point_json(points[i], "transfers"));
         if (points[i].error) break;  // larger sizes will not do better
       }
     }
@@ -82,7 +152,7 @@ class Session {
     std::vector<PresetRun> runs = make_presets();
     {
       const Interrupt interrupt;
-      output_->begin(machine_, make_plan(options_, {}));
+      output_->begin(make_plan(options_, {}));
       for (PresetRun& run : runs) {
         if (Interrupt::is_set()) break;
         run_cells(run);
@@ -97,46 +167,53 @@ class Session {
       points = make_points(options_, machine_.device_count);
     } else {
       for (PresetRun& run : make_presets()) {
-        if (!run.preset.waived.empty()) print(fmt::format("# {}: waived: {}\n", run.preset.name, run.preset.waived));
+        if (!run.preset.waived.empty()) report_.print("# {}: waived: {}\n", run.preset.name, run.preset.waived);
         std::move(run.points.begin(), run.points.end(), std::back_inserter(points));
       }
     }
     for (const Point& point : points) {
-      print(plan_text(point));
-      document_.add_plan(point);
+      report_.print("{}", plan_text(point));
+      Json result = point_json(point, "plan");
+      result["title"] = point.title;
+      report_.add_result(std::move(result));
     }
-    document_.write();
+    write();
     for (const Point& point : points) check(point, machine_.device_count);
   }
 
   void list_presets() {
     for (const std::string_view name : stream_preset_names()) {
       const StreamPreset preset = take(stream_preset(name, default_transfer(options_), machine_.device_count));
-      print(fmt::format("{:<48} {}{}\n", name, preset.description, preset.waived.empty() ? "" : "; not here: " + preset.waived));
-      document_.add_description(preset);
+      report_.print("{:<48} {}{}\n", name, preset.description, preset.waived.empty() ? "" : "; not here: " + preset.waived);
+      report_.add_result(description_json(preset));
     }
-    document_.write();
+    write();
   }
 
  private:
-  // Not where the document goes.
-  void print(const std::string& text) const {
-    if (options_.format != Format::json) fmt::print(text_, "{}", text);
+  void note(const std::string& line) {
+    if (options_.format == Format::table) return report_.note(line);
+    fmt::print(stderr, "note: {}\n", line);
+    report_.document()["notes"].push_back(line);
   }
 
-  void note(const std::string& line) {
-    output_->note(line);
-    document_.note(line);
+  // To the file of --json, and to standard output for --format json.
+  void write() {
+    if (options_.format == Format::json && options_.json_path != "-") write_standard_output(json_text(report_.document()));
+    report_.write();
   }
 
   void run(Point& point, const std::string& position) {
     StreamOptions options;
-    options.progress = [this](unsigned repeat, std::span<const StreamProgress> transfers) { progress_->update(repeat, transfers); };
+    options.progress = [this](unsigned repeat, std::span<const StreamProgress> transfers) {
+      progress_.update(repeat, transfers);
+      output_->during();
+    };
     options.stop = &Interrupt::flag();
     output_->before(point);
-    progress_->begin(point, position);
+    progress_.begin(point, position);
     auto result = run(point, options);
-    progress_->end();
+    progress_.end();
     if (result) {
       point.report = std::move(result).value();
       assume_links(*point.report);
@@ -191,37 +268,26 @@ class Session {
       run(preset.points[i], fmt::format("{} of {}", i + 1, preset.points.size()));
     }
     output_->preset(preset);
-    document_.add_preset(preset);
+    report_.add_result(preset_json(preset));
   }
 
   void conclude() {
-    document_.write();
+    write();
     verdict_.conclude(Interrupt::is_set());
   }
 
   const Options& options_;
-  Document& document_;
+  Report report_;
   Machine machine_;
-  std::FILE* text_;
   std::unique_ptr<Output> output_;
-  std::unique_ptr<Progress> progress_;
+  Progress progress_;
   Verdict verdict_;
 };
-
-void check_options(const Options& options) {
-  const bool has_presets = !options.presets.empty();
-  if (has_presets && !options.arguments.empty()) refuse_usage("--preset stands alone; leave out -d, -h, -p, -t and -f");
-  if (has_presets && options.format == Format::cuts) refuse_usage("--format cuts: CUts has no presets; choose table, json or csv");
-  if (has_presets && !options.executor.empty()) refuse_usage("--executor: a preset's name says who moves the bytes");
-  if (options.device_count && !options.is_dry_run) refuse_usage("--devices: only a --dry-run can assume devices");
-}
 
 }  // namespace
 
 void run(const Options& options, const Invocation& invocation) {
-  Document document(options, invocation);
-  check_options(options);
-  Session session(options, document);
+  Session session(options, invocation);
   if (options.lists_presets) return session.list_presets();
   if (options.is_dry_run) return session.print_plan();
   if (!options.presets.empty()) return session.run_presets();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "streams/document.hpp"
 
+#include <array>
+
 #include "streams/plan.hpp"
+#include "support/names.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
-
-Json positive(double value) { return value > 0 ? Json(value) : Json(); }
 
 Json figure_json(const StreamFigure& figure) {
   if (figure.samples.empty()) return {};
@@ -22,21 +23,15 @@ Json place_json(const StreamPlace& place) {
   return json;
 }
 
-std::string_view side_name(StreamSide side) {
-  switch (side) {
-    case StreamSide::source: return "push";
-    case StreamSide::destination: return "pull";
-    case StreamSide::automatic: break;
-  }
-  return "automatic";
-}
+constexpr std::array<Named<StreamSide>, 3> kSides = {
+    {{StreamSide::source, "push"}, {StreamSide::destination, "pull"}, {StreamSide::automatic, "automatic"}}};
 
 Json transfer_json(const Transfer& transfer) {
   Json json = {{"text", to_string(transfer)},
                {"source", place_json(transfer.source)},
                {"destination", place_json(transfer.destination)},
                {"executor", name_of(transfer.executor)},
-               {"side", side_name(transfer.side)},
+               {"side", name_in(kSides, transfer.side)},
                {"worker_count", transfer.worker_count},
                {"lanes", transfer.worker_count},  // its former name
                {"bytes", transfer.bytes}};
@@ -70,7 +65,7 @@ Json latency_json(const std::optional<StreamLatency>& latency) {
 Json report_json(const TransferReport& report) {
   Json json = transfer_json(report.transfer);
   json["path"] = report.path;
-  json["link"] = {{"name", report.link.name}, {"gb_per_s", positive(report.link.gb_per_s)}, {"reason", report.link.reason}};
+  json["link"] = {{"name", report.link.name}, {"gb_per_s", positive_or_null(report.link.gb_per_s)}, {"reason", report.link.reason}};
   json["host_numa_node"] = index_or_null(report.host_numa_node);
   json["host_placement"] = report.host_placement;
   json["life_gb_per_s"] = figure_json(report.life_gb_per_s);
@@ -80,7 +75,7 @@ Json report_json(const TransferReport& report) {
   json["copies_done"] = copy_count(report);
   json["bytes_moved"] = report.bytes_moved;
   json["is_verified"] = report.is_verified;
-  json["ratio"] = positive(report.ratio);
+  json["ratio"] = positive_or_null(report.ratio);
   json["error"] = report.error ? error_json(*report.error) : Json();
   return json;
 }
@@ -94,30 +89,6 @@ Json total_json(const StreamTotal& total) {
 
 Json plan_json(const StreamPlan& plan) {
   return {{"repeats", plan.repeats}, {"is_verified", plan.is_verified}, {"timeout_seconds", plan.timeout_seconds}};
-}
-
-Json point_json(const Point& point, std::string_view measure) {
-  Json json = {{"measure", measure}};
-  json["swept_bytes"] = or_null(point.swept_bytes);
-  json["plan"] = plan_json(point.plan);
-  json["error"] = point.error ? error_json(*point.error) : Json();
-  if (point.report) {
-    Json transfers = Json::array();
-    json["is_stand_in"] = point.report->is_stand_in;
-    json["was_stopped"] = point.report->was_stopped;
-    json["warnings"] = point.report->warnings;
-    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
-      transfers.push_back(report_json(point.report->transfers[i]));
-      if (i < point.plain.size() && point.plain[i])
-        transfers.back()["plain_cudaMemcpyAsync_gb_per_s"] = figure_json(*point.plain[i]);
-    }
-    json["transfers"] = std::move(transfers);
-    json["totals"] = list_of(point.report->totals, total_json);
-  } else {
-    json["transfers"] = list_of(point.plan.transfers, transfer_json);
-    json["totals"] = Json::array();
-  }
-  return json;
 }
 
 Json matrix_json(const Matrix& matrix) {
@@ -149,9 +120,7 @@ Json parameters(const Options& options) {
 
 }  // namespace
 
-Document::Document(const Options& options, const Invocation& invocation)
-    : report_("streams", invocation, options.json_path), prints_(options.format == Format::json && options.json_path != "-") {
-  Json& document = report_.document();
+void describe(const Options& options, Json& document) {
   document["gigabar_version"] = GIGABAR_VERSION;
   document["units"] = {{"*_us", "microseconds"}, {"*_ns", "nanoseconds"},
                        {"*seconds", "seconds"},  {"*_gb_per_s", "10^9 bytes per second"},
@@ -160,52 +129,56 @@ Document::Document(const Options& options, const Invocation& invocation)
   document["parameters"] = parameters(options);
 }
 
-void Document::set_machine(const Machine& machine) {
-  Json& document = report_.document();
-  document["is_stand_in"] = machine.is_stand_in;
+void describe(const Machine& machine, Json& document) {
+  document["is_stand_in"] = machine.is_stand_in();
   document["devices"] = list_of(machine.devices, [](const DeviceInfo& device) { return to_json(device); });
   document["drivers"] =
       list_of(drivers(), [](const DriverReport& driver) { return to_json("name", driver.name, driver.availability); });
-  if (machine.is_stand_in) note("stand-in: host memory plays the GPU, so the figures say nothing about a GPU");
+  if (machine.is_stand_in()) document["notes"].push_back(kStandInNote);
 }
 
-void Document::add_point(const Point& point) { report_.add_result(point_json(point, "transfers")); }
+Json point_json(const Point& point, std::string_view measure) {
+  Json json = {{"measure", measure}};
+  json["swept_bytes"] = or_null(point.swept_bytes);
+  json["plan"] = plan_json(point.plan);
+  json["error"] = point.error ? error_json(*point.error) : Json();
+  if (point.report) {
+    Json transfers = Json::array();
+    json["is_stand_in"] = point.report->is_stand_in;
+    json["was_stopped"] = point.report->was_stopped;
+    json["warnings"] = point.report->warnings;
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
+      transfers.push_back(report_json(point.report->transfers[i]));
+      if (i < point.plain.size() && point.plain[i])
+        transfers.back()["plain_cudaMemcpyAsync_gb_per_s"] = figure_json(*point.plain[i]);
+    }
+    json["transfers"] = std::move(transfers);
+    json["totals"] = list_of(point.report->totals, total_json);
+  } else {
+    json["transfers"] = list_of(point.plan.transfers, transfer_json);
+    json["totals"] = Json::array();
+  }
+  return json;
+}
 
-void Document::add_preset(const PresetRun& run) {
+Json preset_json(const PresetRun& run) {
   const auto cell_json = [](const Point& point) {
     Json cell = point_json(point, "cell");
     cell.update(Json{{"matrix", point.matrix}, {"row", point.row}, {"column", point.column}});
     return cell;
   };
-  report_.add_result({{"measure", "preset"},
-                      {"name", run.preset.name},
-                      {"description", run.preset.description},
-                      {"unit", run.preset.is_latency ? "ns" : "GB/s"},
-                      {"waived", run.preset.waived},
-                      {"matrices", list_of(matrices_of(run), matrix_json)},
-                      {"cells", list_of(run.points, cell_json)}});
+  return {{"measure", "preset"},
+          {"name", run.preset.name},
+          {"description", run.preset.description},
+          {"unit", run.preset.is_latency ? "ns" : "GB/s"},
+          {"waived", run.preset.waived},
+          {"matrices", list_of(matrices_of(run), matrix_json)},
+          {"cells", list_of(run.points, cell_json)}};
 }
 
-void Document::add_plan(const Point& point) {
-  Json json = point_json(point, "plan");
-  json["title"] = point.title;
-  report_.add_result(std::move(json));
-}
-
-void Document::add_description(const StreamPreset& preset) {
-  report_.add_result({{"measure", "description"},
-                      {"name", preset.name},
-                      {"description", preset.description},
-                      {"is_latency", preset.is_latency},
-                      {"cells", preset.cells.size()},
-                      {"waived", preset.waived}});
-}
-
-void Document::note(const std::string& line) { report_.document()["notes"].push_back(line); }
-
-void Document::write() {
-  if (prints_) write_standard_output(json_text(report_.document()));
-  report_.write();
+Json description_json(const StreamPreset& preset) {
+  return {{"measure", "description"},        {"name", preset.name},          {"description", preset.description},
+          {"is_latency", preset.is_latency}, {"cells", preset.cells.size()}, {"waived", preset.waived}};
 }
 
 }  // namespace gigabar::tool::streams

@@ -2,7 +2,7 @@
 // The JSON document of --json and --format json: as that of the other commands, with every parameter and every sample.
 #pragma once
 
-#include <string>
+#include <string_view>
 
 #include "streams/options.hpp"
 #include "streams/point.hpp"
@@ -10,23 +10,13 @@
 
 namespace gigabar::tool::streams {
 
-class Document {
- public:
-  Document(const Options& options, const Invocation& invocation);
+// What stands beside the results.
+void describe(const Options& options, Json& document);
+void describe(const Machine& machine, Json& document);
 
-  void set_machine(const Machine& machine);
-  void add_point(const Point& point);
-  void add_preset(const PresetRun& run);
-  void add_plan(const Point& point);                 // of a dry run
-  void add_description(const StreamPreset& preset);  // of a list
-  void note(const std::string& line);
-
-  // To the file of --json, and to standard output for --format json.
-  void write();
-
- private:
-  Report report_;
-  bool prints_;  // to standard output, beside what --json asks for
-};
+// A result. `measure`: its kind, "transfers".
+Json point_json(const Point& point, std::string_view measure);
+Json preset_json(const PresetRun& run);
+Json description_json(const StreamPreset& preset);  // of a list
 
 }  // namespace gigabar::tool::streams

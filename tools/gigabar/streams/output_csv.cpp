@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "streams/output.hpp"
-#include "support/output.hpp"
+#include "support/plain_text.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -18,9 +18,7 @@ using Field = std::pair<std::string_view, std::string>;  // its name, and what s
 
 std::string quote(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
-  std::string quoted = "\"";
-  for (const char letter : text) quoted += letter == '"' ? std::string("\"\"") : std::string(1, letter);
-  return quoted + "\"";
+  return csv_quoted(text);
 }
 
 // Empty behind the last repeat of the figure.
@@ -72,15 +70,10 @@ std::vector<Field> fields_of(const Point& point, std::size_t index, const Transf
 
 class CsvOutput : public Output {
  public:
-  explicit CsvOutput(std::FILE* text) : text_(text) {}
+  using Output::Output;
 
-  void begin(const Machine& machine, const StreamPlan&) override {
-    is_stand_in_ = machine.is_stand_in;
-    const char* separator = "";
-    for (const Field& field : fields_of({}, 0, {}, {}, false))
-      fmt::print(text_, "{}{}", std::exchange(separator, ","), field.first);
-    fmt::print(text_, "\r\n");
-    flush(text_);
+  void begin(const StreamPlan&) override {
+    print_line(fields_of({}, 0, {}, {}, false), [](const Field& field) { return std::string(field.first); });
   }
 
   void after(const Point& point) override {
@@ -92,7 +85,7 @@ class CsvOutput : public Output {
         none.transfer = point.plan.transfers[i];
         print(point, i, none, {});
       }
-      return flush(text_);
+      return;
     }
     for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
       const TransferReport& report = point.report->transfers[i];
@@ -101,24 +94,27 @@ class CsvOutput : public Output {
       for (std::size_t repeat = 0; repeat < count; ++repeat) print(point, i, report, repeat);
     }
     for (const std::string& warning : point.report->warnings) fmt::print(stderr, "warning: {}\n", warning);
-    flush(text_);
   }
 
  private:
   void print(const Point& point, std::size_t index, const TransferReport& report, std::optional<std::size_t> repeat) const {
-    const char* separator = "";
-    for (const Field& field : fields_of(point, index, report, repeat, is_stand_in_)) {
-      fmt::print(text_, "{}{}", std::exchange(separator, ","), quote(field.second));
-    }
-    fmt::print(text_, "\r\n");
+    print_line(fields_of(point, index, report, repeat, machine_.is_stand_in()),
+               [](const Field& field) { return quote(field.second); });
   }
 
-  std::FILE* text_;
-  bool is_stand_in_ = false;
+  template <class Text>
+  void print_line(const std::vector<Field>& fields, const Text& text_of) const {
+    std::string line;
+    const char* separator = "";
+    for (const Field& field : fields) line += std::exchange(separator, ",") + text_of(field);
+    report_.print("{}\r\n", line);
+  }
 };
 
 }  // namespace
 
-std::unique_ptr<Output> make_csv_output(std::FILE* text) { return std::make_unique<CsvOutput>(text); }
+std::unique_ptr<Output> make_csv_output(Report& report, const Machine& machine) {
+  return std::make_unique<CsvOutput>(report, machine);
+}
 
 }  // namespace gigabar::tool::streams

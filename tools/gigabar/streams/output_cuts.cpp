@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "streams/output.hpp"
-#include "support/output.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -23,22 +23,27 @@ std::string_view direction_of(const Transfer& transfer) { return transfer.source
 
 class CutsOutput : public Output {
  public:
-  explicit CutsOutput(std::FILE* text) : text_(text) {}
-
-  void begin(const Machine& machine, const StreamPlan&) override { machine_ = machine; }
+  using Output::Output;
 
   void before(const Point& point) override {
-    if (!point.title.empty()) fmt::print(text_, "# {}\n", point.title);
-    for (const Transfer& transfer : point.plan.transfers) fmt::print(text_, "{}\n", launch_line(transfer));
-    flush(text_);
+    if (!point.title.empty()) report_.print("# {}\n", point.title);
+    for (const Transfer& transfer : point.plan.transfers) report_.print("{}\n", launch_line(transfer));
+    next_dot_ = Clock::time_point::min();
+  }
+
+  // A dot each second.
+  void during() override {
+    if (Clock::now() < next_dot_) return;
+    next_dot_ = Clock::now() + std::chrono::seconds(1);
+    report_.print(".");
   }
 
   void after(const Point& point) override {
+    report_.print("\n");
     if (point.error) return;  // the command ends with it
-    fmt::print(text_, "{}\n", point.report->was_stopped ? "Interrupted." : "Completed.");
+    report_.print("{}\n", point.report->was_stopped ? "Interrupted." : "Completed.");
     for (std::size_t i = 0; i < point.report->transfers.size(); ++i) print(point, i);
     for (const std::string& warning : point.report->warnings) fmt::print(stderr, "warning: {}\n", warning);
-    flush(text_);
   }
 
  private:
@@ -63,7 +68,7 @@ class CutsOutput : public Output {
                            device_text(transfer.destination.device));
       case Kind::other: break;
     }
-    return fmt::format("Launching transfers {}{}", short_text(transfer), machine_.label);
+    return fmt::format("Launching transfers {}{}", short_text(transfer), machine_.label());
   }
 
   std::string result_text(const Transfer& transfer) const {
@@ -75,7 +80,7 @@ class CutsOutput : public Output {
                            device_text(transfer.destination.device));
       case Kind::other: break;
     }
-    return fmt::format("Transfers {}{}", short_text(transfer), machine_.label);
+    return fmt::format("Transfers {}{}", short_text(transfer), machine_.label());
   }
 
   void print(const Point& point, std::size_t index) const {
@@ -88,16 +93,18 @@ class CutsOutput : public Output {
     } else {
       figure = fmt::format("{:.3f} GB/s  ({:.2f} seconds)", report.life_gb_per_s.median, report.seconds.median);
     }
-    fmt::print(text_, "Transfer {} - {}: {}{}\n", index, result_text(report.transfer), figure,
-               report.error ? " - failed: " + report.error->message() : "");
+    report_.print("Transfer {} - {}: {}{}\n", index, result_text(report.transfer), figure,
+                  report.error ? " - failed: " + report.error->message() : "");
   }
 
-  std::FILE* text_;
-  Machine machine_;
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point next_dot_;
 };
 
 }  // namespace
 
-std::unique_ptr<Output> make_cuts_output(std::FILE* text) { return std::make_unique<CutsOutput>(text); }
+std::unique_ptr<Output> make_cuts_output(Report& report, const Machine& machine) {
+  return std::make_unique<CutsOutput>(report, machine);
+}
 
 }  // namespace gigabar::tool::streams

@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/counted.hpp"
 #include "base/options.hpp"
 #include "streams/output.hpp"
-#include "support/output.hpp"
 #include "support/text_table.hpp"
 
 namespace gigabar::tool::streams {
@@ -31,44 +29,21 @@ std::string verified_text(const StreamPlan& plan, const TransferReport& report) 
   return plan.is_verified ? "no" : "off";
 }
 
-TextTable transfer_table() {
-  return TextTable({{"#"},
-                    {"transfer", true},
-                    {"bytes"},
-                    {"copies"},
-                    {"window GB/s"},
-                    {"life GB/s"},
-                    {"(least..most)", true},
-                    {"link", true},
-                    {"link GB/s"},
-                    {"ratio"},
-                    {"verified", true}});
-}
-TextTable latency_table() { return TextTable({{"#"}, {"latency, us", true}, {"samples"}, {"least"}, {"p50"}, {"p99"}, {"most"}}); }
-TextTable total_table() {
-  return TextTable({{"total", true}, {"aggregate GB/s"}, {"(least..most)", true}, {"sum GB/s"}, {"overlap"}});
-}
-
 class TableOutput : public Output {
  public:
-  explicit TableOutput(std::FILE* text) : text_(text) {}
+  using Output::Output;
 
-  void begin(const Machine& machine, const StreamPlan& first) override {
-    machine_ = machine;
-    for (const DeviceInfo& device : machine.devices) {
-      fmt::print(text_, "device {}: {}{}{}\n", device.index, device.name, device.pci ? " at " + device.pci->to_string() : "",
-                 machine.label);
-    }
-    if (machine.is_stand_in) note("stand-in: host memory plays the GPU, so the figures say nothing about a GPU");
-    fmt::print(text_, "rates in 10^9 bytes per second (GB/s): median of {}, and the least and the most of them; {}{}\n",
-               counted(first.repeats, "run"), first.is_verified ? "data verified" : "data not verified", machine.label);
-    flush(text_);
+  void begin(const StreamPlan& first) override {
+    for (const DeviceInfo& device : machine_.devices) report_.print("{}", device_line(device));
+    if (machine_.is_stand_in()) report_.print("note: {}\n", kStandInNote);
+    report_.print("rates in 10^9 bytes per second (GB/s): median of {}, and the least and the most of them; {}{}\n",
+                  counted(first.repeats, "run"), first.is_verified ? "data verified" : "data not verified", machine_.label());
   }
 
   void after(const Point& point) override {
     if (!point.preset.empty()) return after_cell(point);
-    fmt::print(text_, "\n");
-    if (!point.title.empty()) fmt::print(text_, "{}{}\n", point.title, machine_.label);
+    report_.print("\n");
+    if (!point.title.empty()) report_.print("{}{}\n", point.title, machine_.label());
     if (point.error) return;  // the command ends with it
     add_rows(point);
     print(transfers_);
@@ -77,24 +52,17 @@ class TableOutput : public Output {
     print_plain(point);
     print_paths(*point.report);
     print_problems(point);
-    flush(text_);
   }
 
   void preset(const PresetRun& run) override {
-    fmt::print(text_, "\n{}: {}{}\n", run.preset.name, run.preset.description, machine_.label);
+    report_.print("\n{}: {}{}\n", run.preset.name, run.preset.description, machine_.label());
     if (!run.points.empty() && run.points.front().swept_bytes) {
-      fmt::print(text_, "{} per copy\n", format_bytes(*run.points.front().swept_bytes));
+      report_.print("{} per copy\n", format_bytes(*run.points.front().swept_bytes));
     }
-    if (!run.preset.waived.empty()) fmt::print(text_, "waived: {}\n", run.preset.waived);
+    if (!run.preset.waived.empty()) report_.print("waived: {}\n", run.preset.waived);
     for (const Matrix& matrix : matrices_of(run)) print_matrix(run.preset, matrix);
-    for (const std::string& line : cell_lines_) fmt::print(text_, "{}\n", line);
+    for (const std::string& line : cell_lines_) report_.print("{}\n", line);
     cell_lines_.clear();
-    flush(text_);
-  }
-
-  void note(const std::string& line) override {
-    fmt::print(text_, "note: {}\n", line);
-    flush(text_);
   }
 
  private:
@@ -125,7 +93,7 @@ class TableOutput : public Output {
   }
 
   void print(TextTable& table) const {
-    if (!table.is_empty()) fmt::print(text_, "{}", table.take_text());
+    if (!table.is_empty()) report_.print("{}", table.take_text());
   }
 
   // Who moved the bytes, where the pages are, why a link is unknown; not said again while it stays so.
@@ -140,22 +108,22 @@ class TableOutput : public Output {
     }
     if (text == paths_) return;
     paths_ = text;
-    fmt::print(text_, "{}", text);
+    report_.print("{}", text);
   }
 
   void print_plain(const Point& point) const {
     for (std::size_t i = 0; i < point.plain.size(); ++i) {
       if (!point.plain[i]) continue;
       const StreamFigure& life = point.report->transfers[i].life_gb_per_s;
-      fmt::print(text_, "{}: plain cudaMemcpyAsync, alone: {} GB/s {}", i, rate_text(*point.plain[i]), range_text(*point.plain[i]));
-      if (!life.samples.empty()) fmt::print(text_, "; this transfer: {:.3f} of it", life.median / point.plain[i]->median);
-      fmt::print(text_, "\n");
+      report_.print("{}: plain cudaMemcpyAsync, alone: {} GB/s {}", i, rate_text(*point.plain[i]), range_text(*point.plain[i]));
+      if (!life.samples.empty()) report_.print("; this transfer: {:.3f} of it", life.median / point.plain[i]->median);
+      report_.print("\n");
     }
   }
 
   void print_problems(const Point& point) const {
-    for (const std::string& line : problem_lines(point)) fmt::print(text_, "{}\n", line);
-    if (point.report->was_stopped) fmt::print(text_, "interrupted: the figures are of what was done until then\n");
+    for (const std::string& line : problem_lines(point)) report_.print("{}\n", line);
+    if (point.report->was_stopped) report_.print("interrupted: the figures are of what was done until then\n");
   }
 
   static std::vector<std::string> problem_lines(const Point& point) {
@@ -178,8 +146,8 @@ class TableOutput : public Output {
   }
 
   void print_matrix(const StreamPreset& preset, const Matrix& matrix) const {
-    fmt::print(text_, "{}{}{}\n", matrix.name, matrix.name.empty() ? "" : " ",
-               preset.is_latency ? "latency, ns (median)" : "bandwidth, GB/s");
+    report_.print("{}{}{}\n", matrix.name, matrix.name.empty() ? "" : " ",
+                  preset.is_latency ? "latency, ns (median)" : "bandwidth, GB/s");
     std::vector<TextTable::Column> columns = {{""}};
     for (int column = 0; column < preset.column_count; ++column) columns.push_back({fmt::format("{:>10}", column)});
     TextTable table(columns);
@@ -189,27 +157,37 @@ class TableOutput : public Output {
         entries.push_back(cell.figure ? fmt::format("{:.2f}", *cell.figure) : cell.word);
       table.add_row(std::move(entries));
     }
-    fmt::print(text_, "{}", table.take_text());
+    report_.print("{}", table.take_text());
     const std::string key = preset.name + (matrix.name.empty() ? "" : "_" + matrix.name);
     const auto print_line = [&](std::string_view word, const std::optional<double>& figure) {
-      fmt::print(text_, "{} {} {}{}\n", word, key, figure ? fmt::format("{:.2f}", *figure) : "N/A", machine_.label);
+      report_.print("{} {} {}{}\n", word, key, figure ? fmt::format("{:.2f}", *figure) : "N/A", machine_.label());
     };
     print_line("SUM", matrix.sum);
     print_line("MIN", matrix.min);
     print_line("MAX", matrix.max);
   }
 
-  std::FILE* text_;
-  Machine machine_;
-  TextTable transfers_ = transfer_table();
-  TextTable latencies_ = latency_table();
-  TextTable totals_ = total_table();
+  TextTable transfers_ = TextTable({{"#"},
+                                    {"transfer", true},
+                                    {"bytes"},
+                                    {"copies"},
+                                    {"window GB/s"},
+                                    {"life GB/s"},
+                                    {"(least..most)", true},
+                                    {"link", true},
+                                    {"link GB/s"},
+                                    {"ratio"},
+                                    {"verified", true}});
+  TextTable latencies_ = TextTable({{"#"}, {"latency, us", true}, {"samples"}, {"least"}, {"p50"}, {"p99"}, {"most"}});
+  TextTable totals_ = TextTable({{"total", true}, {"aggregate GB/s"}, {"(least..most)", true}, {"sum GB/s"}, {"overlap"}});
   std::string paths_;
   std::vector<std::string> cell_lines_;  // of the preset that runs
 };
 
 }  // namespace
 
-std::unique_ptr<Output> make_table_output(std::FILE* text) { return std::make_unique<TableOutput>(text); }
+std::unique_ptr<Output> make_table_output(Report& report, const Machine& machine) {
+  return std::make_unique<TableOutput>(report, machine);
+}
 
 }  // namespace gigabar::tool::streams

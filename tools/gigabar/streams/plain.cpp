@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "streams/plain.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -34,7 +32,7 @@ HostMemory host_memory(const Machine& machine, const Transfer& transfer) {
 
 PlainCopies::PlainCopies(const Machine& machine, const StreamPlan& plan)
     : machine_(machine), plan_(plan), samples_(plan.transfers.size()) {
-  if (machine.is_stand_in) refuse_usage("--plain: cudaMemcpyAsync needs a GPU; a stand-in has none");
+  if (machine.is_stand_in()) refuse_usage("--plain: cudaMemcpyAsync needs a GPU; a stand-in has none");
 }
 
 void PlainCopies::sample() {

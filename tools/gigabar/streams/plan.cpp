@@ -28,11 +28,6 @@ int parse_device(std::string_view option, const std::string& whole, std::string_
   return static_cast<int>(*number);
 }
 
-// Cause and remedy; the object is told by the caller.
-std::string sentence(const ErrorRecord& error) {
-  return error.remedy.empty() ? error.cause : fmt::format("{}; {}", error.cause, error.remedy);
-}
-
 // Only the executor with its side and worker count may come out of the text.
 void apply_executor(const std::string& text, Transfer& defaults) {
   if (text.empty()) return;
@@ -85,7 +80,13 @@ std::string read_file(const std::string& path) {
 
 using Transfers = std::vector<Transfer>;
 
-void append(Transfers& all, Transfers more) {
+// `where` stands before what is wrong.
+void append(Transfers& all, Result<Transfers> parsed, const std::string& where) {
+  if (!parsed) {
+    const ErrorRecord& error = parsed.error().record();
+    refuse_usage(fmt::format("{}{}: {}{}{}", where, error.object, error.cause, error.remedy.empty() ? "" : "; ", error.remedy));
+  }
+  Transfers more = std::move(parsed).value();
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
@@ -96,22 +97,30 @@ void append_file(Transfers& all, const std::string& path, const Transfer& defaul
     std::string_view line = left.substr(0, left.find('\n'));
     left.remove_prefix(std::min(left.size(), line.size() + 1));
     if (line.ends_with('\r')) line.remove_suffix(1);
-    auto parsed = parse_transfers(line, defaults, device_count, ++number);
-    if (!parsed) {
-      const ErrorRecord& error = parsed.error().record();
-      refuse_usage(fmt::format("{}:{}: {}", path == "-" ? "standard input" : path, error.object, sentence(error)));
-    }
-    append(all, std::move(parsed).value());
+    append(all, parse_transfers(line, defaults, device_count, ++number), (path == "-" ? "standard input" : path) + ":");
   }
 }
 
-void append_text(Transfers& all, const std::string& text, const Transfer& defaults, int device_count) {
-  auto parsed = parse_transfers(text, defaults, device_count);
-  if (!parsed) {
-    const ErrorRecord& error = parsed.error().record();
-    refuse_usage(fmt::format("-t '{}': {}: {}", text, error.object, sentence(error)));
+// The transfers of -d, -h, -p, -t and -f, in the order of the command line.
+std::vector<Transfer> collect_transfers(const Options& options, int device_count) {
+  const Transfer defaults = default_transfer(options);
+  Transfers transfers;
+  for (const Argument& argument : options.arguments) {
+    switch (argument.kind) {
+      case Argument::Kind::device_to_host:
+        transfers.push_back(host_transfer(defaults, parse_device("-d", argument.text, argument.text), true));
+        break;
+      case Argument::Kind::host_to_device:
+        transfers.push_back(host_transfer(defaults, parse_device("-h", argument.text, argument.text), false));
+        break;
+      case Argument::Kind::device_to_device: transfers.push_back(peer_transfer(defaults, argument.text)); break;
+      case Argument::Kind::text:
+        append(transfers, parse_transfers(argument.text, defaults, device_count), fmt::format("-t '{}': ", argument.text));
+        break;
+      case Argument::Kind::file: append_file(transfers, argument.text, defaults, device_count); break;
+    }
   }
-  append(all, std::move(parsed).value());
+  return transfers;
 }
 
 // No option limits it, so it must not end what was asked to last.
@@ -147,25 +156,6 @@ Transfer default_transfer(const Options& options) {
   transfer.may_stage = options.may_stage;
   apply_executor(options.executor, transfer);
   return transfer;
-}
-
-std::vector<Transfer> collect_transfers(const Options& options, int device_count) {
-  const Transfer defaults = default_transfer(options);
-  Transfers transfers;
-  for (const Argument& argument : options.arguments) {
-    switch (argument.kind) {
-      case Argument::Kind::device_to_host:
-        transfers.push_back(host_transfer(defaults, parse_device("-d", argument.text, argument.text), true));
-        break;
-      case Argument::Kind::host_to_device:
-        transfers.push_back(host_transfer(defaults, parse_device("-h", argument.text, argument.text), false));
-        break;
-      case Argument::Kind::device_to_device: transfers.push_back(peer_transfer(defaults, argument.text)); break;
-      case Argument::Kind::text: append_text(transfers, argument.text, defaults, device_count); break;
-      case Argument::Kind::file: append_file(transfers, argument.text, defaults, device_count); break;
-    }
-  }
-  return transfers;
 }
 
 StreamPlan make_plan(const Options& options, std::vector<Transfer> transfers) {

@@ -13,9 +13,6 @@ namespace gigabar::tool::streams {
 // What a transfer is that says nothing but its ends: CUts' size and iterations, for presets those of nvbandwidth.
 Transfer default_transfer(const Options& options);
 
-// The transfers of -d, -h, -p, -t and -f, in the order of the command line.
-std::vector<Transfer> collect_transfers(const Options& options, int device_count);
-
 // What is done with transfers: repeats, verification, and a time-out that leaves room for what is asked in seconds.
 StreamPlan make_plan(const Options& options, std::vector<Transfer> transfers);
 

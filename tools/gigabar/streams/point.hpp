@@ -11,15 +11,16 @@
 
 #include "gigabar/device.hpp"
 #include "gigabar/streams.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool::streams {
 
 struct Machine {
   int device_count = 0;
   std::vector<DeviceInfo> devices;  // empty in a dry run for assumed devices
-  bool is_stand_in = false;
-  std::string_view label;  // " [stand-in]", or nothing
 
+  bool is_stand_in() const noexcept { return !devices.empty() && devices.front().is_stand_in; }
+  std::string_view label() const noexcept { return stand_in_label(is_stand_in()); }
   // Nothing for an assumed one.
   const DeviceInfo* find(int device) const noexcept;
   // Where the pages of a transfer's host end are bound to; negative: nowhere. The report warns when they are elsewhere.

@@ -2,34 +2,38 @@
 // How far the transfers are, while they run.
 #pragma once
 
-#include <cstdint>
-#include <cstdio>
-#include <memory>
+#include <chrono>
 #include <span>
 #include <string>
+#include <vector>
 
-#include "streams/options.hpp"
 #include "streams/point.hpp"
 
 namespace gigabar::tool::streams {
 
-// This one shows nothing.
+// Bytes and rate of every transfer and the time that is left, redrawn in place on standard error.
 class Progress {
  public:
-  Progress() = default;
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  virtual ~Progress() = default;
+  explicit Progress(bool is_shown) : is_shown_(is_shown) {}
 
   // `position`: "3 of 12", or empty.
-  virtual void begin(const Point& /*point*/, const std::string& /*position*/) {}
-  virtual void update(unsigned /*repeat*/, std::span<const StreamProgress> /*transfers*/) {}
+  void begin(const Point& point, const std::string& position);
+  void update(unsigned repeat, std::span<const StreamProgress> transfers);
   // Leaves the terminal as if nothing had been shown.
-  virtual void end() {}
-};
+  void end() { show({}); }
 
-// CUts' dots, one a second, where the text goes; else, when standard error is a terminal and not where the text goes, bytes and
-// rate of every transfer and the time that is left, redrawn in place; else nothing.
-std::unique_ptr<Progress> make_progress(Format format, std::FILE* text);
+ private:
+  std::string time_left(unsigned repeat, std::span<const StreamProgress> transfers);
+  std::string line_of(const StreamProgress& transfer) const;
+  void show(const std::vector<std::string>& lines);
+
+  bool is_shown_;
+  std::string title_;
+  std::vector<std::string> names_;
+  std::size_t name_width_ = 0;
+  unsigned repeat_count_ = 0;
+  std::chrono::steady_clock::time_point began_;  // the first repeat's first report
+  std::size_t line_count_ = 0;                   // that are shown
+};
 
 }  // namespace gigabar::tool::streams

@@ -3,8 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <ctime>
 #include <string_view>
+
+#include "base/clock.hpp"
 
 #if defined(__x86_64__)
 #include <x86intrin.h>
@@ -12,11 +13,7 @@
 
 namespace gigabar::tool {
 
-inline std::uint64_t monotonic_ns() noexcept {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
-}
+inline std::uint64_t monotonic_ns() noexcept { return static_cast<std::uint64_t>(now_ns()); }
 
 inline void spin(std::uint64_t duration_ns) noexcept {
   const std::uint64_t until_ns = monotonic_ns() + duration_ns;

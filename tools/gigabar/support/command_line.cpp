@@ -153,7 +153,7 @@ std::string name_of(const CLI::Option& option) {
 
 bool is_given(const CLI::Option& option) { return option.count() > 0; }
 
-bool is_flag(const CLI::Option& option) { return option.get_expected_max() == 0 || option.get_type_size() == 0; }
+bool is_flag(const CLI::Option& option) { return !takes_value(option); }
 
 // --- Words that nobody knows ----------------------------------------------------------------------------------------------------
 
@@ -349,10 +349,8 @@ bool is_same_name(std::string_view first, std::string_view second) {
 }
 
 const Option& Option::check(const Check& check) const { return option_->check(validator(check)), *this; }
-const Option& Option::transform(const Check& check) const { return option_->transform(validator(check)), *this; }
 const Option& Option::required() const { return option_->required(), *this; }
 const Option& Option::excludes(const Option& other) const { return option_->excludes(other.option_), *this; }
-const Option& Option::excludes(const std::string& other) const { return option_->excludes(other), *this; }
 const Option& Option::expected(int least, int most) const { return option_->expected(least, most), *this; }
 const Option& Option::delimiter(char delimiter) const { return option_->delimiter(delimiter), *this; }
 const Option& Option::allow_extra_args(bool is_allowed) const { return option_->allow_extra_args(is_allowed), *this; }
@@ -362,7 +360,6 @@ const Option& Option::type_name(const std::string& name) const { return option_-
 const Option& Option::group(const std::string& name) const { return option_->group(name), *this; }
 const Option& Option::default_str(const std::string& text) const { return option_->default_str(text), *this; }
 const Option& Option::capture_default_str() const { return option_->capture_default_str(), *this; }
-std::size_t Option::count() const { return option_->count(); }
 
 Command Command::add_subcommand(const std::string& name, const std::string& description) const {
   return Command(app_->add_subcommand(name, description));
@@ -375,10 +372,11 @@ Option Command::add_option(const std::string& names, T& target, const std::strin
 
 template <class T>
 Option Command::add_option(const std::string& names, T& target, const Value& value, const std::string& help) const {
-  const Option option = add_option(names, target, help).transform(value.check).type_name(value.name);
+  // The text that the check leaves is read.
+  CLI::Option* const option = app_->add_option(names, target, help)->transform(validator(value.check))->type_name(value.name);
   if constexpr (std::is_arithmetic_v<T>)
-    option.default_str(value.is_size ? format_bytes(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
-  return option;
+    option->default_str(value.is_size ? format_bytes(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
+  return Option(option);
 }
 
 #define GIGABAR_OPTION_OF(...)                                                                     \
@@ -423,7 +421,6 @@ Option Command::add_help_flag(const std::string& names, const std::string& help)
 void Command::allow_extras() const { app_->allow_extras(); }
 void Command::footer(const std::string& text) const { app_->footer(text); }
 void Command::callback(const std::function<void()>& function) const { app_->callback(function); }
-std::size_t Command::count(const std::string& name) const { return app_->count(name); }
 
 int run_command_line(const char* description, const char* version, int argc, char** argv,
                      const std::function<void(const Command& program, Invocation& invocation)>& declare) {

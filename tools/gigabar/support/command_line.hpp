@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -38,13 +37,10 @@ class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
   const Option* operator->() const { return this; }
-  CLI::Option* get() const { return option_; }
 
-  const Option& check(const Check& check) const;      // of each text behind it
-  const Option& transform(const Check& check) const;  // likewise; the text that it leaves is read
+  const Option& check(const Check& check) const;  // of each text behind it
   const Option& required() const;
   const Option& excludes(const Option& other) const;
-  const Option& excludes(const std::string& other) const;
   const Option& expected(int least, int most) const;  // texts
   const Option& delimiter(char delimiter) const;      // between several values in one text
   const Option& allow_extra_args(bool is_allowed) const;
@@ -55,8 +51,6 @@ class Option {
   const Option& group(const std::string& name) const;  // "": it is not shown
   const Option& default_str(const std::string& text) const;
   const Option& capture_default_str() const;
-
-  std::size_t count() const;  // how often it was given
 
  private:
   CLI::Option* option_;
@@ -107,8 +101,6 @@ class Command {
   void allow_extras() const;
   void footer(const std::string& text) const;
   void callback(const std::function<void()>& function) const;
-
-  std::size_t count(const std::string& name) const;  // how often the option was given
 
  private:
   CLI::App* app_;

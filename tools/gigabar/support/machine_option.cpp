@@ -13,8 +13,8 @@
 
 namespace gigabar::tool {
 
-void add_sysroot_option(const Command& command, std::string& path) {
-  command
+Option add_sysroot_option(const Command& command, std::string& path) {
+  return command
       .add_option(
           "--sysroot", path,
           "Another machine: a file that 'gigabar topology --capture' wrote, or a folder with its sys/, proc/, dev/, etc/, boot/")

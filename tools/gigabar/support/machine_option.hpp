@@ -10,7 +10,7 @@
 
 namespace gigabar::tool {
 
-void add_sysroot_option(const Command& command, std::string& path);
+Option add_sysroot_option(const Command& command, std::string& path);
 
 // This machine when `path` is empty. Ends the command as bad usage when the path cannot be opened: nothing was looked at then.
 Machine open_machine(const std::string& path);

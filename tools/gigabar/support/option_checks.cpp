@@ -41,14 +41,16 @@ Value real_number(double least, double most, const char* name) {
   return {name, check};
 }
 
-Value seconds(double most) {
+Value number_above_0(double most, const char* name, const char* what) {
   const Check check = [=](std::string& text) -> std::string {
     double value = 0;
     if (read_number(text, value) && value > 0 && value <= most) return {};
-    return fmt::format("'{}' is not a time; write seconds above 0 and up to {}", text, most);
+    return fmt::format("'{}' is not {} above 0 and up to {}", text, what, most);
   };
-  return {"SECONDS", check};
+  return {name, check};
 }
+
+Value seconds(double most) { return number_above_0(most, "SECONDS", "a time; write seconds"); }
 
 Check file_name() {
   return [](std::string& text) { return text.empty() || text == "-" ? "'" + text + "' is not a file's name" : std::string(); };

@@ -14,6 +14,8 @@ Value byte_count(std::uint64_t least, std::uint64_t most = std::uint64_t{1} << 4
 Value whole_number(std::uint64_t least, std::uint64_t most, const char* name = "N");
 // A number from `least` to `most`, both included.
 Value real_number(double least, double most, const char* name);
+// `what` it has to be, for the message.
+Value number_above_0(double most, const char* name, const char* what = "a number");
 // Seconds, with fractions, above 0.
 Value seconds(double most);
 

@@ -71,6 +71,21 @@ std::string plain(std::string_view text, std::size_t most_bytes) {
   return result;
 }
 
+std::string replaced(std::string_view text, std::initializer_list<std::pair<char, std::string_view>> words) {
+  std::string result;
+  for (const char letter : text) {
+    const auto* const found = std::find_if(words.begin(), words.end(), [letter](const auto& each) { return each.first == letter; });
+    if (found == words.end()) {
+      result += letter;
+    } else {
+      result += found->second;
+    }
+  }
+  return result;
+}
+
+std::string csv_quoted(std::string_view text) { return '"' + replaced(text, {{'"', "\"\""}}) + '"'; }
+
 std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
   std::string lines;
   while (!text.empty()) {

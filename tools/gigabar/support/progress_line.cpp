@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/progress_line.hpp"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -25,6 +28,11 @@ std::size_t most_columns() {
 bool can_redraw(int descriptor) {
   const char* const terminal = std::getenv("TERM");
   return isatty(descriptor) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+std::string time_left(double elapsed_s, double done, double count) {
+  if (done <= 0 || elapsed_s < 1) return {};
+  return fmt::format(", about {:.0f} s left", std::ceil(elapsed_s * (count - std::min(done, count)) / done));
 }
 
 void ProgressLine::show(const std::string& text) {

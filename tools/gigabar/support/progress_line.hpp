@@ -11,6 +11,9 @@ namespace gigabar::tool {
 // The descriptor, or else standard error, is a terminal on which lines can be written over.
 bool can_redraw(int descriptor = STDERR_FILENO);
 
+// ", about 40 s left", after `done` of `count` equal steps; empty in the first second and before the first step is done.
+std::string time_left(double elapsed_s, double done, double count);
+
 class ProgressLine {
  public:
   // Without a terminal nothing is shown; so it is where the command's text goes there itself.

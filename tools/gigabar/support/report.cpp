@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
+#include "platform/fingerprint.hpp"
 #include "platform/stored_json.hpp"
 
 template class nlohmann::basic_json<nlohmann::ordered_map>;
@@ -18,21 +18,12 @@ template class nlohmann::detail::serializer<nlohmann::ordered_json>;
 namespace gigabar::tool {
 namespace {
 
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  utsname names{};
-  return uname(&names) == 0 ? std::string(names.machine) : std::string("unknown");
-}
-
 Json machine() {
   utsname names{};
   uname(&names);
   const passwd* user = getpwuid(geteuid());
   return {{"host", names.nodename},
-          {"cpu", cpu_name()},
+          {"cpu", processor_name()},
           {"kernel", names.release},
           {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
           {"user", user != nullptr ? std::string(user->pw_name) : std::to_string(geteuid())}};
@@ -56,6 +47,11 @@ std::string bytes_text(std::size_t bytes) {
     ++unit;
   }
   return fmt::format("{} {}", bytes, kUnits[unit]);
+}
+
+std::string device_line(const DeviceInfo& device) {
+  return fmt::format("device {}: {}{}{}\n", device.index, device.name, device.pci ? " at " + device.pci->to_string() : "",
+                     stand_in_label(device.is_stand_in));
 }
 
 Json to_json(const Availability& availability) {
@@ -209,9 +205,8 @@ void Report::set_device(const DeviceInfo& device) {
   is_stand_in_ = device.is_stand_in;
   document_["device"] = to_json(device);
   document_["device"]["driver"] = driver_json();
-  print("{}device {}: {}{}{}\n", line_prefix_, device.index, device.name, device.pci ? " at " + device.pci->to_string() : "",
-        stand_in_label(is_stand_in_));
-  if (is_stand_in_) note("stand-in: host memory plays the GPU, so the figures say nothing about a GPU");
+  print("{}{}", line_prefix_, device_line(device));
+  if (is_stand_in_) note(kStandInNote);
 }
 
 void Report::set_mapping(const Mapping& mapping) {

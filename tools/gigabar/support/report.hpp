@@ -31,11 +31,18 @@ using Json = nlohmann::ordered_json;
 
 // " [stand-in]" behind every heading of figures that do not come from a GPU; nothing for a real device.
 std::string_view stand_in_label(bool is_stand_in) noexcept;
+inline constexpr const char* kStandInNote = "stand-in: host memory plays the GPU, so the figures say nothing about a GPU";
+// "device 0: NVIDIA H200 at 0000:3b:00.0", with the label and the end of the line.
+std::string device_line(const DeviceInfo& device);
 
 // null where there is nothing.
 template <class T>
 Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
+}
+template <class Number>
+Json positive_or_null(Number value) {
+  return value > 0 ? Json(value) : Json();
 }
 inline Json index_or_null(int index) { return index >= 0 ? Json(index) : Json(); }
 inline Json text_or_null(std::string text) { return text.empty() ? Json() : Json(std::move(text)); }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <limits>
 #include <string_view>
 
@@ -16,13 +15,8 @@ namespace gigabar::tool {
 std::optional<std::uint64_t> parse_size(const std::string& text) {
   if (text.empty()) return {};
   std::string_view digits = text;
-  unsigned shift = 0;
-  switch (std::toupper(static_cast<unsigned char>(text.back()))) {
-    case 'K': shift = 10; break;
-    case 'M': shift = 20; break;
-    case 'G': shift = 30; break;
-    default: break;
-  }
+  const std::size_t unit = std::string_view("kKmMgG").find(text.back());
+  const std::size_t shift = unit == std::string_view::npos ? 0 : 10 * (unit / 2 + 1);
   if (shift != 0) digits.remove_suffix(1);
   const auto number = parse_number(digits, 0, std::numeric_limits<std::uint64_t>::max() >> shift);
   return number ? std::optional(*number << shift) : std::nullopt;

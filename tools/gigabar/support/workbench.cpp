@@ -2,15 +2,14 @@
 #include "support/workbench.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/counted.hpp"
+#include "platform/cpu_set.hpp"
 #include "support/failure.hpp"
 #include "support/report.hpp"
 
@@ -27,13 +26,7 @@ DeviceInfo select_device(const DeviceOptions& options) {
 
 void bind_processor(const DeviceOptions& options) {
   if (options.processor < 0) return;
-  cpu_set_t* const set = CPU_ALLOC(8192);
-  const std::size_t set_bytes = CPU_ALLOC_SIZE(8192);
-  CPU_ZERO_S(set_bytes, set);
-  CPU_SET_S(static_cast<std::size_t>(options.processor), set_bytes, set);
-  const int code = sched_setaffinity(0, set_bytes, set) == 0 ? 0 : errno;
-  CPU_FREE(set);
-  if (code != 0)
+  if (const int code = keep_this_thread_on({options.processor}); code != 0)
     refuse_usage(fmt::format("--cpu {}: {}; choose a CPU that this process may use (see 'taskset -p self')", options.processor,
                              std::strerror(code)));
 }

@@ -51,8 +51,7 @@ Tree parse_tree(const std::string& path, std::string_view text) {
 }
 
 std::string word(const Tree& object, const char* key) {
-  if (!object.is_object() || !object.contains(key)) return {};
-  const Tree& value = object[key];
+  const Tree& value = member(object, key);
   if (value.is_null()) return {};
   return plain(value.is_string() ? value.get<std::string>() : value.dump());
 }

@@ -16,17 +16,7 @@ constexpr std::size_t kMaxBridges = 2000;  // of all devices together: a drawing
 
 // A quoted string of DOT. Backslashes begin escapes and '&' begins entities in labels, so both are escaped; "\n" is a new line.
 std::string dot_string(std::string_view text) {
-  std::string result = "\"";
-  for (const char letter : text) {
-    switch (letter) {
-      case '"': result += "\\\""; break;
-      case '\\': result += "\\\\"; break;
-      case '&': result += "&amp;"; break;
-      case '\n': result += "\\n"; break;
-      default: result += letter;
-    }
-  }
-  return result + "\"";
+  return '"' + replaced(text, {{'"', "\\\""}, {'\\', "\\\\"}, {'&', "&amp;"}, {'\n', "\\n"}}) + '"';
 }
 
 class Graph {

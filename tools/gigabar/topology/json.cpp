@@ -6,14 +6,11 @@
 namespace gigabar::tool::topology {
 namespace {
 
-Json positive(double value) { return value > 0 ? Json(value) : Json(); }
-Json positive(unsigned value) { return value > 0 ? Json(value) : Json(); }
-
 Json to_json(const PciLinkFacts& link) {
-  return {{"gt_per_s", positive(link.gt_per_s)},
-          {"width", positive(link.width)},
-          {"most_gt_per_s", positive(link.most_gt_per_s)},
-          {"most_width", positive(link.most_width)}};
+  return {{"gt_per_s", positive_or_null(link.gt_per_s)},
+          {"width", positive_or_null(link.width)},
+          {"most_gt_per_s", positive_or_null(link.most_gt_per_s)},
+          {"most_width", positive_or_null(link.most_width)}};
 }
 
 Json to_json(const PciNode& node) {
@@ -53,7 +50,7 @@ Json to_json(const RdmaPort& port) {
   return {{"number", port.number},
           {"state", text_or_null(plain(port.state))},
           {"link_layer", text_or_null(plain(port.link_layer))},
-          {"rate_gbit_per_s", positive(port.rate_gbit_per_s)},
+          {"rate_gbit_per_s", positive_or_null(port.rate_gbit_per_s)},
           {"active_mtu_bytes", or_null(port.active_mtu)},
           {"gids", list_of(port.gids, [](const GidEntry& entry) { return to_json(entry); })}};
 }
@@ -71,7 +68,7 @@ Json to_json(const Nic& nic) {
           {"rdma_device", text_or_null(plain(nic.rdma_device))},
           {"driver", text_or_null(plain(nic.driver))},
           {"numa_node", index_or_null(nic.numa_node)},
-          {"rate_gbit_per_s", positive(nic.rate_gbit_per_s())},
+          {"rate_gbit_per_s", positive_or_null(nic.rate_gbit_per_s())},
           {"ports", list_of(nic.ports, [](const RdmaPort& port) { return to_json(port); })},
           {"net_devices", list_of(nic.net_devices, [](const NetDevice& device) { return to_json(device); })}};
 }
@@ -80,7 +77,7 @@ Json to_json(const NvLinkBond& bond) {
   return {{"first", bond.first},
           {"second", bond.second},
           {"count", bond.count},
-          {"gb_per_s", positive(bond.gb_per_s)},
+          {"gb_per_s", positive_or_null(bond.gb_per_s)},
           {"is_switched", bond.is_switched}};
 }
 
@@ -107,9 +104,8 @@ Json to_json(const View& view) {
   const auto convert = [](const auto& one) { return to_json(one); };
   Json nearest = Json::array();
   for (const End& end : view.ends()) {
-    const NicOrder* const order = end.point.kind == Endpoint::Kind::gpu ? view.nic_order(end.point.index) : nullptr;
-    if (order == nullptr) continue;
-    nearest.push_back({{"gpu", end.point.index}, {"nics", order->nics}, {"reason", order->reason}});
+    if (const NicOrder* const order = view.nic_order(end))
+      nearest.push_back({{"gpu", end.point.index}, {"nics", order->nics}, {"reason", order->reason}});
   }
   return {{"what", "topology"},
           {"numa_nodes", list_of(topology.numa_nodes, convert)},

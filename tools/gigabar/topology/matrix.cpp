@@ -40,7 +40,7 @@ constexpr std::array<Symbol, 8> kSymbols = {{
 
 std::string nearest_text(const View& view, const End& end) {
   if (end.point.kind != Endpoint::Kind::gpu) return {};
-  const NicOrder* const order = view.nic_order(end.point.index);
+  const NicOrder* const order = view.nic_order(end);
   return order == nullptr || order->nics.empty() ? "none" : fmt::format("NIC{}", order->nics.front());
 }
 
@@ -48,7 +48,7 @@ std::string nearest_text(const View& view, const End& end) {
 void print_deals(Report& report, const View& view) {
   bool has_title = false;
   for (const End& end : view.ends()) {
-    const NicOrder* const order = end.point.kind == Endpoint::Kind::gpu ? view.nic_order(end.point.index) : nullptr;
+    const NicOrder* const order = view.nic_order(end);
     if (order == nullptr || order->equal_count < 2) continue;
     if (!std::exchange(has_title, true)) report.print("\n");
     report.print("{} should use {}: {}\n", end.label, nearest_text(view, end), order->reason);
@@ -65,7 +65,8 @@ void print_cells(Report& report, const View& view) {
   for (std::size_t row = 0; row < ends.size(); ++row) {
     std::vector<std::string> cells = {ends[row].label};
     for (std::size_t column = 0; column < ends.size(); ++column) {
-      cells.push_back(row == column ? "X" : view.relation_text(row, column));
+      const Route& between = view.route(row, column);
+      cells.push_back(row == column ? "X" : short_name(between.relation, between.nvlink_count));
     }
     cells.push_back(cpus_text(view.topology(), ends[row].numa_node));
     cells.push_back(ends[row].numa_node < 0 ? "unknown" : std::to_string(ends[row].numa_node));

@@ -5,12 +5,46 @@
 
 #include <algorithm>
 
+#include "platform/cpu_set.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::topology {
 namespace {
 
 constexpr std::size_t kMaxPartsOfList = 24;
+
+std::string gpu_text(const Gpu& gpu) {
+  std::string text = gpu.name.empty() ? "GPU of unknown name" : plain(gpu.name, 120);
+  text += " at " + gpu.address.to_string();
+  if (gpu.pci < 0) text += " (not in the PCI tree)";
+  if (gpu.cuda_index) text += fmt::format(", CUDA {}", *gpu.cuda_index);
+  if (gpu.nvlinks_total > 0) text += fmt::format(", {} of {} NVLinks active", gpu.nvlinks_active, gpu.nvlinks_total);
+  if (gpu.is_coherent) text += ", coherent with its CPU";
+  return text;
+}
+
+// "mlx5_0, eth0 at 0000:3b:00.0, mlx5_core, port 1 ACTIVE InfiniBand 400 Gb/s".
+std::string nic_text(const Topology& topology, const Nic& nic) {
+  std::string text = plain(nic.rdma_device.empty() ? nic.name : nic.rdma_device, 64);
+  for (const NetDevice& device : nic.net_devices) {
+    if (device.name != nic.name || !nic.rdma_device.empty()) text += ", " + plain(device.name, 64);
+  }
+  const PciNode* const node = element(topology.pci, nic.pci);
+  text += node == nullptr ? ", no PCI device" : " at " + node->address.to_string();
+  text += nic.driver.empty() ? ", no driver" : ", " + plain(nic.driver, 64);
+  if (nic.rdma_device.empty()) text += ", no RDMA";
+  for (const RdmaPort& port : nic.ports) {
+    text += fmt::format(", port {} {}", port.number, port.state.empty() ? "of unknown state" : plain(port.state, 32));
+    if (!port.link_layer.empty()) text += " " + plain(port.link_layer, 32);
+    if (port.rate_gbit_per_s > 0) text += fmt::format(" {:g} Gb/s", port.rate_gbit_per_s);
+  }
+  for (const NetDevice& device : nic.net_devices) {
+    if (!nic.ports.empty()) break;
+    text += fmt::format(", link {}", device.state.empty() ? "unknown" : plain(device.state, 32));
+    if (device.gbit_per_s) text += fmt::format(" {:g} Gb/s", *device.gbit_per_s);
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -59,7 +93,9 @@ std::vector<Pair> View::pairs() const {
   return all;
 }
 
-const NicOrder* View::nic_order(int gpu) const { return element(nic_orders_, gpu); }
+const NicOrder* View::nic_order(const End& end) const {
+  return end.point.kind == Endpoint::Kind::gpu ? element(nic_orders_, end.point.index) : nullptr;
+}
 
 std::string View::mark(int pci) const {
   std::string mark;
@@ -74,31 +110,14 @@ std::string View::text_of(const End& end) const {
   return end.point.kind == Endpoint::Kind::gpu ? gpu_text(topology_.gpus[index]) : nic_text(topology_, topology_.nics[index]);
 }
 
-std::string View::relation_text(std::size_t row, std::size_t column) const {
-  const Route& between = route(row, column);
-  return short_name(between.relation, between.nvlink_count);
-}
-
-std::string list_text(std::vector<int> numbers) {
-  std::sort(numbers.begin(), numbers.end());
-  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-  std::string text;
-  std::size_t part_count = 0;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (++part_count > kMaxPartsOfList) return text + ",...";
-    text += text.empty() ? "" : ",";
-    text += last == i ? std::to_string(numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
 std::string cpus_text(const Topology& topology, int numa_node) {
   const NumaNode* const node = element(topology.numa_nodes, topology.find_numa_node(numa_node));
   if (node == nullptr) return "unknown";
-  return node->cpus.empty() ? "none" : list_text(node->cpus);
+  if (node->cpus.empty()) return "none";
+  const std::string list = cpu_list_text(node->cpus);
+  std::size_t end = 0;
+  for (std::size_t part = 0; part < kMaxPartsOfList && end != std::string::npos; ++part) end = list.find(',', end + 1);
+  return end == std::string::npos ? list : list.substr(0, end) + ",...";
 }
 
 std::string node_text(const Topology& topology, int numa_node) {
@@ -135,41 +154,9 @@ std::string link_text(const PciLinkFacts& link) {
   return can_more ? fmt::format("{} of {}", now, link_text(link.most_gt_per_s, link.most_width)) : now;
 }
 
-std::string gpu_text(const Gpu& gpu) {
-  std::string text = gpu.name.empty() ? "GPU of unknown name" : plain(gpu.name, 120);
-  text += " at " + gpu.address.to_string();
-  if (gpu.pci < 0) text += " (not in the PCI tree)";
-  if (gpu.cuda_index) text += fmt::format(", CUDA {}", *gpu.cuda_index);
-  if (gpu.nvlinks_total > 0) text += fmt::format(", {} of {} NVLinks active", gpu.nvlinks_active, gpu.nvlinks_total);
-  if (gpu.is_coherent) text += ", coherent with its CPU";
-  return text;
-}
-
 std::string device_text(const PciNode& node) {
   const std::string ids = fmt::format("{:04x}:{:04x}", node.vendor, node.device);
   return node.name.empty() ? ids : plain(node.name, 120);
-}
-
-std::string nic_text(const Topology& topology, const Nic& nic) {
-  std::string text = plain(nic.rdma_device.empty() ? nic.name : nic.rdma_device, 64);
-  for (const NetDevice& device : nic.net_devices) {
-    if (device.name != nic.name || !nic.rdma_device.empty()) text += ", " + plain(device.name, 64);
-  }
-  const PciNode* const node = element(topology.pci, nic.pci);
-  text += node == nullptr ? ", no PCI device" : " at " + node->address.to_string();
-  text += nic.driver.empty() ? ", no driver" : ", " + plain(nic.driver, 64);
-  if (nic.rdma_device.empty()) text += ", no RDMA";
-  for (const RdmaPort& port : nic.ports) {
-    text += fmt::format(", port {} {}", port.number, port.state.empty() ? "of unknown state" : plain(port.state, 32));
-    if (!port.link_layer.empty()) text += " " + plain(port.link_layer, 32);
-    if (port.rate_gbit_per_s > 0) text += fmt::format(" {:g} Gb/s", port.rate_gbit_per_s);
-  }
-  for (const NetDevice& device : nic.net_devices) {
-    if (!nic.ports.empty()) break;
-    text += fmt::format(", link {}", device.state.empty() ? "unknown" : plain(device.state, 32));
-    if (device.gbit_per_s) text += fmt::format(" {:g} Gb/s", *device.gbit_per_s);
-  }
-  return text;
 }
 
 int parent_of(const Topology& topology, std::size_t pci) {

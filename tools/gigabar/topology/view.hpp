@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "gigabar/topology.hpp"
@@ -38,14 +37,12 @@ class View {
   const Route& route(std::size_t row, std::size_t column) const { return routes_[row * ends_.size() + column]; }
   // Each two different ends once, in the order of the matrix; then each GPU with the memory of its node.
   std::vector<Pair> pairs() const;
-  // Of a GPU, its NICs in the order in which it should use them. Those with RDMA, unless no NIC has it. Null: no such GPU.
-  const NicOrder* nic_order(int gpu) const;
+  // Of a GPU, its NICs in the order in which it should use them. Those with RDMA, unless no NIC has it. Null: it is no GPU.
+  const NicOrder* nic_order(const End& end) const;
   // Of an index into Topology::pci: the GPU or the NICs that it is, "GPU0" or "NIC2 NIC3"; empty: neither.
   std::string mark(int pci) const;
   // What a GPU or NIC is, in words.
   std::string text_of(const End& end) const;
-  // "PIX" as the matrix shows it.
-  std::string relation_text(std::size_t row, std::size_t column) const;
 
  private:
   End end_of(Endpoint point) const;
@@ -63,19 +60,14 @@ const T* element(const std::vector<T>& all, int index) {
   return index >= 0 && static_cast<std::size_t>(index) < all.size() ? &all[static_cast<std::size_t>(index)] : nullptr;
 }
 
-// "0-15,32"; empty for none.
-std::string list_text(std::vector<int> numbers);
-// CPUs of a NUMA node; "unknown" without one, "none" for a node of memory only.
+// CPUs of a NUMA node, "0-15,32"; "unknown" without one, "none" for a node of memory only.
 std::string cpus_text(const Topology& topology, int numa_node);
 // "NUMA node 0: CPUs 0-15, 64.0 GiB of host memory on this node".
 std::string node_text(const Topology& topology, int numa_node);
 // "PCIe 4.0 x8 of PCIe 5.0 x16": as it runs now, and what the device can do where that is more. Empty: not told.
 std::string link_text(const PciLinkFacts& link);
-// Name of a GPU or of a PCI device, fit for printing.
-std::string gpu_text(const Gpu& gpu);
+// Name of a PCI device, fit for printing.
 std::string device_text(const PciNode& node);
-// "mlx5_0, eth0 at 0000:3b:00.0, mlx5_core, port 1 ACTIVE InfiniBand 400 Gb/s".
-std::string nic_text(const Topology& topology, const Nic& nic);
 
 // Index of the bridge above, -1 at a root; never the node itself or a later one, whatever the machine says.
 int parent_of(const Topology& topology, std::size_t pci);

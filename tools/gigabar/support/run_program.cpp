@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file in memory for a child of this process: the child reads or writes it at its own pace, so no pipe can fill up or break.
-#pragma once
+#include "support/run_program.hpp"
 
 #include <fmt/format.h>
+#include <spawn.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
-#include <string>
-#include <string_view>
-#include <vector>
 
+#include "base/clock.hpp"
 #include "base/descriptor.hpp"
 #include "base/output_file.hpp"
 #include "driver/child_process.hpp"
 #include "support/failure.hpp"
 
 namespace gigabar::tool {
+namespace {
 
 class MemoryFile {
  public:
-  // `option` is what it is needed for, "--svg": the message when there is no memory begins with it.
   explicit MemoryFile(std::string_view option) : option_(option), file_(memfd_create("gigabar", MFD_CLOEXEC)) {
     if (!file_.is_open()) fail(fmt::format("{}: cannot make a file in memory: {}", option_, std::strerror(errno)));
   }
@@ -49,9 +48,31 @@ class MemoryFile {
   Descriptor file_;
 };
 
-// Starts the program of that name in PATH with its words, the first being the name. Its output and messages go to the files; its
-// input comes from one, null: it is this process's own. 0, or errno.
-int start_program(std::vector<std::string> words, const MemoryFile* input, const MemoryFile& output, const MemoryFile& messages,
-                  ChildProcess& child);
+}  // namespace
+
+Finished run_program(std::string_view option, std::vector<std::string> words, const std::string* input, double most_seconds) {
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const MemoryFile output(option), messages(option);
+  std::optional<MemoryFile> read;
+  if (input != nullptr) read.emplace(option).fill(*input);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  if (read) posix_spawn_file_actions_adddup2(&actions, read->number(), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output.number(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, messages.number(), STDERR_FILENO);
+  pid_t process = -1;
+  Finished finished;
+  finished.start_error = posix_spawnp(&process, arguments.front(), &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (finished.start_error != 0) return finished;
+  finished.status = ChildProcess(process).end_by(now_ns() + static_cast<std::int64_t>(most_seconds * 1e9));
+  if (!finished.status) return finished;
+  finished.output = output.content();
+  finished.messages = messages.content();
+  return finished;
+}
 
 }  // namespace gigabar::tool
