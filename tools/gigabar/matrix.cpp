@@ -146,7 +146,7 @@ class MatrixSession : public RankSession {
     const auto buffers = std::make_shared<Buffers>(plan_.bandwidth, place, device_.value_or(DeviceInfo()));
     registered_ = buffers;
     buffers_ = buffers.get();
-    require_of_fabric(fabric().register_segment(kSegment, buffers_->address(), buffers_->bytes()));
+    require(fabric().register_segment(kSegment, buffers_->address(), buffers_->bytes()));
     meet(timeout());
   }
 
@@ -161,15 +161,15 @@ class MatrixSession : public RankSession {
     std::uint64_t bytes = text.size();
     if (rank() == 0) {
       for (Rank to = 1; to < count_; ++to) {
-        require_of_fabric(fabric().send(to, kFromRank0Tag, &bytes, sizeof bytes, patience));
-        require_of_fabric(fabric().send(to, kFromRank0Tag, text.data(), text.size(), patience));
+        require(fabric().send(to, kFromRank0Tag, &bytes, sizeof bytes, patience));
+        require(fabric().send(to, kFromRank0Tag, text.data(), text.size(), patience));
       }
       return text;
     }
-    take_from_fabric(fabric().recv(0, kFromRank0Tag, &bytes, sizeof bytes, patience));
+    take(fabric().recv(0, kFromRank0Tag, &bytes, sizeof bytes, patience));
     if (bytes > most_bytes) fail("rank 0 has announced a text that is too long");
     text.assign(bytes, '\0');
-    text.resize(take_from_fabric(fabric().recv(0, kFromRank0Tag, text.data(), text.size(), patience)).bytes);
+    text.resize(take(fabric().recv(0, kFromRank0Tag, text.data(), text.size(), patience)).bytes);
     return text;
   }
 
@@ -270,23 +270,23 @@ class MatrixSession : public RankSession {
       if (from == static_cast<int>(rank())) tell(static_cast<Rank>(to), kHandOverTag);
       if (to != static_cast<int>(rank())) continue;
       // A rank that has a connection is told when the other one is lost.
-      require_of_fabric(fabric().connect(static_cast<Rank>(from), timeout()));
+      require(fabric().connect(static_cast<Rank>(from), timeout()));
       hear(static_cast<Rank>(from), kHandOverTag);
     }
   }
 
   void tell(Rank to, Tag what) {
     constexpr std::uint32_t kNothing = 0;
-    require_of_fabric(fabric().send(to, what, &kNothing, sizeof kNothing, patience_));
+    require(fabric().send(to, what, &kNothing, sizeof kNothing, patience_));
   }
   void hear(Rank from, Tag what) {
     std::uint32_t nothing = 0;
-    take_from_fabric(fabric().recv(from, what, &nothing, sizeof nothing, patience_));
+    take(fabric().recv(from, what, &nothing, sizeof nothing, patience_));
   }
 
   // Without a partner: a rank that the others' barriers need.
   void measure_pair(std::optional<Rank> partner) {
-    if (partner) require_of_fabric(fabric().connect(*partner, timeout()));
+    if (partner) require(fabric().connect(*partner, timeout()));
     if (has(Measures::latency)) measure_with(partner, plan_.latency, rank() < partner.value_or(0));
     if (!has(Measures::bandwidth)) return;
     for (const bool is_lesser : {true, false}) measure_with(partner, plan_.bandwidth, (rank() < partner.value_or(0)) == is_lesser);

@@ -21,13 +21,6 @@
 
 namespace gigabar::tool::ranks {
 
-// As support/failure.hpp's, under the names that matrix.cpp calls them by.
-template <class T>
-T take_from_fabric(Result<T> result) {
-  return take(std::move(result));
-}
-inline void require_of_fabric(const Result<void>& outcome) { require(outcome); }
-
 // For a wait while another rank does `count` things, each with its own deadline.
 Timeout times(Timeout one, std::int64_t count) noexcept;
 
@@ -74,7 +67,7 @@ class RankSession {
   void require_two() const;
   // Ends the command as bad usage where the digests differ: started with different options ranks would wait for each other in vain.
   void agree(std::uint64_t digest);
-  void meet(Timeout timeout) { require_of_fabric(fabric_.barrier({}, timeout)); }
+  void meet(Timeout timeout) { require(fabric_.barrier({}, timeout)); }
   // The session's device. Ends the command where this process does not have it.
   static DeviceInfo device_of(int index);
 
