@@ -21,6 +21,7 @@
 #include "ranks/buffers.hpp"
 #include "ranks/exchange.hpp"
 #include "support/clock.hpp"
+#include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/progress_line.hpp"
 
