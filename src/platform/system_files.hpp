@@ -64,6 +64,8 @@ class FolderOnDisk {
   pid_t owner_;  // 0: no copy. A forked child does not remove what its parent uses.
 };
 
+class FileSource;  // see system_sources.hpp
+
 // Paths are absolute ("/sys/class/net"), of the machine, not of the disk where a copy of it lies. Threads: any; reading does not
 // change it.
 class SystemFiles {
@@ -101,12 +103,8 @@ class SystemFiles {
   Result<FolderOnDisk> folder_on_disk() const;
 
  private:
-  class Source;
-  class LiveSource;
-  class FolderSource;
-  class ArchiveSource;
-  explicit SystemFiles(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
-  std::shared_ptr<const Source> source_;
+  explicit SystemFiles(std::shared_ptr<const FileSource> source) : source_(std::move(source)) {}
+  std::shared_ptr<const FileSource> source_;
 };
 
 }  // namespace gigabar::inline v0

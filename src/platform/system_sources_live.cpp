@@ -21,9 +21,7 @@ namespace {
 
 constexpr off_t kMaxPretendedBytes = 65536;  // the largest page of Linux's processors
 
-}  // namespace
-
-class SystemFiles::LiveSource final : public SystemFiles::Source {
+class LiveSource final : public FileSource {
  public:
   bool is_live() const noexcept override { return true; }
 
@@ -65,8 +63,10 @@ class SystemFiles::LiveSource final : public SystemFiles::Source {
   }
 };
 
+}  // namespace
+
 SystemFiles SystemFiles::live() {
-  static const auto* const source = new std::shared_ptr<const Source>(std::make_shared<LiveSource>());
+  static const auto* const source = new std::shared_ptr<const FileSource>(std::make_shared<LiveSource>());
   return SystemFiles(*source);
 }
 
