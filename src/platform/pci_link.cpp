@@ -29,8 +29,7 @@ constexpr std::array<Generation, 6> kGenerations{{{2.5, 8.0 / 10, "1.0"},
                                                   {64, 242.0 / 256, "6.0"}}};
 
 const Generation* generation_of(double gt_per_s) noexcept {
-  const auto found = std::find_if(kGenerations.begin(), kGenerations.end(),
-                                  [gt_per_s](const Generation& generation) { return generation.gt_per_s == gt_per_s; });
+  const auto found = std::ranges::find(kGenerations, gt_per_s, &Generation::gt_per_s);
   return found == kGenerations.end() ? nullptr : &*found;
 }
 

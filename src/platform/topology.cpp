@@ -159,7 +159,7 @@ Result<Topology> discover_topology(const Machine& machine) try {
 }
 
 int Topology::find_pci(const PciAddress& address) const noexcept {
-  const auto place = std::find_if(pci.begin(), pci.end(), [&](const PciNode& node) { return node.address == address; });
+  const auto place = std::ranges::find(pci, address, &PciNode::address);
   return place == pci.end() ? -1 : static_cast<int>(place - pci.begin());
 }
 
@@ -171,14 +171,11 @@ int Topology::find_nic(std::string_view name) const noexcept {
   if (name.empty()) return -1;
   if (const int found = first([&](const Nic& nic) { return nic.name == name || nic.rdma_device == name; }); found >= 0)
     return found;
-  return first([&](const Nic& nic) {
-    return std::any_of(nic.net_devices.begin(), nic.net_devices.end(), [&](const NetDevice& its) { return its.name == name; });
-  });
+  return first([&](const Nic& nic) { return std::ranges::find(nic.net_devices, name, &NetDevice::name) != nic.net_devices.end(); });
 }
 
 int Topology::find_numa_node(int number) const noexcept {
-  const auto place =
-      std::find_if(numa_nodes.begin(), numa_nodes.end(), [number](const NumaNode& node) { return node.index == number; });
+  const auto place = std::ranges::find(numa_nodes, number, &NumaNode::index);
   return place == numa_nodes.end() ? -1 : static_cast<int>(place - numa_nodes.begin());
 }
 
