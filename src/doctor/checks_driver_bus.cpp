@@ -15,7 +15,6 @@ namespace gigabar::doctor {
 namespace {
 
 constexpr std::size_t kMaxListed = 64;  // findings of one kind; the rest is counted
-constexpr std::size_t kMaxEnds = 256;   // GPUs or adapters whose pairs are looked at
 
 // --- drv.gpus
 
@@ -217,17 +216,12 @@ struct Pairs {
 
 Pairs refused_pairs(const Topology& topology) {
   Pairs pairs;
-  const auto is_on_bus = [&](int pci) { return pci >= 0 && pci < std::ssize(topology.pci); };
-  std::size_t gpus = 0;
-  for (const Gpu& gpu : topology.gpus) {
-    if (!is_on_bus(gpu.pci) || ++gpus > kMaxEnds) continue;
-    std::size_t nics = 0;
-    for (const Nic& nic : topology.nics) {
-      if (nic.rdma_device.empty() || !is_on_bus(nic.pci) || ++nics > kMaxEnds) continue;
-      ++pairs.count;
-      // A coherent GPU's memory is reached through its CPU.
-      if (!gpu.is_coherent && common_bridge(topology, gpu.pci, nic.pci) < 0) pairs.refused.push_back(subject_of(gpu, nic));
-    }
+  for (const PciPair& pair : pci_pairs(topology)) {
+    if (pair.second.is_gpu) continue;
+    ++pairs.count;
+    // A coherent GPU's memory is reached through its CPU.
+    const bool is_let = pair.first.is_coherent || common_bridge(topology, pair.first.pci, pair.second.pci) >= 0;
+    if (!is_let) pairs.refused.push_back(pair.subject());
   }
   return pairs;
 }

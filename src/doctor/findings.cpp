@@ -117,6 +117,4 @@ std::string pci_folder(const PciAddress& address) { return "/sys/bus/pci/devices
 
 std::string subject_of(const Gpu& gpu) { return "GPU " + gpu.address.to_string(); }
 
-std::string subject_of(const Gpu& gpu, const Nic& nic) { return subject_of(gpu) + " and " + nic.name; }
-
 }  // namespace gigabar::doctor

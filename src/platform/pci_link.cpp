@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 #include <string_view>
 
@@ -12,6 +11,7 @@
 #include "base/options.hpp"
 #include "driver/nvml/nvml.hpp"
 #include "platform/roots.hpp"
+#include "platform/topology_parts.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -40,10 +40,8 @@ std::string first_word_in(const std::string& path) {
 
 // "32.0 GT/s PCIe" and "16"; old kernels write "8 GT/s", and "Unknown" or 0 and 255 for what they do not know.
 std::optional<PcieLink> link_in(const std::string& folder) {
-  const std::string speed = first_word_in(folder + "/current_link_speed");
-  double gt_per_s = 0;
-  const auto [end, error] = std::from_chars(speed.data(), speed.data() + speed.size(), gt_per_s);
-  if (error != std::errc{} || end != speed.data() + speed.size()) return {};
+  const double gt_per_s =
+      topology_parts::leading_number(first_word_in(folder + "/current_link_speed"), kGenerations.back().gt_per_s);
   const auto width = parse_number(first_word_in(folder + "/current_link_width"), 1, 255);
   return width ? pcie_link_of_speed(gt_per_s, static_cast<unsigned>(*width)) : std::nullopt;
 }
