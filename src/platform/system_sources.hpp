@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where SystemFiles reads from, and the walk along a path that a folder and an archive share: links are followed by own code, as if
-// the root were "/".
+// What the sources of SystemFiles share, and the walk along a path of a folder and an archive: links are followed by own code, as
+// if the root were "/".
 #pragma once
 
 #include <cstddef>
@@ -22,21 +22,6 @@ inline constexpr std::size_t kMaxDepth = 64;
 
 // See SystemFiles::folder_on_disk().
 Result<FolderOnDisk> copy_to_disk(const SystemFiles& files);
-
-class FileSource {
- public:
-  FileSource() = default;
-  FileSource(const FileSource&) = delete;
-  FileSource& operator=(const FileSource&) = delete;
-  virtual ~FileSource() = default;
-
-  virtual bool is_live() const noexcept { return false; }
-  virtual FileText read(const std::string& path, std::size_t most_bytes) const = 0;
-  virtual std::vector<std::string> names(const std::string& folder) const = 0;
-  virtual NodeFacts facts(const std::string& path) const = 0;
-  virtual std::optional<std::string> real_path(const std::string& path) const = 0;
-  virtual std::optional<std::string> link_target(const std::string& path) const = 0;
-};
 
 // Reads a regular file below `folder` (a descriptor, or AT_FDCWD); `flags` are more of open(2)'s. Never blocks.
 FileText read_regular(int folder, const std::string& name, int flags, std::size_t most_bytes);
