@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <string_view>
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
@@ -15,6 +14,8 @@
 
 namespace gigabar::inline v0 {
 namespace {
+
+constexpr unsigned kMaxLanes = 32;
 
 struct Generation {
   double gt_per_s;
@@ -38,12 +39,9 @@ std::string first_word_in(const std::string& path) {
   return content.substr(0, content.find_first_of(" \n"));
 }
 
-// "32.0 GT/s PCIe" and "16"; old kernels write "8 GT/s", and "Unknown" or 0 and 255 for what they do not know.
 std::optional<PcieLink> link_in(const std::string& folder) {
-  const double gt_per_s =
-      topology_parts::leading_number(first_word_in(folder + "/current_link_speed"), kGenerations.back().gt_per_s);
-  const auto width = parse_number(first_word_in(folder + "/current_link_width"), 1, 255);
-  return width ? pcie_link_of_speed(gt_per_s, static_cast<unsigned>(*width)) : std::nullopt;
+  const double gt_per_s = link_speed_in(first_word_in(folder + "/current_link_speed"));
+  return pcie_link_of_speed(gt_per_s, link_lanes_in(first_word_in(folder + "/current_link_width")));
 }
 
 }  // namespace
@@ -59,7 +57,7 @@ std::string PcieLink::name() const {
 }
 
 std::optional<PcieLink> pcie_link_of_speed(double gt_per_s, unsigned width) noexcept {
-  if (generation_of(gt_per_s) == nullptr || width == 0 || width > 32) return {};
+  if (generation_of(gt_per_s) == nullptr || width == 0 || width > kMaxLanes) return {};
   return PcieLink{gt_per_s, width};
 }
 
@@ -67,6 +65,13 @@ std::optional<PcieLink> pcie_link_of_generation(unsigned generation, unsigned wi
   if (generation == 0 || generation > kGenerations.size()) return {};
   return pcie_link_of_speed(kGenerations[generation - 1].gt_per_s, width);
 }
+
+double link_speed_in(std::string_view text) {
+  constexpr double kMaxGtPerS = 1024;
+  return topology_parts::leading_number(text, kMaxGtPerS);
+}
+
+unsigned link_lanes_in(std::string_view text) { return static_cast<unsigned>(parse_number(text, 0, kMaxLanes).value_or(0)); }
 
 std::vector<PcieHop> pcie_path(const PciAddress& address) {
   namespace fs = std::filesystem;

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gigabar/types.hpp"
@@ -23,6 +24,11 @@ struct PcieLink {
 // What has no such generation, or no width from 1 to 32 lanes (0 and 255 mean "not known"), is no link.
 std::optional<PcieLink> pcie_link_of_speed(double gt_per_s, unsigned width) noexcept;
 std::optional<PcieLink> pcie_link_of_generation(unsigned generation, unsigned width) noexcept;
+
+// GT/s of "32.0 GT/s PCIe" and lanes of "16", as sysfs tells of a link; 0 for other text, and for what the kernel does not know
+// ("Unknown", 0, 255).
+double link_speed_in(std::string_view text);
+unsigned link_lanes_in(std::string_view text);
 
 // One device on the way to the root port, and the link it tells of: an endpoint or a switch's upper port the one above, other ports
 // the one below. Both ends of a link are hops.
