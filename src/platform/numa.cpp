@@ -62,16 +62,11 @@ Result<void> place_pages(void* address, std::size_t bytes, int node, int mode) {
 std::size_t system_page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
 // The largest number of a zone's "protection: (0, 1943, 31990)".
-std::uint64_t largest_in(std::string_view list) {
+std::uint64_t largest_in(std::string list) {
+  std::ranges::replace_if(list, [](char letter) { return letter < '0' || letter > '9'; }, ' ');
+  std::istringstream numbers(std::move(list));
   std::uint64_t largest = 0;
-  while (!list.empty()) {
-    const std::size_t comma = std::min(list.find(','), list.size());
-    std::string_view part = list.substr(0, comma);
-    part.remove_prefix(std::min(part.find_first_not_of(" ("), part.size()));
-    part = part.substr(0, part.find(')'));
-    largest = std::max(largest, parse_number(part, 0, UINT64_MAX).value_or(0));
-    list.remove_prefix(std::min(comma + 1, list.size()));
-  }
+  for (std::uint64_t number = 0; numbers >> number;) largest = std::max(largest, number);
   return largest;
 }
 
@@ -90,7 +85,7 @@ std::uint64_t reserved_pages_of_node(const std::string& zones, int node) {
     if (key == "high") words >> high;  // comes first of a zone
     if (key == "managed") words >> managed;
     if (key == "protection:") {  // comes last
-      reserved += std::min(high + largest_in(std::string_view(line).substr(line.find(':') + 1)), managed);
+      reserved += std::min(high + largest_in(line), managed);
       high = managed = 0;
     }
   }
