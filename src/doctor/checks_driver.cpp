@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether the NVIDIA driver is there and which one, and whether the libraries that go with the devices are.
 #include <algorithm>
-#include <array>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"

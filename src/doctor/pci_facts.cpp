@@ -2,8 +2,6 @@
 // Devices, pairs and configuration spaces, for the checks of PCI.
 #include "doctor/pci_facts.hpp"
 
-#include <algorithm>
-
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // probe.host, probe.dmabuf and probe.peermem: whether memory can be registered with each RDMA device, and what an error means.
-#include <algorithm>
 #include <cerrno>
 
 #include "base/counted.hpp"

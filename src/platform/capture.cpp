@@ -299,11 +299,8 @@ class Walk {
   // "unknown" when it could not be a part of a file's name, or is a pattern itself.
   std::string kernel_release() const {
     const std::string release = files_.word("/proc/sys/kernel/osrelease").value_or("unknown");
-    const bool is_name = std::all_of(release.begin(), release.end(), [](char letter) {
-      return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
-             std::string_view("._+-~").find(letter) != std::string_view::npos;
-    });
-    return is_name ? release : "unknown";
+    constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._+-~";
+    return release.find_first_not_of(kLetters) == std::string::npos ? release : "unknown";
   }
 
   void take_node(const CapturePattern& pattern, const std::string& real) {
