@@ -31,11 +31,6 @@ std::optional<std::string> SystemFiles::link_name(const std::string& path) const
   return real;
 }
 
-Result<FolderOnDisk> SystemFiles::folder_on_disk() const {
-  if (is_live()) return FolderOnDisk("/", 0);
-  return copy_to_disk(*this);
-}
-
 void put_ahead(std::vector<std::string>& ahead, std::string_view path) {
   while (!path.empty()) {
     const std::size_t slash = path.rfind('/');

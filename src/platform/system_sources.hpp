@@ -20,9 +20,6 @@ inline constexpr std::size_t kMaxPartBytes = 255;
 inline constexpr unsigned kMaxLinks = 40;
 inline constexpr std::size_t kMaxDepth = 64;
 
-// See SystemFiles::folder_on_disk().
-Result<FolderOnDisk> copy_to_disk(const SystemFiles& files);
-
 // Reads a regular file below `folder` (a descriptor, or AT_FDCWD); `flags` are more of open(2)'s. Never blocks.
 FileText read_regular(int folder, const std::string& name, int flags, std::size_t most_bytes);
 // Names in an open folder, sorted and bounded; empty when it cannot be read.
