@@ -52,20 +52,13 @@ Result<HostBuffer> make_buffer(const verbs::Device& device, int numa_node) {
 // A routable RoCE v2 address before a link-local one before what there is.
 int gid_index_of(const Nic* nic, unsigned port_number) {
   if (nic == nullptr) return 0;
-  int best_rank = 0, best = 0;
-  for (const RdmaPort& port : nic->ports) {
-    if (port.number != static_cast<int>(port_number)) continue;
-    for (const GidEntry& entry : port.gids) {
-      const bool is_second = entry.type.find("v2") != std::string::npos;
-      const bool is_routable = !entry.gid.starts_with("fe80");
-      const int rank = 1 + (is_second ? 2 : 0) + (is_second && is_routable ? 1 : 0);
-      if (rank > best_rank) {
-        best_rank = rank;
-        best = entry.index;
-      }
-    }
-  }
-  return best;
+  const auto port = std::ranges::find(nic->ports, static_cast<int>(port_number), &RdmaPort::number);
+  if (port == nic->ports.end() || port->gids.empty()) return 0;
+  const auto rank = [](const GidEntry& entry) {
+    const bool is_second = entry.type.find("v2") != std::string::npos;
+    return std::pair(is_second, is_second && !entry.gid.starts_with("fe80"));
+  };
+  return std::ranges::max_element(port->gids, {}, rank)->index;
 }
 
 // Not that of all pairs: a step that is cut short would look as if the adapter had failed.

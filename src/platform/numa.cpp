@@ -26,9 +26,10 @@ namespace {
 // The kernel leaves out the last bit of a mask: get_nodes() in mm/mempolicy.c.
 constexpr unsigned long kMaskBits = static_cast<unsigned long>(kMaxNumaNodes) + 1;
 
-std::string_view trimmed(std::string_view line) {
-  while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.remove_suffix(1);
-  return line;
+// Of a file of one line, as "0-3,8".
+std::vector<int> numbers_in_file(const std::string& path, std::size_t end) {
+  const std::string content = read_small_file(path).value_or("");
+  return parse_number_list(std::string_view(content).substr(0, content.find_first_of(" \n")), end).numbers;
 }
 
 std::string node_file(int node, const char* name) {
@@ -140,14 +141,10 @@ PagePlacement placement_of_pages(const void* address, std::size_t bytes, std::si
   return placement;
 }
 
-std::vector<int> numa_nodes() {
-  const auto content = read_small_file(platform_roots().sys + "/devices/system/node/has_memory");
-  return content ? parse_number_list(trimmed(*content), kMaxNumaNodes).numbers : std::vector<int>{};
-}
+std::vector<int> numa_nodes() { return numbers_in_file(platform_roots().sys + "/devices/system/node/has_memory", kMaxNumaNodes); }
 
 std::vector<int> cpus_of_numa_node(int node) {
-  const auto content = node < 0 ? std::nullopt : read_small_file(node_file(node, "cpulist"));
-  return content ? parse_number_list(trimmed(*content), kMaxCpus).numbers : std::vector<int>{};
+  return node < 0 ? std::vector<int>{} : numbers_in_file(node_file(node, "cpulist"), kMaxCpus);
 }
 
 std::optional<std::uint64_t> free_bytes_of_numa_node(int node) {

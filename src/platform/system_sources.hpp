@@ -24,7 +24,8 @@ inline constexpr std::size_t kMaxDepth = 64;
 FileText read_regular(int folder, const std::string& name, int flags, std::size_t most_bytes);
 // Names in an open folder, sorted and bounded; empty when it cannot be read.
 std::vector<std::string> names_in(int folder);
-NodeFacts facts_of(const struct stat& found);
+// Of what was found under `name` in `folder`, and what this user may do with it.
+NodeFacts facts_of(const struct stat& found, int folder, const char* name);
 // "permission denied", or what strerror says.
 std::string reason_of(int error);
 

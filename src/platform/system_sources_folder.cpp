@@ -77,11 +77,7 @@ class FolderSource final : public WalkedSource<FolderPosition, Descriptor> {
     if (!end.is_there()) return {};
     struct stat found = at.found();
     if (end.is_folder && ::fstat(at.folder(), &found) != 0) return {};
-    NodeFacts facts = facts_of(found);
-    const char* const name = end.is_folder ? "." : at.leaf().c_str();
-    facts.can_read = ::faccessat(at.folder(), name, R_OK, AT_EACCESS) == 0;
-    facts.can_write = ::faccessat(at.folder(), name, W_OK, AT_EACCESS) == 0;
-    return facts;
+    return facts_of(found, at.folder(), end.is_folder ? "." : at.leaf().c_str());
   }
 };
 
