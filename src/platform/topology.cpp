@@ -99,12 +99,12 @@ Result<hwloc::Discovery> objects_of(const Machine& machine, topology_parts::Note
   return hwloc::Discovery{};
 }
 
-// Order: by PCI address, those without one last, then by name.
-bool is_before(const Nic& first, const Nic& second, const std::vector<PciNode>& pci) {
-  const auto place = [&](const Nic& nic) {
-    return nic.pci < 0 ? UINT64_MAX : topology_parts::key_of(pci[static_cast<std::size_t>(nic.pci)].address);
-  };
-  return std::make_pair(place(first), std::string_view(first.name)) < std::make_pair(place(second), std::string_view(second.name));
+// By PCI address, those without one last, then by name.
+void put_in_order(std::vector<Nic>& nics, const std::vector<PciNode>& pci) {
+  std::ranges::sort(nics, {}, [&](const Nic& nic) {
+    const auto address = nic.pci < 0 ? UINT64_MAX : topology_parts::key_of(pci[static_cast<std::size_t>(nic.pci)].address);
+    return std::pair(address, std::string_view(nic.name));
+  });
 }
 
 // More than any machine has, virtual functions left aside. Checks look at every pair, and a hostile tree must not make them
@@ -148,8 +148,7 @@ Result<Topology> discover_topology(const Machine& machine) try {
   found.gpus = topology_parts::read_gpus(from, found.pci);
   keep_first(found.gpus, kMaxGpus, "GPUs", notes);
   found.nics = topology_parts::read_nics(from, found.pci);
-  std::sort(found.nics.begin(), found.nics.end(),
-            [&](const Nic& first, const Nic& second) { return is_before(first, second, found.pci); });
+  put_in_order(found.nics, found.pci);
   keep_first(found.nics, kMaxNics, "NICs", notes);
   found.nvlinks = topology_parts::read_nvlinks(from, found.pci, found.gpus);
   found.notes = std::move(notes).take();
