@@ -135,7 +135,6 @@ void tell_each(Findings& findings, const std::set<std::string>& addresses, const
 }
 
 void judge_sets(const Patient& patient, Findings& findings, const GpuSets& sets) {
-  for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
   tell_each(findings, sets.lost, [&](const std::string& address) { tell_lost_gpu(patient, findings, address); });
   tell_each(findings, sets.ghosts, [&](const std::string& address) { tell_ghost(patient, findings, address); });
   tell_each(findings, sets.excluded, [&](const std::string& address) {
@@ -293,8 +292,9 @@ constexpr std::array<Refusal, 3> kRefusals{
 void check_drv_gpus(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.skip(kNoGpu);
   GpuSets sets = compare(patient);
+  drop_not_given(patient, sets);
+  for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
   if (!driver_module(patient).is_loaded && sets.driver.empty()) {
-    for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
     findings.reading(kGpusFolder, "missing");
     return findings.unknown({},
                             text("the NVIDIA driver is not loaded or does not show, so which of the bus's ", sets.bus.size(),
@@ -302,14 +302,12 @@ void check_drv_gpus(const Patient& patient, Findings& findings) {
                             "'gigabar explain drv.loaded' tells how to load it");
   }
   if (patient.topology.pci.empty() && patient.files.names("/sys/bus/pci/devices").empty()) {
-    for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
     findings.reading("/sys/bus/pci/devices", "missing or empty");
     return findings.unknown(
         {},
         text("the PCI bus does not show here, so the driver's ", counted(sets.driver.size(), "GPU"), " cannot be compared with it"),
         "run this on the host");
   }
-  drop_not_given(patient, sets);
   if (sets.bus.empty() && sets.driver.empty() && sets.fallen.empty()) {
     findings.reading("/sys/bus/pci/devices", "no NVIDIA display device");
     return findings.warn(

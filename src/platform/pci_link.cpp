@@ -44,7 +44,26 @@ std::optional<PcieLink> link_in(const std::string& folder) {
   return pcie_link_of_speed(gt_per_s, link_lanes_in(first_word_in(folder + "/current_link_width")));
 }
 
+// The bridge above; -1: none, or there is no such device.
+int above(const Topology& topology, int pci) {
+  if (pci < 0 || pci >= std::ssize(topology.pci)) return -1;
+  const int parent = topology.pci[static_cast<std::size_t>(pci)].parent;
+  return parent < pci ? parent : -1;
+}
+
 }  // namespace
+
+std::vector<int> way_up(const Topology& topology, int pci) {
+  std::vector<int> way;
+  for (; pci >= 0 && pci < std::ssize(topology.pci); pci = above(topology, pci)) way.push_back(pci);
+  return way;
+}
+
+int common_bridge(const Topology& topology, int first, int second) {
+  const std::vector<int> one = way_up(topology, above(topology, first)), other = way_up(topology, above(topology, second));
+  const auto lowest = std::ranges::find_first_of(one, other);
+  return lowest == one.end() ? -1 : *lowest;
+}
 
 double PcieLink::gb_per_s() const noexcept {
   const Generation* generation = generation_of(gt_per_s);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PCIe links: how fast each one between a device and its root port runs now.
+// What lies between a PCI device and its root port: the bridges, and PCIe links with how fast each runs now.
 #pragma once
 
 #include <optional>
@@ -7,9 +7,16 @@
 #include <string_view>
 #include <vector>
 
+#include "gigabar/topology.hpp"
 #include "gigabar/types.hpp"
 
 namespace gigabar::inline v0 {
+
+// Indexes into Topology::pci of a device and the bridges above it, the topmost last. Parents stand before their children, so a
+// chain that does not is cut.
+std::vector<int> way_up(const Topology& topology, int pci);
+// The lowest bridge above both; -1: none.
+int common_bridge(const Topology& topology, int first, int second);
 
 struct PcieLink {
   double gt_per_s = 0;  // per lane: 2.5, 5, 8, 16, 32 or 64
