@@ -241,6 +241,9 @@ struct Found {
   std::size_t weight = 0;
   bool is_information = false;
   std::size_t begin = 0, end = 0;  // words
+
+  // The most telling of a message has the least.
+  auto rank() const { return std::tuple(is_information, std::numeric_limits<std::size_t>::max() - weight, begin); }
 };
 
 class Scan {
@@ -301,10 +304,7 @@ class Scan {
     const Found found{pattern.message, pattern.weight, line.is_information, where.begin, where.end};
     if (known_.messages[pattern.message].kind == Kind::words) return add_words(index, found, line);
     const auto [place, is_new] = best_.try_emplace(pattern.message, found);
-    const auto rank = [](const Found& one) {
-      return std::tuple(one.is_information, std::numeric_limits<std::size_t>::max() - one.weight, one.begin);
-    };
-    if (!is_new && rank(found) < rank(place->second)) place->second = found;
+    if (!is_new && found.rank() < place->second.rank()) place->second = found;
   }
 
   // Users' words are counted once each. In a log only complaints are taken for a user's words.
@@ -327,8 +327,7 @@ class Scan {
 // The most telling first.
 void sort_by_rank(const Knowledge& known, std::vector<Found>& all) {
   const auto rank = [&known](const Found& found) {
-    return std::tuple(known.messages[found.message].kind, found.is_information,
-                      std::numeric_limits<std::size_t>::max() - found.weight, found.begin, found.message);
+    return std::tuple(known.messages[found.message].kind, found.rank(), found.message);
   };
   std::ranges::sort(all, {}, rank);
 }

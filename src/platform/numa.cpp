@@ -49,14 +49,16 @@ int node_in_file(const std::string& path) {
   return node && *node < kMaxNumaNodes ? static_cast<int>(*node) : -1;
 }
 
+Error refused(const char* operation, int node, const char* call, int code) {
+  return make_error(status_of_errno(code), operation, text("NUMA node ", node), text(call, ": ", std::strerror(code)), {},
+                    errno_code(code));
+}
+
 Result<void> place_pages(void* address, std::size_t bytes, int node, int mode) {
   if (Result<void> exists = check_numa_node(node); !exists) return exists;
   const NumaNodeMask mask = mask_of(node);
-  if (::syscall(SYS_mbind, address, bytes, mode, mask.data(), kMaskBits, 0UL) != 0) {
-    const int code = errno;
-    return make_error(status_of_errno(code), "bind memory", text("NUMA node ", node), text("mbind: ", std::strerror(code)), {},
-                      errno_code(code));
-  }
+  if (::syscall(SYS_mbind, address, bytes, mode, mask.data(), kMaskBits, 0UL) != 0)
+    return refused("bind memory", node, "mbind", errno);
   return {};
 }
 
@@ -178,15 +180,12 @@ Result<NumaAllocationPolicy> NumaAllocationPolicy::prefer(int node) { return tak
 
 Result<NumaAllocationPolicy> NumaAllocationPolicy::take(int node, int mode) {
   if (Result<void> exists = check_numa_node(node); !exists) return std::move(exists).error();
-  const auto failed = [node](const char* call, int code) {
-    return make_error(status_of_errno(code), "bind allocations", text("NUMA node ", node), text(call, ": ", std::strerror(code)),
-                      {}, errno_code(code));
-  };
   NumaAllocationPolicy policy;
   if (::syscall(SYS_get_mempolicy, &policy.old_mode_, policy.old_nodes_.data(), kMaskBits, nullptr, 0UL) != 0)
-    return failed("get_mempolicy", errno);
+    return refused("bind allocations", node, "get_mempolicy", errno);
   const NumaNodeMask mask = mask_of(node);
-  if (::syscall(SYS_set_mempolicy, mode, mask.data(), kMaskBits) != 0) return failed("set_mempolicy", errno);
+  if (::syscall(SYS_set_mempolicy, mode, mask.data(), kMaskBits) != 0)
+    return refused("bind allocations", node, "set_mempolicy", errno);
   policy.is_changed_ = true;
   return policy;
 }
