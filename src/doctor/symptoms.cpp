@@ -190,9 +190,10 @@ struct Patterns {
     std::erase_if(pattern.segments, [](const Segment& segment) { return segment.empty(); });
     // Later segments are looked for before earlier ones, so that no word serves two of them.
     for (std::size_t i = pattern.segments.size(); i-- > 0;) {
-      const Segment& segment = pattern.segments[i];
-      (segment.front().is_whole ? by_word[segment.front().text] : by_beginning).push_back({all.size(), i});
-      for (const Element& element : segment) pattern.weight += weight_of(element.text);
+      const Element& first = pattern.segments[i].front();
+      if (first.is_whole) by_word[first.text].push_back({all.size(), i});
+      if (!first.is_whole) by_beginning.push_back({all.size(), i});
+      for (const Element& element : pattern.segments[i]) pattern.weight += weight_of(element.text);
     }
     slot_count += pattern.segments.size();
     all.push_back(std::move(pattern));
