@@ -87,8 +87,7 @@ std::vector<PathReport> availability_of(const Patient& patient);
 
 // "/sys/bus/pci/devices/0000:3b:00.0"
 std::string pci_folder(const PciAddress& address);
-// "GPU 0000:3b:00.0", "mlx5_0", "GPU 0000:3b:00.0 and mlx5_0".
+// "GPU 0000:3b:00.0"
 std::string subject_of(const Gpu& gpu);
-std::string subject_of(const Gpu& gpu, const Nic& nic);
 
 }  // namespace gigabar::doctor

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether the NVIDIA driver is there and which one, and whether the libraries that go with the devices are.
 #include <algorithm>
-#include <array>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
@@ -182,21 +181,20 @@ void tell_unusable_verbs(const Patient& patient, Findings& findings, const std::
                 verbs.remedy.empty() ? "install it: sudo apt install libibverbs1 ibverbs-providers" : verbs.remedy);
 }
 
-void tell_library(Findings& findings, const char* name, const Availability& library) {
-  findings.reading(name, library.is_ok() ? "available " + library.reason : library.reason);
-}
-
-void tell_not_asked(Findings& findings, const char* subject) {
+// Whether anybody asked the library; says so when not.
+bool was_asked(Findings& findings, const char* subject, const char* file, const Availability& library) {
+  findings.reading(file, library.is_ok() ? "available " + library.reason : library.reason);
+  if (!is_not_asked(library)) return true;
   findings.unknown(subject, "the capture does not hold what this library said",
                    "capture the machine with 'gigabar topology --capture'");
+  return false;
 }
 
 void judge_verbs(const Patient& patient, Findings& findings) {
   const std::vector<std::string> devices = rdma_devices(patient);
   if (devices.empty()) return;
   const Availability& verbs = patient.answers.verbs;
-  tell_library(findings, "libibverbs", verbs);
-  if (is_not_asked(verbs)) return tell_not_asked(findings, "libibverbs");
+  if (!was_asked(findings, "libibverbs", "libibverbs", verbs)) return;
   if (!verbs.is_ok()) return tell_unusable_verbs(patient, findings, devices);
   const Providers all = look_for_providers(patient, findings, devices);
   if (!all.missing.empty()) tell_missing_providers(findings, all);
@@ -221,10 +219,8 @@ void judge_verbs(const Patient& patient, Findings& findings) {
 
 void judge_cuda(const Patient& patient, Findings& findings) {
   const Availability& cuda = patient.answers.cuda;
-  tell_library(findings, "libcuda.so.1", cuda);
-  if (is_not_asked(cuda)) {
-    tell_not_asked(findings, "CUDA");
-  } else if (cuda.is_ok()) {
+  if (!was_asked(findings, "CUDA", "libcuda.so.1", cuda)) return;
+  if (cuda.is_ok()) {
     findings.pass("CUDA", text("CUDA's driver library can be used", cuda.reason.empty() ? "" : ": ", printable(cuda.reason)));
   } else {
     findings.fail("CUDA", text("CUDA cannot be used: ", cuda.reason.empty() ? "no reason was told" : printable(cuda.reason)),
@@ -234,10 +230,8 @@ void judge_cuda(const Patient& patient, Findings& findings) {
 
 void judge_nvml(const Patient& patient, Findings& findings) {
   const Availability& nvml = patient.answers.nvml;
-  tell_library(findings, "libnvidia-ml.so.1", nvml);
-  if (is_not_asked(nvml)) {
-    tell_not_asked(findings, "NVML");
-  } else if (nvml.is_ok()) {
+  if (!was_asked(findings, "NVML", "libnvidia-ml.so.1", nvml)) return;
+  if (nvml.is_ok()) {
     findings.pass("NVML", "NVML can be used");
   } else {
     findings.warn("NVML", text("NVML cannot be used, so much about the GPUs stays unknown: ", printable(nvml.reason)),

@@ -15,7 +15,6 @@ namespace gigabar::doctor {
 namespace {
 
 constexpr std::size_t kMaxListed = 64;  // findings of one kind; the rest is counted
-constexpr std::size_t kMaxEnds = 256;   // GPUs or adapters whose pairs are looked at
 
 // --- drv.gpus
 
@@ -136,7 +135,6 @@ void tell_each(Findings& findings, const std::set<std::string>& addresses, const
 }
 
 void judge_sets(const Patient& patient, Findings& findings, const GpuSets& sets) {
-  for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
   tell_each(findings, sets.lost, [&](const std::string& address) { tell_lost_gpu(patient, findings, address); });
   tell_each(findings, sets.ghosts, [&](const std::string& address) { tell_ghost(patient, findings, address); });
   tell_each(findings, sets.excluded, [&](const std::string& address) {
@@ -217,17 +215,12 @@ struct Pairs {
 
 Pairs refused_pairs(const Topology& topology) {
   Pairs pairs;
-  const auto is_on_bus = [&](int pci) { return pci >= 0 && pci < std::ssize(topology.pci); };
-  std::size_t gpus = 0;
-  for (const Gpu& gpu : topology.gpus) {
-    if (!is_on_bus(gpu.pci) || ++gpus > kMaxEnds) continue;
-    std::size_t nics = 0;
-    for (const Nic& nic : topology.nics) {
-      if (nic.rdma_device.empty() || !is_on_bus(nic.pci) || ++nics > kMaxEnds) continue;
-      ++pairs.count;
-      // A coherent GPU's memory is reached through its CPU.
-      if (!gpu.is_coherent && common_bridge(topology, gpu.pci, nic.pci) < 0) pairs.refused.push_back(subject_of(gpu, nic));
-    }
+  for (const PciPair& pair : pci_pairs(topology)) {
+    if (pair.second.is_gpu) continue;
+    ++pairs.count;
+    // A coherent GPU's memory is reached through its CPU.
+    const bool is_let = pair.first.is_coherent || common_bridge(topology, pair.first.pci, pair.second.pci) >= 0;
+    if (!is_let) pairs.refused.push_back(pair.subject());
   }
   return pairs;
 }
@@ -299,8 +292,9 @@ constexpr std::array<Refusal, 3> kRefusals{
 void check_drv_gpus(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.skip(kNoGpu);
   GpuSets sets = compare(patient);
+  drop_not_given(patient, sets);
+  for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
   if (!driver_module(patient).is_loaded && sets.driver.empty()) {
-    for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
     findings.reading(kGpusFolder, "missing");
     return findings.unknown({},
                             text("the NVIDIA driver is not loaded or does not show, so which of the bus's ", sets.bus.size(),
@@ -308,14 +302,12 @@ void check_drv_gpus(const Patient& patient, Findings& findings) {
                             "'gigabar explain drv.loaded' tells how to load it");
   }
   if (patient.topology.pci.empty() && patient.files.names("/sys/bus/pci/devices").empty()) {
-    for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
     findings.reading("/sys/bus/pci/devices", "missing or empty");
     return findings.unknown(
         {},
         text("the PCI bus does not show here, so the driver's ", counted(sets.driver.size(), "GPU"), " cannot be compared with it"),
         "run this on the host");
   }
-  drop_not_given(patient, sets);
   if (sets.bus.empty() && sets.driver.empty() && sets.fallen.empty()) {
     findings.reading("/sys/bus/pci/devices", "no NVIDIA display device");
     return findings.warn(

@@ -16,19 +16,13 @@ namespace {
 constexpr const char* kGdrdrvNode = "/dev/gdrdrv";
 constexpr const char* kImexChannel = "/dev/nvidia-caps-imex-channels/channel0";
 constexpr const char* kImexDriver = "nvidia-caps-imex-channels";
-constexpr const char* kNoPeermemUse = "nothing would register GPU memory: ";
 
 // Skips, with the reason, unless there is a GPU and an RDMA device.
 bool skip_without_both(const Patient& patient, Findings& findings) {
-  if (!has_nvidia(patient)) {
-    findings.skip(kNoGpu);
-    return true;
-  }
-  if (rdma_devices(patient).empty()) {
-    findings.skip(text(kNoPeermemUse, kNoRdma));
-    return true;
-  }
-  return false;
+  const bool has_gpu = has_nvidia(patient);
+  if (has_gpu && !rdma_devices(patient).empty()) return false;
+  findings.skip(has_gpu ? text("nothing would register GPU memory: ", kNoRdma) : std::string(kNoGpu));
+  return true;
 }
 
 // --- kern.dmabuf

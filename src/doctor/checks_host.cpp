@@ -187,8 +187,7 @@ struct Noun {
 
 std::string counts_text(const Governors& governors, const Noun& what) {
   std::vector<std::string> words;
-  for (const auto& [name, count] : governors.counts)
-    words.push_back(text(name, " on ", count, ' ', count == 1 ? what.one : what.many));
+  for (const auto& [name, count] : governors.counts) words.push_back(text(name, " on ", counted(count, what.one, what.many)));
   return list_text(words);
 }
 
@@ -288,9 +287,8 @@ void check_cpu_governor(const Patient& patient, Findings& findings) {
     findings.warn({}, text("CPUs lower their clock between transfers: governor ", counts),
                   "as root: cpupower frequency-set -g performance; to keep it, the profile of tuned or a unit at boot");
   } else if (governors.refused > 0) {
-    findings.unknown(
-        {}, text("the governor of ", governors.refused, ' ', governors.refused == 1 ? what.one : what.many, " could not be read"),
-        "see 'cpupower frequency-info', as root");
+    findings.unknown({}, text("the governor of ", counted(governors.refused, what.one, what.many), " could not be read"),
+                     "see 'cpupower frequency-info', as root");
   } else if (is_all_performance) {
     findings.pass({}, text("governor ", counts));
   } else if (const HostAnswer host = host_of(patient); host.host == Host::virtual_machine) {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links and routes: whether each link runs at its width, what is narrower than a NIC's port, and how far a GPU's best NIC is.
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
 #include "base/errors.hpp"
-#include "base/options.hpp"
 #include "doctor/gpu_facts.hpp"
 #include "doctor/pci_facts.hpp"
 #include "platform/pci_link.hpp"
@@ -17,8 +14,7 @@ namespace {
 
 // One end of a link, as /sys tells of it.
 struct LinkEnd {
-  std::optional<double> gt_per_s, most_gt_per_s;
-  std::optional<unsigned> width, most_width;
+  PciLinkFacts link;
   std::vector<Reading> readings;
 
   // The kernel has these files for PCIe devices only; an emulated or an old one has no link to judge.
@@ -26,20 +22,6 @@ struct LinkEnd {
     return std::ranges::any_of(readings, [](const Reading& reading) { return reading.value != "missing"; });
   }
 };
-
-// "32.0", of "32.0 GT/s PCIe"; nothing for "Unknown".
-std::optional<double> speed_in(const std::string& word) {
-  double gt_per_s = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), gt_per_s);
-  const bool is_number = error == std::errc{} && end == word.data() + word.size();
-  return is_number && std::isfinite(gt_per_s) && gt_per_s > 0 && gt_per_s < 1000 ? std::optional(gt_per_s) : std::nullopt;
-}
-
-// 0 and 255 mean that nobody knows.
-std::optional<unsigned> width_in(const std::string& word) {
-  const auto width = parse_number(word, 1, 32);
-  return width ? std::optional(static_cast<unsigned>(*width)) : std::nullopt;
-}
 
 LinkEnd read_end(const Patient& patient, int pci) {
   LinkEnd end;
@@ -49,10 +31,10 @@ LinkEnd read_end(const Patient& patient, int pci) {
     end.readings.push_back({path, value_of(file)});
     return file.content.substr(0, file.content.find_first_of(" \n"));
   };
-  end.gt_per_s = speed_in(word_of("/current_link_speed"));
-  end.most_gt_per_s = speed_in(word_of("/max_link_speed"));
-  end.width = width_in(word_of("/current_link_width"));
-  end.most_width = width_in(word_of("/max_link_width"));
+  end.link.gt_per_s = link_speed_in(word_of("/current_link_speed"));
+  end.link.most_gt_per_s = link_speed_in(word_of("/max_link_speed"));
+  end.link.width = link_lanes_in(word_of("/current_link_width"));
+  end.link.most_width = link_lanes_in(word_of("/max_link_width"));
   return end;
 }
 
@@ -90,14 +72,15 @@ constexpr const char* kReseat =
     "and "
     "LnkSta of 'lspci -vv' (as root)";
 
-void judge_speed(const Link& link, const LinkEnd& lower, const std::optional<LinkEnd>& upper, Findings& findings) {
-  if (!lower.gt_per_s || !lower.most_gt_per_s) {
+void judge_speed(const Link& link, const PciLinkFacts& lower, const std::optional<PciLinkFacts>& upper, Findings& findings) {
+  if (lower.gt_per_s == 0 || lower.most_gt_per_s == 0) {
     return findings.unknown(link.subject, "its PCIe link runs at full width; its speed is not told",
                             "'lspci -vv' (as root) shows LnkSta");
   }
-  const double most = upper && upper->most_gt_per_s ? std::min(*lower.most_gt_per_s, *upper->most_gt_per_s) : *lower.most_gt_per_s;
-  if (*lower.gt_per_s >= most) return findings.pass(link.subject, "the PCIe link runs at full width and speed");
-  const std::string speeds = text(rounded(*lower.gt_per_s, 1), " of ", rounded(most, 1), " GT/s");
+  const double most =
+      upper && upper->most_gt_per_s != 0 ? std::min(lower.most_gt_per_s, upper->most_gt_per_s) : lower.most_gt_per_s;
+  if (lower.gt_per_s >= most) return findings.pass(link.subject, "the PCIe link runs at full width and speed");
+  const std::string speeds = text(rounded(lower.gt_per_s, 1), " of ", rounded(most, 1), " GT/s");
   if (link.is_gpu) {
     return findings.pass(link.subject, text("the PCIe link runs at full width, now at ", speeds,
                                             ": idle GPUs lower it, and probe.link reads it under load"));
@@ -110,21 +93,21 @@ void judge_speed(const Link& link, const LinkEnd& lower, const std::optional<Lin
 constexpr const char* kAskLspci =
     "'lspci -vv' (as root) shows LnkCap and LnkSta; in a virtual machine or container ask on the host";
 
-void judge_link(const Link& link, const LinkEnd& lower, const std::optional<LinkEnd>& upper, Findings& findings) {
+void judge_link(const Link& link, const PciLinkFacts& lower, const std::optional<PciLinkFacts>& upper, Findings& findings) {
   const auto unknown = [&](std::string statement) { findings.unknown(link.subject, std::move(statement), kAskLspci); };
-  if (!lower.width || !lower.most_width) return unknown("the width of its PCIe link is not told");
+  if (lower.width == 0 || lower.most_width == 0) return unknown("the width of its PCIe link is not told");
   if (!upper) {
-    if (*lower.width >= *lower.most_width) return judge_speed(link, lower, upper, findings);
-    return unknown(text("its PCIe link runs at x", *lower.width, " of x", *lower.most_width,
+    if (lower.width >= lower.most_width) return judge_speed(link, lower, upper, findings);
+    return unknown(text("its PCIe link runs at x", lower.width, " of x", lower.most_width,
                         " lanes, and the port above, which may have no more, cannot be seen"));
   }
-  if (!upper->most_width) return unknown("the port above does not tell how wide it can be");
-  if (upper->width && *upper->width != *lower.width)
-    return unknown(text("the two ends of its link tell different widths, x", *lower.width, " and x", *upper->width));
-  const unsigned most = std::min(*lower.most_width, *upper->most_width);
-  if (*lower.width >= most) return judge_speed(link, lower, upper, findings);
+  if (upper->most_width == 0) return unknown("the port above does not tell how wide it can be");
+  if (upper->width != 0 && upper->width != lower.width)
+    return unknown(text("the two ends of its link tell different widths, x", lower.width, " and x", upper->width));
+  const unsigned most = std::min(lower.most_width, upper->most_width);
+  if (lower.width >= most) return judge_speed(link, lower, upper, findings);
   findings.say(link.subject, link.is_wanted ? Verdict::fail : Verdict::warn,
-               text("the PCIe link runs at x", *lower.width, " of the x", most, " lanes that both ends have"), kReseat);
+               text("the PCIe link runs at x", lower.width, " of the x", most, " lanes that both ends have"), kReseat);
 }
 
 void look_at_link(const Patient& patient, const Link& link, Findings& findings) {
@@ -140,12 +123,13 @@ void look_at_link(const Patient& patient, const Link& link, Findings& findings) 
   const LinkEnd lower = read_end(patient, link.lower);
   if (!link.is_wanted && !lower.is_there()) return;
   findings.readings(lower.readings);
-  std::optional<LinkEnd> upper;
+  std::optional<PciLinkFacts> upper;
   if (link.upper >= 0) {
-    upper = read_end(patient, link.upper);
-    findings.readings(upper->readings);
+    const LinkEnd end = read_end(patient, link.upper);
+    findings.readings(end.readings);
+    upper = end.link;
   }
-  judge_link(link, lower, upper, findings);
+  judge_link(link, lower.link, upper, findings);
 }
 
 // ---- pci.bottleneck

@@ -17,15 +17,6 @@ constexpr std::size_t kMaxCpuInfoBytes = std::size_t{8} << 20;
 
 unsigned number_in(std::string_view text) { return static_cast<unsigned>(parse_number(text, 0, UINT32_MAX).value_or(0)); }
 
-bool has_word(std::string_view words, std::string_view wanted) {
-  for (std::size_t at = words.find(wanted); at != std::string_view::npos; at = words.find(wanted, at + 1)) {
-    const bool begins = at == 0 || words[at - 1] == ' ';
-    const std::size_t end = at + wanted.size();
-    if (begins && (end == words.size() || words[end] == ' ')) return true;
-  }
-  return false;
-}
-
 void take_field(CpuFacts& cpu, std::set<std::string, std::less<>>& packages, std::string_view key, std::string_view value) {
   if (key == "physical id") packages.emplace(value);
   if (key == "vendor_id" && cpu.vendor.empty()) cpu.vendor = printable(value, 32);
@@ -34,7 +25,7 @@ void take_field(CpuFacts& cpu, std::set<std::string, std::less<>>& packages, std
   if (key == "CPU part" && cpu.part.empty()) cpu.part = printable(value, 32);
   if (key == "cpu family" && cpu.family == 0) cpu.family = number_in(value);
   if (key == "model" && cpu.model == 0) cpu.model = number_in(value);
-  if (key == "flags" && !cpu.has_hypervisor_flag) cpu.has_hypervisor_flag = has_word(value, "hypervisor");
+  if (key == "flags" && text(' ', value, ' ').find(" hypervisor ") != std::string::npos) cpu.has_hypervisor_flag = true;
 }
 
 // What hypervisors and clouds write where a maker writes its name. Source: DMI of QEMU, VMware, VirtualBox, Hyper-V, Xen,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Findings: what one check says, and the names of things in it.
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/counted.hpp"
@@ -14,18 +13,6 @@ namespace {
 constexpr std::size_t kMaxFindings = 64;  // joined ones of a check; the last one counts the others
 constexpr std::size_t kMaxSubjects = 8;   // named in a joined one
 constexpr std::size_t kMaxReadings = 16;  // of a joined one
-
-// FAIL, WARN, UNKNOWN, PASS, SKIP.
-int gravity(const Finding& finding) noexcept {
-  switch (finding.verdict) {
-    case Verdict::fail: return 0;
-    case Verdict::warn: return 1;
-    case Verdict::unknown: return 2;
-    case Verdict::pass: return 3;
-    case Verdict::skip: return 4;
-  }
-  return 2;
-}
 
 bool say_the_same(const Finding& a, const Finding& b) {
   return a.verdict == b.verdict && a.statement == b.statement && a.remedy == b.remedy && a.needs_reboot == b.needs_reboot;
@@ -96,13 +83,11 @@ void Findings::join_alike(const std::string& otherwise) {
     group->add(finding);
   }
   findings_.clear();
-  std::multimap<int, Finding> by_gravity;  // what is equally grave stays in order
-  for (Group& group : groups) {
-    Finding joined = std::move(group).joined_finding();
-    const int key = gravity(joined);
-    by_gravity.emplace(key, std::move(joined));
+  for (const Verdict verdict : {Verdict::fail, Verdict::warn, Verdict::unknown, Verdict::pass, Verdict::skip}) {
+    for (Group& group : groups) {
+      if (group.finding.verdict == verdict) findings_.push_back(std::move(group).joined_finding());
+    }
   }
-  for (auto& [key, finding] : by_gravity) findings_.push_back(std::move(finding));
   if (findings_.size() <= kMaxFindings) return;
   // They are sorted, so that the first one left out is the gravest of them.
   const std::size_t more = findings_.size() - kMaxFindings + 1;
@@ -131,7 +116,5 @@ std::vector<Finding> Findings::take() {
 std::string pci_folder(const PciAddress& address) { return "/sys/bus/pci/devices/" + address.to_string(); }
 
 std::string subject_of(const Gpu& gpu) { return "GPU " + gpu.address.to_string(); }
-
-std::string subject_of(const Gpu& gpu, const Nic& nic) { return subject_of(gpu) + " and " + nic.name; }
 
 }  // namespace gigabar::doctor

@@ -2,8 +2,6 @@
 #include "doctor/gpu_facts.hpp"
 
 #include <algorithm>
-#include <array>
-#include <set>
 #include <sstream>
 
 #include "base/counted.hpp"

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 
-#include "base/errors.hpp"
 #include "doctor/gpu_facts.hpp"
 #include "platform/pci_config.hpp"
 

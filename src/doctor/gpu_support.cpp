@@ -3,10 +3,8 @@
 // availability().
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "base/errors.hpp"
-#include "base/options.hpp"
 #include "doctor/gpu_facts.hpp"
 
 namespace gigabar::doctor {

@@ -2,8 +2,6 @@
 // Devices, pairs and configuration spaces, for the checks of PCI.
 #include "doctor/pci_facts.hpp"
 
-#include <algorithm>
-
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 
@@ -11,12 +9,6 @@ namespace gigabar::doctor {
 namespace {
 
 bool is_node(const Topology& topology, int pci) noexcept { return pci >= 0 && static_cast<std::size_t>(pci) < topology.pci.size(); }
-
-// The bridge above; -1: none. Parents come before children, so that a way up always ends.
-int above(const Topology& topology, int pci) {
-  const int parent = is_node(topology, pci) ? node_of(topology, pci).parent : -1;
-  return parent < pci ? parent : -1;
-}
 
 }  // namespace
 
@@ -74,21 +66,6 @@ std::string why_no_pair(const Topology& topology) {
 }
 
 const PciNode& node_of(const Topology& topology, int pci) { return topology.pci[static_cast<std::size_t>(pci)]; }
-
-std::vector<int> way_up(const Topology& topology, int pci) {
-  std::vector<int> way;
-  for (; is_node(topology, pci); pci = above(topology, pci)) way.push_back(pci);
-  return way;
-}
-
-int common_bridge(const Topology& topology, int first, int second) {
-  int one = above(topology, first), other = above(topology, second);
-  while (one != other) {
-    int& later = one > other ? one : other;  // which cannot be above the earlier one
-    later = above(topology, later);
-  }
-  return one;
-}
 
 PciDevice with_registers(const Patient& patient, PciDevice device) {
   const PciAddress& address = node_of(patient.topology, device.pci).address;

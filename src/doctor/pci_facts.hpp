@@ -11,6 +11,7 @@
 
 #include "doctor/check.hpp"
 #include "platform/pci_config.hpp"
+#include "platform/pci_link.hpp"
 
 namespace gigabar::doctor {
 
@@ -41,10 +42,6 @@ Route route_of(const Topology& topology, const PciPair& pair);
 std::string why_no_pair(const Topology& topology);
 
 const PciNode& node_of(const Topology& topology, int pci);
-// Indexes of a device and the bridges above it, the topmost last.
-std::vector<int> way_up(const Topology& topology, int pci);
-// The lowest bridge above both; -1: none.
-int common_bridge(const Topology& topology, int first, int second);
 
 // A virtual function's link and most of its control registers are its physical function's: the device with `pci` of that one, when
 // the tree has it; else as it is.

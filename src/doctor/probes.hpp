@@ -58,8 +58,7 @@ class ProbeMemory {
  private:
   explicit ProbeMemory(DeviceMemory memory);
   DeviceMemory memory_;
-  Descriptor dma_buf_;
-  std::optional<Error> export_error_;
+  Result<Descriptor> dma_buf_;
 };
 
 enum class Registration : std::uint8_t { host, dma_buf, peer_memory };

@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "base/clock.hpp"

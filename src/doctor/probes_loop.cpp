@@ -52,20 +52,13 @@ Result<HostBuffer> make_buffer(const verbs::Device& device, int numa_node) {
 // A routable RoCE v2 address before a link-local one before what there is.
 int gid_index_of(const Nic* nic, unsigned port_number) {
   if (nic == nullptr) return 0;
-  int best_rank = 0, best = 0;
-  for (const RdmaPort& port : nic->ports) {
-    if (port.number != static_cast<int>(port_number)) continue;
-    for (const GidEntry& entry : port.gids) {
-      const bool is_second = entry.type.find("v2") != std::string::npos;
-      const bool is_routable = !entry.gid.starts_with("fe80");
-      const int rank = 1 + (is_second ? 2 : 0) + (is_second && is_routable ? 1 : 0);
-      if (rank > best_rank) {
-        best_rank = rank;
-        best = entry.index;
-      }
-    }
-  }
-  return best;
+  const auto port = std::ranges::find(nic->ports, static_cast<int>(port_number), &RdmaPort::number);
+  if (port == nic->ports.end() || port->gids.empty()) return 0;
+  const auto rank = [](const GidEntry& entry) {
+    const bool is_second = entry.type.find("v2") != std::string::npos;
+    return std::pair(is_second, is_second && !entry.gid.starts_with("fe80"));
+  };
+  return std::ranges::max_element(port->gids, {}, rank)->index;
 }
 
 // Not that of all pairs: a step that is cut short would look as if the adapter had failed.
@@ -222,19 +215,14 @@ std::optional<Adapter> open_adapter(const Patient& patient, const std::string& n
 
 // ---- GPU memory
 
-struct GpuMemory {
-  const ProbeGpu& gpu;
-  const ProbeMemory& memory;
-};
-
 // Write into the GPU, read it back, which also pushes the write ahead of it to the memory, and look at what the GPU itself holds.
-bool is_gpu_data_intact(const GpuMemory& target, Adapter& adapter, const Transfers& transfers) {
+bool is_gpu_data_intact(const ProbeGpu& gpu, const ProbeMemory& memory, Adapter& adapter, const Transfers& transfers) {
   const auto sent = probe_pattern(kProbeBytes, 21);
   std::vector<unsigned char> held(kProbeBytes);
   adapter.first.fill(sent);
   adapter.second.fill(probe_pattern(kProbeBytes, 22));
   if (!transfers.write(adapter.first) || !transfers.read(adapter.second)) return false;
-  const auto copied = engine_copy_from(target.gpu.device, held.data(), target.memory.address(), kProbeBytes);
+  const auto copied = engine_copy_from(gpu.device, held.data(), memory.address(), kProbeBytes);
   if (!is_done(transfers.subject, "the GPU's copy engine", copied, transfers.findings)) return false;
   if (held == sent && adapter.second.holds(sent)) return true;
   transfers.findings.fail(transfers.subject,
@@ -279,11 +267,11 @@ void judge_rates(const Patient& patient, const ProbeGpu& gpu, const Adapter& ada
                 "see pci.topo, pci.acs, iommu.mode and pci.ro of this pair; an adapter below the GPU's own PCIe switch is best");
 }
 
-void try_gpu(const Patient& patient, const GpuMemory& target, Adapter& adapter, Findings& findings) {
-  const std::string subject = pair_subject(target.gpu, adapter.device.name());
-  auto region = target.memory.register_dma_buf(adapter.device);
+void try_gpu(const Patient& patient, const ProbeGpu& gpu, const ProbeMemory& memory, Adapter& adapter, Findings& findings) {
+  const std::string subject = pair_subject(gpu, adapter.device.name());
+  auto region = memory.register_dma_buf(adapter.device);
   const bool is_dma_buf = region.is_ok();
-  if (!is_dma_buf) region = target.memory.register_peer_memory(adapter.device);
+  if (!is_dma_buf) region = memory.register_peer_memory(adapter.device);
   if (!region)
     return findings.unknown(subject, "GPU memory cannot be registered, so no transfer was tried",
                             "see what probe.dmabuf and probe.peermem say of this pair");
@@ -291,10 +279,10 @@ void try_gpu(const Patient& patient, const GpuMemory& target, Adapter& adapter, 
   auto loop = verbs::Loop::connect(adapter.device, adapter.port, adapter.gid_index);
   if (!loop) return void(is_done(subject, "connecting the adapter with itself", loop.error(), findings));
   const Transfers transfers{subject, kGpuSteps, *loop, *region, findings};
-  if (!is_gpu_data_intact(target, adapter, transfers)) return;
+  if (!is_gpu_data_intact(gpu, memory, adapter, transfers)) return;
   const auto write = transfers.rate(&Transfers::write, adapter.first, adapter.rate_count);
   const auto read = write ? transfers.rate(&Transfers::read, adapter.second, adapter.rate_count) : std::nullopt;
-  if (read) judge_rates(patient, target.gpu, adapter, {*write, *read}, findings);
+  if (read) judge_rates(patient, gpu, adapter, {*write, *read}, findings);
 }
 
 void try_gpus(const Patient& patient, std::vector<Adapter>& adapters, std::int64_t end_ns, Findings& findings) {
@@ -310,7 +298,7 @@ void try_gpus(const Patient& patient, std::vector<Adapter>& adapters, std::int64
                          "run this probe alone: gigabar doctor --only probe.loop");
         continue;
       }
-      try_gpu(patient, {gpu, *memory}, adapter, findings);
+      try_gpu(patient, gpu, *memory, adapter, findings);
     }
   }
 }

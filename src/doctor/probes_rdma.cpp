@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // probe.host, probe.dmabuf and probe.peermem: whether memory can be registered with each RDMA device, and what an error means.
-#include <algorithm>
 #include <cerrno>
 
 #include "base/counted.hpp"
@@ -188,16 +187,15 @@ void try_host_registration_of(const Patient& patient, const std::string& name, F
   findings.fail(name, statement, remedy);
 }
 
+Result<Descriptor> export_of(const DeviceMemory& memory) {
+  auto descriptor = memory.export_dma_buf();
+  if (!descriptor) return std::move(descriptor).error();
+  return Descriptor(*descriptor);
+}
+
 }  // namespace
 
-ProbeMemory::ProbeMemory(DeviceMemory memory) : memory_(std::move(memory)) {
-  auto descriptor = memory_.export_dma_buf();
-  if (descriptor) {
-    dma_buf_ = Descriptor(*descriptor);
-  } else {
-    export_error_ = descriptor.error();
-  }
-}
+ProbeMemory::ProbeMemory(DeviceMemory memory) : memory_(std::move(memory)), dma_buf_(export_of(memory_)) {}
 
 std::optional<ProbeMemory> ProbeMemory::allocate(const ProbeGpu& gpu, Findings& findings) {
   auto memory = DeviceMemory::allocate(gpu.device, kGpuPageBytes);
@@ -207,8 +205,8 @@ std::optional<ProbeMemory> ProbeMemory::allocate(const ProbeGpu& gpu, Findings& 
 }
 
 Result<verbs::Region> ProbeMemory::register_dma_buf(const verbs::Device& device) const {
-  if (export_error_) return *export_error_;
-  return device.register_dma_buf(dma_buf_.get(), kProbeBytes, address());
+  if (!dma_buf_) return dma_buf_.error();
+  return device.register_dma_buf(dma_buf_->get(), kProbeBytes, address());
 }
 
 Result<verbs::Region> ProbeMemory::register_peer_memory(const verbs::Device& device) const {

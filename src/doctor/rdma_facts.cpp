@@ -57,9 +57,7 @@ std::vector<std::string> rdma_devices(const Patient& patient) {
 
 std::string rdma_driver(const Patient& patient, const std::string& device) {
   if (auto driver = patient.files.link_name("/sys/class/infiniband/" + device + "/device/driver")) return *driver;
-  for (const Nic& nic : patient.topology.nics) {
-    if (nic.rdma_device == device && !nic.driver.empty()) return nic.driver;
-  }
+  if (const Nic* nic = nic_of(patient, device); nic != nullptr && !nic->driver.empty()) return nic->driver;
   for (const Family& family : kFamilies) {
     for (const std::string_view prefix : family.prefixes) {
       if (!prefix.empty() && device.starts_with(prefix)) return std::string(family.drivers[0]);

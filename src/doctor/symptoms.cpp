@@ -7,6 +7,8 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/uncancelled.hpp"
 #include "doctor/check.hpp"
@@ -20,13 +22,10 @@ using Kind = Message::Kind;
 
 // ---- the text: its words, in lower case, and its lines
 
-constexpr std::uint32_t kUnknownWord = 0;
-
 struct Word {
   std::size_t begin = 0;
   std::uint32_t bytes = 0;
   std::uint32_t line = 0;  // index into Text::lines
-  std::uint32_t id = kUnknownWord;
 };
 
 struct Line {
@@ -98,62 +97,47 @@ bool is_complaint(std::string_view word) {
   return is_one_of(word, kWords);
 }
 
+// Looks for a mark of the line's level, and for a complaint, in the last word of the text so far; `place` is that within its line.
+void look_for_level(Text& text, std::size_t place) {
+  constexpr std::size_t kHead = 24;  // words in which the level stands, behind host, process and file
+  Line& line = text.lines.back();
+  const std::string_view word = text.word(text.words.back());
+  const std::string_view before = place == 0 ? "" : text.word(text.words[text.words.size() - 2]);
+  if (place < kHead && (is_level(word, before) || (place == 0 && is_glog_information(word)))) line.is_information = true;
+  if (is_complaint(word)) line.is_complaint = true;
+}
+
 // Splits the text into words; a line is the words up to a line end.
-class Splitter {
- public:
-  explicit Splitter(std::string_view text) : original_(text) { text_.letters = letters_of(text); }
-
-  Text split() {
-    const std::string& letters = text_.letters;
-    for (std::size_t at = 0; at < letters.size(); ++at) {
-      if (letters[at] == '\n') {
-        if (original_[at] == '\n') ++number_;
-        is_new_line_ = true;
-      } else if (letters[at] != ' ') {
-        at = take_word(at) - 1;
-      }
+Text split(std::string_view original) {
+  constexpr std::size_t kMaxBytes = std::numeric_limits<std::uint32_t>::max();
+  Text text{letters_of(original), {}, {}};
+  const std::string& letters = text.letters;
+  std::size_t number = 1, words_of_line = 0;
+  bool is_new_line = true;
+  for (std::size_t at = 0, end = 0; at < letters.size(); at = end) {
+    end = at + 1;
+    if (letters[at] == '\n' && original[at] == '\n') ++number;
+    if (letters[at] == '\n') is_new_line = true;
+    if (letters[at] == '\n' || letters[at] == ' ') continue;
+    end = std::min(letters.find_first_of(" \n", at), letters.size());
+    if (std::exchange(is_new_line, false)) {
+      text.lines.push_back({number, false, false});
+      words_of_line = 0;
     }
-    return std::move(text_);
+    const auto line = static_cast<std::uint32_t>(text.lines.size() - 1);
+    text.words.push_back({at, static_cast<std::uint32_t>(std::min(end - at, kMaxBytes)), line});
+    look_for_level(text, words_of_line++);
   }
-
- private:
-  std::size_t take_word(std::size_t begin) {
-    const std::size_t end = std::min(text_.letters.find_first_of(" \n", begin), text_.letters.size());
-    if (is_new_line_) {
-      text_.lines.push_back({number_, false, false});
-      words_of_line_ = 0;
-      is_new_line_ = false;
-    }
-    constexpr std::size_t kMaxBytes = std::numeric_limits<std::uint32_t>::max();
-    const auto line = static_cast<std::uint32_t>(text_.lines.size() - 1);
-    text_.words.push_back({begin, static_cast<std::uint32_t>(std::min(end - begin, kMaxBytes)), line, kUnknownWord});
-    look_for_level();
-    return end;
-  }
-
-  void look_for_level() {
-    constexpr std::size_t kHead = 24;  // words in which the level stands, behind host, process and file
-    Line& line = text_.lines.back();
-    const std::string_view word = text_.word(text_.words.back());
-    const std::string_view before = words_of_line_ == 0 ? "" : text_.word(text_.words[text_.words.size() - 2]);
-    if (words_of_line_ < kHead && (is_level(word, before) || (words_of_line_ == 0 && is_glog_information(word))))
-      line.is_information = true;
-    if (is_complaint(word)) line.is_complaint = true;
-    ++words_of_line_;
-  }
-
-  std::string_view original_;
-  Text text_;
-  std::size_t number_ = 1;
-  std::size_t words_of_line_ = 0;
-  bool is_new_line_ = true;
-};
+  return text;
+}
 
 // ---- the patterns
 
 struct Element {
-  std::string text;                 // empty: any one word
-  std::uint32_t id = kUnknownWord;  // of a whole word; kUnknownWord: every word that begins so, or any
+  std::string text;       // empty: any one word
+  bool is_whole = false;  // the word; else every word that begins so
+
+  bool fits(std::string_view word) const { return is_whole ? word == text : word.starts_with(text); }
 };
 using Segment = std::vector<Element>;  // words next to each other; between two segments other words of the line may stand
 
@@ -176,69 +160,44 @@ std::size_t weight_of(std::string_view word) {
   return word.size() * (is_number(word) ? kForNumber : 1);
 }
 
+// The element of a pattern's text that begins at `at`, which goes behind it. '*' behind a letter: words that begin so; alone: any
+// words. '?' alone: any one word.
+void add_element(Pattern& pattern, std::string_view text, std::size_t& at) {
+  if (text[at] == '*') pattern.segments.emplace_back();
+  if (text[at] == '?') pattern.segments.back().emplace_back();
+  if (plain(text[at]) == ' ') return void(++at);
+  Element element;
+  while (at < text.size() && plain(text[at]) != ' ') element.text += plain(text[at++]);
+  element.is_whole = at == text.size() || text[at] != '*';
+  pattern.segments.back().push_back(std::move(element));
+  if (at < text.size() && (text[at] == '*' || text[at] == '?')) ++at;
+}
+
+struct WordHash : std::hash<std::string_view> {
+  using is_transparent = void;
+};
+
 // All patterns, and where to look for those that can begin with a word.
-class Patterns {
- public:
+struct Patterns {
+  std::vector<Pattern> all;
+  std::unordered_map<std::string, std::vector<SegmentStart>, WordHash, std::equal_to<>> by_word;
+  std::vector<SegmentStart> by_beginning;
+  std::size_t slot_count = 0;
+
   void add(std::size_t message, std::string_view text) {
-    Pattern pattern;
-    pattern.message = message;
-    pattern.first_slot = slot_count_;
-    pattern.segments.emplace_back();
-    for (std::size_t at = 0; at < text.size();) at = add_element(pattern, text, at);
+    Pattern pattern{message, 0, slot_count, {Segment{}}};
+    for (std::size_t at = 0; at < text.size();) add_element(pattern, text, at);
     std::erase_if(pattern.segments, [](const Segment& segment) { return segment.empty(); });
-    for (const Segment& segment : pattern.segments) {
-      for (const Element& element : segment) pattern.weight += weight_of(element.text);
+    // Later segments are looked for before earlier ones, so that no word serves two of them.
+    for (std::size_t i = pattern.segments.size(); i-- > 0;) {
+      const Element& first = pattern.segments[i].front();
+      if (first.is_whole) by_word[first.text].push_back({all.size(), i});
+      if (!first.is_whole) by_beginning.push_back({all.size(), i});
+      for (const Element& element : pattern.segments[i]) pattern.weight += weight_of(element.text);
     }
-    slot_count_ += pattern.segments.size();
-    all_.push_back(std::move(pattern));
+    slot_count += pattern.segments.size();
+    all.push_back(std::move(pattern));
   }
-
-  // Once, behind the last add(). Later segments of a pattern are looked for before earlier ones, so that no word serves two of
-  // them.
-  void index() {
-    by_word_.resize(ids_.size() + 1);
-    for (std::size_t i = 0; i < all_.size(); ++i) {
-      for (std::size_t segment = all_[i].segments.size(); segment-- > 0;) {
-        const Element& first = all_[i].segments[segment].front();
-        (first.id == kUnknownWord ? by_beginning_ : by_word_[first.id]).push_back({i, segment});
-      }
-    }
-  }
-
-  std::uint32_t id_of(std::string_view word) const {
-    const auto found = ids_.find(word);
-    return found == ids_.end() ? kUnknownWord : found->second;
-  }
-
-  const std::vector<Pattern>& all() const { return all_; }
-  std::size_t slot_count() const { return slot_count_; }
-  const std::vector<SegmentStart>& by_word(std::uint32_t id) const { return by_word_[id]; }
-  const std::vector<SegmentStart>& by_beginning() const { return by_beginning_; }
-
- private:
-  struct Hash : std::hash<std::string_view> {
-    using is_transparent = void;
-  };
-
-  // The next element of the pattern's text; returns where the one behind it begins. '*' behind a letter: words that begin so;
-  // alone: any words. '?' alone: any one word.
-  std::size_t add_element(Pattern& pattern, std::string_view text, std::size_t at) {
-    if (text[at] == '*') pattern.segments.emplace_back();
-    if (text[at] == '?') pattern.segments.back().emplace_back();
-    if (plain(text[at]) == ' ') return at + 1;
-    Element element;
-    while (at < text.size() && plain(text[at]) != ' ') element.text += plain(text[at++]);
-    const bool is_beginning = at < text.size() && text[at] == '*';
-    if (!is_beginning) element.id = ids_.try_emplace(element.text, static_cast<std::uint32_t>(ids_.size() + 1)).first->second;
-    pattern.segments.back().push_back(std::move(element));
-    return at < text.size() && (text[at] == '*' || text[at] == '?') ? at + 1 : at;
-  }
-
-  std::vector<Pattern> all_;
-  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> ids_;
-  std::vector<std::vector<SegmentStart>> by_word_;
-  std::vector<SegmentStart> by_beginning_;
-  std::size_t slot_count_ = 0;
 };
 
 // ---- what is known
@@ -268,7 +227,6 @@ Knowledge read_knowledge() {
     known.symptoms.push_back({message.program, line, known.checks.back(), message.means, message.remedy});
     for (const std::string& pattern : message.patterns) known.patterns.add(known.symptoms.size() - 1, pattern);
   }
-  known.patterns.index();
   return known;
 }
 
@@ -284,20 +242,22 @@ struct Found {
   std::size_t weight = 0;
   bool is_information = false;
   std::size_t begin = 0, end = 0;  // words
+
+  // The most telling of a message has the least.
+  auto rank() const { return std::tuple(is_information, std::numeric_limits<std::size_t>::max() - weight, begin); }
 };
 
 class Scan {
  public:
-  Scan(const Knowledge& known, Text& text)
-      : known_(known), text_(text), progress_(known.patterns.slot_count()), is_seen_(known.patterns.all().size()) {
-    for (Word& word : text_.words) word.id = known_.patterns.id_of(text_.word(word));
-  }
+  Scan(const Knowledge& known, const Text& text)
+      : known_(known), text_(text), progress_(known.patterns.slot_count), is_seen_(known.patterns.all.size()) {}
 
   // The best of each message, in no order.
   std::vector<Found> run() {
     for (std::size_t at = 0; at < text_.words.size(); ++at) {
-      for (const SegmentStart& start : known_.patterns.by_word(text_.words[at].id)) look(start, at);
-      for (const SegmentStart& start : known_.patterns.by_beginning()) look(start, at);
+      const auto starts = known_.patterns.by_word.find(text_.word(text_.words[at]));
+      if (starts != known_.patterns.by_word.end()) look_for_each(starts->second, at);
+      look_for_each(known_.patterns.by_beginning, at);
     }
     std::vector<Found> all;
     for (auto& [message, found] : best_) all.push_back(found);
@@ -311,20 +271,20 @@ class Scan {
     std::size_t begin = 0, end = 0;
   };
 
-  bool fits(const Element& element, const Word& word) const {
-    return element.id != kUnknownWord ? element.id == word.id : text_.word(word).starts_with(element.text);
-  }
-
   bool fits(const Segment& segment, std::size_t at) const {
     if (segment.size() > text_.words.size() - at) return false;
     for (std::size_t i = 0; i < segment.size(); ++i) {
-      if (!fits(segment[i], text_.words[at + i])) return false;
+      if (!segment[i].fits(text_.word(text_.words[at + i]))) return false;
     }
     return true;
   }
 
+  void look_for_each(const std::vector<SegmentStart>& starts, std::size_t at) {
+    for (const SegmentStart& start : starts) look(start, at);
+  }
+
   void look(const SegmentStart& start, std::size_t at) {
-    const Pattern& pattern = known_.patterns.all()[start.pattern];
+    const Pattern& pattern = known_.patterns.all[start.pattern];
     const Segment& segment = pattern.segments[start.segment];
     if (!fits(segment, at)) return;
     Progress here{true, at, at + segment.size()};
@@ -340,15 +300,12 @@ class Scan {
   }
 
   void report(std::size_t index, const Progress& where) {
-    const Pattern& pattern = known_.patterns.all()[index];
+    const Pattern& pattern = known_.patterns.all[index];
     const Line& line = text_.line_of(where.begin);
     const Found found{pattern.message, pattern.weight, line.is_information, where.begin, where.end};
     if (known_.messages[pattern.message].kind == Kind::words) return add_words(index, found, line);
     const auto [place, is_new] = best_.try_emplace(pattern.message, found);
-    const auto rank = [](const Found& one) {
-      return std::tuple(one.is_information, std::numeric_limits<std::size_t>::max() - one.weight, one.begin);
-    };
-    if (!is_new && rank(found) < rank(place->second)) place->second = found;
+    if (!is_new && found.rank() < place->second.rank()) place->second = found;
   }
 
   // Users' words are counted once each. In a log only complaints are taken for a user's words.
@@ -362,7 +319,7 @@ class Scan {
   }
 
   const Knowledge& known_;
-  Text& text_;
+  const Text& text_;
   std::vector<Progress> progress_;
   std::vector<bool> is_seen_;  // patterns of words
   std::unordered_map<std::size_t, Found> best_;
@@ -371,8 +328,7 @@ class Scan {
 // The most telling first.
 void sort_by_rank(const Knowledge& known, std::vector<Found>& all) {
   const auto rank = [&known](const Found& found) {
-    return std::tuple(known.messages[found.message].kind, found.is_information,
-                      std::numeric_limits<std::size_t>::max() - found.weight, found.begin, found.message);
+    return std::tuple(known.messages[found.message].kind, found.rank(), found.message);
   };
   std::ranges::sort(all, {}, rank);
 }
@@ -427,7 +383,7 @@ std::span<const Symptom> known_messages() try {
 Diagnosis diagnose(std::string_view text) try {
   const Uncancelled uncancelled;
   const Knowledge& known = knowledge();
-  Text words = Splitter(text).split();
+  const Text words = split(text);
   std::vector<Found> all = Scan(known, words).run();
   sort_by_rank(known, all);
   Diagnosis diagnosis;

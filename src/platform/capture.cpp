@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "platform/capture.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -108,8 +110,7 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
     // Processors and memory
     {"/sys/devices/system/cpu", "online possible present offline kernel_max isolated nohz_full", true},
     {"/sys/devices/system/cpu/smt", "active control"},
-    {"/sys/devices/system/cpu/cpu*", "online node*", true},
-    {"/sys/devices/system/cpu/cpu*", "cpu_capacity", true},
+    {"/sys/devices/system/cpu/cpu*", "online node* cpu_capacity", true},
     {"/sys/devices/system/cpu/cpu*/topology",
      "physical_package_id die_id cluster_id core_id book_id drawer_id core_cpus core_siblings thread_siblings die_cpus "
      "package_cpus "
@@ -170,7 +171,6 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
     {"/sys/class/net", "*", true},
     {"/sys/class/net/*", "device type mtu speed operstate carrier duplex dev_port dev_id address_len", true},
     {"/sys/class/net/*", "flags phys_port_name"},
-    {"/sys/class/net/*/device", "driver"},
     {"/sys/class/net/*/device", "vendor device class numa_node local_cpulist driver"},
     {"/sys/class/net/*/ecn/*/enable", "*"},
     {"/sys/class/net/*/qos", "*"},
@@ -240,19 +240,6 @@ constexpr auto kModules =
                                      "rdma_rxe",  "siw",        "hfi1",           "nouveau",     "vfio_pci",   "vfio_iommu_type1",
                                      "iommu"});
 
-// '*' stands for any text.
-bool matches(std::string_view name, std::string_view pattern) {
-  const std::size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return name == pattern;
-  if (!name.starts_with(pattern.substr(0, star))) return false;
-  pattern.remove_prefix(star + 1);
-  name.remove_prefix(star);
-  for (std::size_t skip = 0; skip <= name.size(); ++skip) {
-    if (matches(name.substr(skip), pattern)) return true;
-  }
-  return false;
-}
-
 std::string with(std::string_view pattern, std::string_view value) {
   std::string filled(pattern);
   if (const std::size_t at = filled.find("{}"); at != std::string::npos) filled.replace(at, 2, value);
@@ -283,7 +270,8 @@ class Walk {
   std::vector<std::string> candidates(const std::string& folder, const std::string& pattern) const {
     if (pattern.find('*') == std::string::npos) return {pattern};
     std::vector<std::string> names = files_.names(folder);
-    std::erase_if(names, [&pattern](const std::string& name) { return !matches(name, pattern); });
+    std::erase_if(names,
+                  [&pattern](const std::string& name) { return ::fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) != 0; });
     return names;
   }
 
@@ -311,11 +299,8 @@ class Walk {
   // "unknown" when it could not be a part of a file's name, or is a pattern itself.
   std::string kernel_release() const {
     const std::string release = files_.word("/proc/sys/kernel/osrelease").value_or("unknown");
-    const bool is_name = std::all_of(release.begin(), release.end(), [](char letter) {
-      return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
-             std::string_view("._+-~").find(letter) != std::string_view::npos;
-    });
-    return is_name ? release : "unknown";
+    constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._+-~";
+    return release.find_first_not_of(kLetters) == std::string::npos ? release : "unknown";
   }
 
   void take_node(const CapturePattern& pattern, const std::string& real) {

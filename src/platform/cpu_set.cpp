@@ -5,10 +5,9 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <array>
 #include <cstring>
 #include <iterator>
-#include <memory>
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
@@ -20,18 +19,8 @@
 namespace gigabar::inline v0 {
 namespace {
 
-struct FreeSet {
-  void operator()(cpu_set_t* set) const noexcept { CPU_FREE(set); }
-};
-// cpu_set_t by itself ends at CPU 1023.
-using CpuMask = std::unique_ptr<cpu_set_t, FreeSet>;
-constexpr std::size_t kMaskBytes = CPU_ALLOC_SIZE(kMaxCpus);
-
-CpuMask make_mask() noexcept {
-  CpuMask mask(CPU_ALLOC(kMaxCpus));
-  if (mask) CPU_ZERO_S(kMaskBytes, mask.get());
-  return mask;
-}
+// cpu_set_t by itself ends at CPU 1023. These are 8 KiB, which every stack has room for.
+using CpuMask = std::array<cpu_set_t, kMaxCpus / CPU_SETSIZE>;
 
 }  // namespace
 
@@ -76,20 +65,19 @@ std::vector<int> online_cpus() {
 
 std::vector<int> usable_cpus() {
   std::vector<int> cpus;
-  const CpuMask mask = make_mask();
-  if (!mask || ::sched_getaffinity(0, kMaskBytes, mask.get()) != 0) return cpus;
+  CpuMask mask{};
+  if (::sched_getaffinity(0, sizeof mask, mask.data()) != 0) return cpus;
   for (std::size_t cpu = 0; cpu < kMaxCpus; ++cpu) {
-    if (CPU_ISSET_S(cpu, kMaskBytes, mask.get())) cpus.push_back(static_cast<int>(cpu));
+    if (CPU_ISSET_S(cpu, sizeof mask, mask.data())) cpus.push_back(static_cast<int>(cpu));
   }
   return cpus;
 }
 
 int keep_this_thread_on(const std::vector<int>& cpus) noexcept {
   if (cpus.empty()) return 0;
-  const CpuMask mask = make_mask();
-  if (!mask) return ENOMEM;
-  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), kMaskBytes, mask.get());
-  return ::pthread_setaffinity_np(::pthread_self(), kMaskBytes, mask.get());
+  CpuMask mask{};
+  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), sizeof mask, mask.data());
+  return ::pthread_setaffinity_np(::pthread_self(), sizeof mask, mask.data());
 }
 
 void settle_this_thread(const char* name, const std::vector<int>& cpus) noexcept {

@@ -33,12 +33,11 @@ constexpr int kMaxLostRecords = 1000;  // records that the kernel overwrote whil
 // ---- GPUs ----
 
 GpuAnswers& gpu_at(DriverAnswers& answers, const std::string& pci) {
-  const auto known = std::find_if(answers.gpus.begin(), answers.gpus.end(), [&](const GpuAnswers& gpu) { return gpu.pci == pci; });
+  const auto known = std::ranges::find(answers.gpus, pci, &GpuAnswers::pci);
   if (known != answers.gpus.end()) return *known;
-  GpuAnswers gpu;
+  GpuAnswers& gpu = answers.gpus.emplace_back();
   gpu.pci = pci;
-  answers.gpus.push_back(std::move(gpu));
-  return answers.gpus.back();
+  return gpu;
 }
 
 void ask_nvml_of(GpuAnswers& gpu) {

@@ -3,11 +3,11 @@
 
 #include <sys/utsname.h>
 
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <utility>
 
+#include "base/descriptor.hpp"
 #include "platform/roots.hpp"
 
 namespace gigabar::inline v0 {
@@ -38,11 +38,10 @@ bool kernel_stores_words_once(std::string_view cpuinfo, std::string_view release
 
 bool kernel_stores_words_once() {
   static const bool does = [] {
-    std::ifstream file(platform_roots().proc + "/cpuinfo");
-    std::ostringstream cpuinfo;
-    cpuinfo << file.rdbuf();
+    // About 2 KiB for each processor.
+    const auto cpuinfo = read_small_file(platform_roots().proc + "/cpuinfo", 16 << 20);
     utsname system{};
-    return ::uname(&system) == 0 && kernel_stores_words_once(cpuinfo.view(), system.release);
+    return cpuinfo && ::uname(&system) == 0 && kernel_stores_words_once(*cpuinfo, system.release);
   }();
   return does;
 }

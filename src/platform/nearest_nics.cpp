@@ -7,6 +7,7 @@
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
 #include "gigabar/topology.hpp"
+#include "platform/topology_parts.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -22,14 +23,16 @@ struct Rank {
 };
 
 struct Candidate {
-  int nic = 0;
   Rank rank;
+  int nic = 0;
+
+  auto operator<=>(const Candidate&) const = default;
 };
 
 // All of whose ports are known to be down.
 bool is_down(const Nic& nic) {
-  return !nic.ports.empty() && std::none_of(nic.ports.begin(), nic.ports.end(),
-                                            [](const RdmaPort& port) { return port.state == "ACTIVE" || port.state.empty(); });
+  const auto may_be_up = [](const RdmaPort& port) { return port.state == "ACTIVE" || port.state.empty(); };
+  return !nic.ports.empty() && std::ranges::none_of(nic.ports, may_be_up);
 }
 
 // -1: not known.
@@ -48,20 +51,19 @@ std::vector<Candidate> candidates_of(const Topology& topology, int gpu, bool onl
     const auto index = static_cast<int>(i);
     const Route route = route_between(topology, {Endpoint::Kind::gpu, gpu}, {Endpoint::Kind::nic, index});
     const bool is_far = package < 0 || package_of(topology, nic.numa_node) != package;
-    candidates.push_back({index, {route.relation, is_down(nic), is_far, -route.gb_per_s.value_or(0)}});
+    candidates.push_back({{route.relation, is_down(nic), is_far, -route.gb_per_s.value_or(0)}, index});
   }
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& first, const Candidate& second) {
-    return std::tuple(first.rank, first.nic) < std::tuple(second.rank, second.nic);
-  });
+  std::ranges::sort(candidates);
   return candidates;
 }
 
 NicOrder undealt_order(const Topology& topology, int gpu, bool only_rdma) {
   NicOrder order;
   const std::vector<Candidate> candidates = candidates_of(topology, gpu, only_rdma);
-  for (const Candidate& candidate : candidates) order.nics.push_back(candidate.nic);
-  order.equal_count = static_cast<std::size_t>(std::count_if(
-      candidates.begin(), candidates.end(), [&](const Candidate& candidate) { return candidate.rank == candidates.front().rank; }));
+  for (const Candidate& candidate : candidates) {
+    order.nics.push_back(candidate.nic);
+    if (candidate.rank == candidates.front().rank) ++order.equal_count;
+  }
   return order;
 }
 
@@ -73,11 +75,8 @@ std::string reason_of(const NicOrder& order) {
 
 // The GPUs of one group in the order of the deal.
 std::vector<std::size_t> by_address(const Topology& topology, std::vector<std::size_t> gpus) {
-  const auto place = [&](std::size_t gpu) {
-    const PciAddress& address = topology.gpus[gpu].address;
-    return std::tuple(address.domain, address.bus, address.device, address.function, gpu);
-  };
-  std::sort(gpus.begin(), gpus.end(), [&](std::size_t first, std::size_t second) { return place(first) < place(second); });
+  const auto place = [&](std::size_t gpu) { return std::tuple(topology_parts::key_of(topology.gpus[gpu].address), gpu); };
+  std::ranges::sort(gpus, {}, place);
   return gpus;
 }
 

@@ -26,9 +26,10 @@ namespace {
 // The kernel leaves out the last bit of a mask: get_nodes() in mm/mempolicy.c.
 constexpr unsigned long kMaskBits = static_cast<unsigned long>(kMaxNumaNodes) + 1;
 
-std::string_view trimmed(std::string_view line) {
-  while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.remove_suffix(1);
-  return line;
+// Of a file of one line, as "0-3,8".
+std::vector<int> numbers_in_file(const std::string& path, std::size_t end) {
+  const std::string content = read_small_file(path).value_or("");
+  return parse_number_list(std::string_view(content).substr(0, content.find_first_of(" \n")), end).numbers;
 }
 
 std::string node_file(int node, const char* name) {
@@ -48,30 +49,27 @@ int node_in_file(const std::string& path) {
   return node && *node < kMaxNumaNodes ? static_cast<int>(*node) : -1;
 }
 
+Error refused(const char* operation, int node, const char* call, int code) {
+  return make_error(status_of_errno(code), operation, text("NUMA node ", node), text(call, ": ", std::strerror(code)), {},
+                    errno_code(code));
+}
+
 Result<void> place_pages(void* address, std::size_t bytes, int node, int mode) {
   if (Result<void> exists = check_numa_node(node); !exists) return exists;
   const NumaNodeMask mask = mask_of(node);
-  if (::syscall(SYS_mbind, address, bytes, mode, mask.data(), kMaskBits, 0UL) != 0) {
-    const int code = errno;
-    return make_error(status_of_errno(code), "bind memory", text("NUMA node ", node), text("mbind: ", std::strerror(code)), {},
-                      errno_code(code));
-  }
+  if (::syscall(SYS_mbind, address, bytes, mode, mask.data(), kMaskBits, 0UL) != 0)
+    return refused("bind memory", node, "mbind", errno);
   return {};
 }
 
 std::size_t system_page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
 // The largest number of a zone's "protection: (0, 1943, 31990)".
-std::uint64_t largest_in(std::string_view list) {
+std::uint64_t largest_in(std::string list) {
+  std::ranges::replace_if(list, [](char letter) { return letter < '0' || letter > '9'; }, ' ');
+  std::istringstream numbers(std::move(list));
   std::uint64_t largest = 0;
-  while (!list.empty()) {
-    const std::size_t comma = std::min(list.find(','), list.size());
-    std::string_view part = list.substr(0, comma);
-    part.remove_prefix(std::min(part.find_first_not_of(" ("), part.size()));
-    part = part.substr(0, part.find(')'));
-    largest = std::max(largest, parse_number(part, 0, UINT64_MAX).value_or(0));
-    list.remove_prefix(std::min(comma + 1, list.size()));
-  }
+  for (std::uint64_t number = 0; numbers >> number;) largest = std::max(largest, number);
   return largest;
 }
 
@@ -90,7 +88,7 @@ std::uint64_t reserved_pages_of_node(const std::string& zones, int node) {
     if (key == "high") words >> high;  // comes first of a zone
     if (key == "managed") words >> managed;
     if (key == "protection:") {  // comes last
-      reserved += std::min(high + largest_in(std::string_view(line).substr(line.find(':') + 1)), managed);
+      reserved += std::min(high + largest_in(line), managed);
       high = managed = 0;
     }
   }
@@ -145,14 +143,10 @@ PagePlacement placement_of_pages(const void* address, std::size_t bytes, std::si
   return placement;
 }
 
-std::vector<int> numa_nodes() {
-  const auto content = read_small_file(platform_roots().sys + "/devices/system/node/has_memory");
-  return content ? parse_number_list(trimmed(*content), kMaxNumaNodes).numbers : std::vector<int>{};
-}
+std::vector<int> numa_nodes() { return numbers_in_file(platform_roots().sys + "/devices/system/node/has_memory", kMaxNumaNodes); }
 
 std::vector<int> cpus_of_numa_node(int node) {
-  const auto content = node < 0 ? std::nullopt : read_small_file(node_file(node, "cpulist"));
-  return content ? parse_number_list(trimmed(*content), kMaxCpus).numbers : std::vector<int>{};
+  return node < 0 ? std::vector<int>{} : numbers_in_file(node_file(node, "cpulist"), kMaxCpus);
 }
 
 std::optional<std::uint64_t> free_bytes_of_numa_node(int node) {
@@ -186,15 +180,12 @@ Result<NumaAllocationPolicy> NumaAllocationPolicy::prefer(int node) { return tak
 
 Result<NumaAllocationPolicy> NumaAllocationPolicy::take(int node, int mode) {
   if (Result<void> exists = check_numa_node(node); !exists) return std::move(exists).error();
-  const auto failed = [node](const char* call, int code) {
-    return make_error(status_of_errno(code), "bind allocations", text("NUMA node ", node), text(call, ": ", std::strerror(code)),
-                      {}, errno_code(code));
-  };
   NumaAllocationPolicy policy;
   if (::syscall(SYS_get_mempolicy, &policy.old_mode_, policy.old_nodes_.data(), kMaskBits, nullptr, 0UL) != 0)
-    return failed("get_mempolicy", errno);
+    return refused("bind allocations", node, "get_mempolicy", errno);
   const NumaNodeMask mask = mask_of(node);
-  if (::syscall(SYS_set_mempolicy, mode, mask.data(), kMaskBits) != 0) return failed("set_mempolicy", errno);
+  if (::syscall(SYS_set_mempolicy, mode, mask.data(), kMaskBits) != 0)
+    return refused("bind allocations", node, "set_mempolicy", errno);
   policy.is_changed_ = true;
   return policy;
 }

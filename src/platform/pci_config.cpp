@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "platform/pci_config.hpp"
 
-#include <algorithm>
 #include <array>
 #include <bitset>
 #include <utility>

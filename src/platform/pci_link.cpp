@@ -3,18 +3,19 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
-#include <string_view>
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "driver/nvml/nvml.hpp"
 #include "platform/roots.hpp"
+#include "platform/topology_parts.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
+
+constexpr unsigned kMaxLanes = 32;
 
 struct Generation {
   double gt_per_s;
@@ -29,8 +30,7 @@ constexpr std::array<Generation, 6> kGenerations{{{2.5, 8.0 / 10, "1.0"},
                                                   {64, 242.0 / 256, "6.0"}}};
 
 const Generation* generation_of(double gt_per_s) noexcept {
-  const auto found = std::find_if(kGenerations.begin(), kGenerations.end(),
-                                  [gt_per_s](const Generation& generation) { return generation.gt_per_s == gt_per_s; });
+  const auto found = std::ranges::find(kGenerations, gt_per_s, &Generation::gt_per_s);
   return found == kGenerations.end() ? nullptr : &*found;
 }
 
@@ -39,17 +39,31 @@ std::string first_word_in(const std::string& path) {
   return content.substr(0, content.find_first_of(" \n"));
 }
 
-// "32.0 GT/s PCIe" and "16"; old kernels write "8 GT/s", and "Unknown" or 0 and 255 for what they do not know.
 std::optional<PcieLink> link_in(const std::string& folder) {
-  const std::string speed = first_word_in(folder + "/current_link_speed");
-  double gt_per_s = 0;
-  const auto [end, error] = std::from_chars(speed.data(), speed.data() + speed.size(), gt_per_s);
-  if (error != std::errc{} || end != speed.data() + speed.size()) return {};
-  const auto width = parse_number(first_word_in(folder + "/current_link_width"), 1, 255);
-  return width ? pcie_link_of_speed(gt_per_s, static_cast<unsigned>(*width)) : std::nullopt;
+  const double gt_per_s = link_speed_in(first_word_in(folder + "/current_link_speed"));
+  return pcie_link_of_speed(gt_per_s, link_lanes_in(first_word_in(folder + "/current_link_width")));
+}
+
+// The bridge above; -1: none, or there is no such device.
+int above(const Topology& topology, int pci) {
+  if (pci < 0 || pci >= std::ssize(topology.pci)) return -1;
+  const int parent = topology.pci[static_cast<std::size_t>(pci)].parent;
+  return parent < pci ? parent : -1;
 }
 
 }  // namespace
+
+std::vector<int> way_up(const Topology& topology, int pci) {
+  std::vector<int> way;
+  for (; pci >= 0 && pci < std::ssize(topology.pci); pci = above(topology, pci)) way.push_back(pci);
+  return way;
+}
+
+int common_bridge(const Topology& topology, int first, int second) {
+  const std::vector<int> one = way_up(topology, above(topology, first)), other = way_up(topology, above(topology, second));
+  const auto lowest = std::ranges::find_first_of(one, other);
+  return lowest == one.end() ? -1 : *lowest;
+}
 
 double PcieLink::gb_per_s() const noexcept {
   const Generation* generation = generation_of(gt_per_s);
@@ -62,7 +76,7 @@ std::string PcieLink::name() const {
 }
 
 std::optional<PcieLink> pcie_link_of_speed(double gt_per_s, unsigned width) noexcept {
-  if (generation_of(gt_per_s) == nullptr || width == 0 || width > 32) return {};
+  if (generation_of(gt_per_s) == nullptr || width == 0 || width > kMaxLanes) return {};
   return PcieLink{gt_per_s, width};
 }
 
@@ -70,6 +84,13 @@ std::optional<PcieLink> pcie_link_of_generation(unsigned generation, unsigned wi
   if (generation == 0 || generation > kGenerations.size()) return {};
   return pcie_link_of_speed(kGenerations[generation - 1].gt_per_s, width);
 }
+
+double link_speed_in(std::string_view text) {
+  constexpr double kMaxGtPerS = 1024;
+  return topology_parts::leading_number(text, kMaxGtPerS);
+}
+
+unsigned link_lanes_in(std::string_view text) { return static_cast<unsigned>(parse_number(text, 0, kMaxLanes).value_or(0)); }
 
 std::vector<PcieHop> pcie_path(const PciAddress& address) {
   namespace fs = std::filesystem;

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// PCIe links: how fast each one between a device and its root port runs now.
+// What lies between a PCI device and its root port: the bridges, and PCIe links with how fast each runs now.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "gigabar/topology.hpp"
 #include "gigabar/types.hpp"
 
 namespace gigabar::inline v0 {
+
+// Indexes into Topology::pci of a device and the bridges above it, the topmost last. Parents stand before their children, so a
+// chain that does not is cut.
+std::vector<int> way_up(const Topology& topology, int pci);
+// The lowest bridge above both; -1: none.
+int common_bridge(const Topology& topology, int first, int second);
 
 struct PcieLink {
   double gt_per_s = 0;  // per lane: 2.5, 5, 8, 16, 32 or 64
@@ -23,6 +31,11 @@ struct PcieLink {
 // What has no such generation, or no width from 1 to 32 lanes (0 and 255 mean "not known"), is no link.
 std::optional<PcieLink> pcie_link_of_speed(double gt_per_s, unsigned width) noexcept;
 std::optional<PcieLink> pcie_link_of_generation(unsigned generation, unsigned width) noexcept;
+
+// GT/s of "32.0 GT/s PCIe" and lanes of "16", as sysfs tells of a link; 0 for other text, and for what the kernel does not know
+// ("Unknown", 0, 255).
+double link_speed_in(std::string_view text);
+unsigned link_lanes_in(std::string_view text);
 
 // One device on the way to the root port, and the link it tells of: an endpoint or a switch's upper port the one above, other ports
 // the one below. Both ends of a link are hops.

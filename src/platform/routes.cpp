@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -67,17 +66,6 @@ std::optional<End> end_of(const Topology& topology, Endpoint endpoint) {
 
 const PciNode* node_of(const Topology& topology, int index) { return element_of(topology.pci, index); }
 
-// From a device up to the node below the root complex. Parents stand before their children, so a chain that does not is cut.
-std::vector<int> chain_of(const Topology& topology, int index) {
-  std::vector<int> chain;
-  while (const PciNode* node = node_of(topology, index)) {
-    chain.push_back(index);
-    if (node->parent >= index) break;
-    index = node->parent;
-  }
-  return chain;
-}
-
 // The two chains without what they share.
 struct Way {
   std::vector<int> up, down;  // both from the device towards the root
@@ -85,7 +73,7 @@ struct Way {
 };
 
 Way way_between(const Topology& topology, int first, int second) {
-  Way way{chain_of(topology, first), chain_of(topology, second), false};
+  Way way{way_up(topology, first), way_up(topology, second), false};
   while (!way.up.empty() && !way.down.empty() && way.up.back() == way.down.back()) {
     way.has_common = true;
     way.up.pop_back();
@@ -156,7 +144,7 @@ bool looks_down(const Topology& topology, const std::vector<int>& chain, std::si
 
 // The links on the way from a device towards the root, `count` nodes of its chain.
 void narrow_to_links(const Topology& topology, int device, std::size_t count, Route& route) {
-  const std::vector<int> chain = chain_of(topology, device);
+  const std::vector<int> chain = way_up(topology, device);
   for (std::size_t place = 0; place < count && place < chain.size(); ++place) {
     if (looks_down(topology, chain, place)) continue;
     const PciNode& lower = topology.pci[static_cast<std::size_t>(chain[place])];

@@ -11,10 +11,6 @@ constexpr std::string_view kWhiteSpace(" \t\r\n\v\f\0", 7);
 
 }  // namespace
 
-bool SystemFiles::is_live() const noexcept { return source_->is_live(); }
-
-FileText SystemFiles::read(const std::string& path, std::size_t most_bytes) const { return source_->read(path, most_bytes); }
-
 std::optional<std::string> SystemFiles::word(const std::string& path) const {
   const FileText text = read(path);
   if (!text.is_present()) return {};
@@ -23,31 +19,16 @@ std::optional<std::string> SystemFiles::word(const std::string& path) const {
   return text.content.substr(first, text.content.find_last_not_of(kWhiteSpace) - first + 1);
 }
 
-std::vector<std::string> SystemFiles::names(const std::string& folder) const { return source_->names(folder); }
-
-bool SystemFiles::exists(const std::string& path) const { return facts(path).kind != NodeKind::missing; }
-
-NodeFacts SystemFiles::facts(const std::string& path) const { return source_->facts(path); }
-
 std::optional<int> SystemFiles::open_errno(const std::string& path) const {
   const NodeFacts node = facts(path);
   if (!is_live()) return node.open_errno;
   return try_to_open(path, node, driver_of_node(*this, path));
 }
 
-std::optional<std::string> SystemFiles::real_path(const std::string& path) const { return source_->real_path(path); }
-
-std::optional<std::string> SystemFiles::link_target(const std::string& path) const { return source_->link_target(path); }
-
 std::optional<std::string> SystemFiles::link_name(const std::string& path) const {
   std::optional<std::string> real = real_path(path);
   if (real) real->erase(0, real->rfind('/') + 1);
   return real;
-}
-
-Result<FolderOnDisk> SystemFiles::folder_on_disk() const {
-  if (is_live()) return FolderOnDisk("/", 0);
-  return copy_to_disk(*this);
 }
 
 void put_ahead(std::vector<std::string>& ahead, std::string_view path) {

@@ -64,6 +64,22 @@ class FolderOnDisk {
   pid_t owner_;  // 0: no copy. A forked child does not remove what its parent uses.
 };
 
+// Where SystemFiles reads from; its functions are those of SystemFiles.
+class FileSource {
+ public:
+  FileSource() = default;
+  FileSource(const FileSource&) = delete;
+  FileSource& operator=(const FileSource&) = delete;
+  virtual ~FileSource() = default;
+
+  virtual bool is_live() const noexcept { return false; }
+  virtual FileText read(const std::string& path, std::size_t most_bytes) const = 0;
+  virtual std::vector<std::string> names(const std::string& folder) const = 0;
+  virtual NodeFacts facts(const std::string& path) const = 0;
+  virtual std::optional<std::string> real_path(const std::string& path) const = 0;
+  virtual std::optional<std::string> link_target(const std::string& path) const = 0;
+};
+
 // Paths are absolute ("/sys/class/net"), of the machine, not of the disk where a copy of it lies. Threads: any; reading does not
 // change it.
 class SystemFiles {
@@ -74,24 +90,24 @@ class SystemFiles {
   // An archive (see system_archive.hpp). Errors: bad_file, unavailable (a tar file without libarchive).
   static Result<SystemFiles> of_archive(std::string_view archive);
 
-  bool is_live() const noexcept;
+  bool is_live() const noexcept { return source_->is_live(); }
 
   // Reads at most `most_bytes`; a larger file is refused. Never blocks on a FIFO or a device.
-  FileText read(const std::string& path, std::size_t most_bytes = kMaxFileBytes) const;
+  FileText read(const std::string& path, std::size_t most_bytes = kMaxFileBytes) const { return source_->read(path, most_bytes); }
   // The content without white space around it; nothing unless it is present.
   std::optional<std::string> word(const std::string& path) const;
   // Names in a folder, sorted as text; empty when there is no such folder or it cannot be read.
-  std::vector<std::string> names(const std::string& folder) const;
-  bool exists(const std::string& path) const;
-  NodeFacts facts(const std::string& path) const;
+  std::vector<std::string> names(const std::string& folder) const { return source_->names(folder); }
+  bool exists(const std::string& path) const { return facts(path).kind != NodeKind::missing; }
+  NodeFacts facts(const std::string& path) const { return source_->facts(path); }
   // What open(2) of a device node answered: 0, or errno. A container's device cgroup refuses there what the permission bits allow,
   // and a driver says whether it works. On this machine as try_to_open() of device_nodes.hpp, of an archive what it holds; nothing:
   // it was not tried.
   std::optional<int> open_errno(const std::string& path) const;
   // The path with every link followed, inside the root; nothing when it does not exist or the links have no end.
-  std::optional<std::string> real_path(const std::string& path) const;
+  std::optional<std::string> real_path(const std::string& path) const { return source_->real_path(path); }
   // What the link at `path` holds, when its last part is a link; the folders above it are followed as always.
-  std::optional<std::string> link_target(const std::string& path) const;
+  std::optional<std::string> link_target(const std::string& path) const { return source_->link_target(path); }
   // Last part of real_path: what a link like ".../driver" or ".../iommu_group" names.
   std::optional<std::string> link_name(const std::string& path) const;
 
@@ -101,12 +117,8 @@ class SystemFiles {
   Result<FolderOnDisk> folder_on_disk() const;
 
  private:
-  class Source;
-  class LiveSource;
-  class FolderSource;
-  class ArchiveSource;
-  explicit SystemFiles(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
-  std::shared_ptr<const Source> source_;
+  explicit SystemFiles(std::shared_ptr<const FileSource> source) : source_(std::move(source)) {}
+  std::shared_ptr<const FileSource> source_;
 };
 
 }  // namespace gigabar::inline v0

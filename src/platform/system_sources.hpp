@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where SystemFiles reads from, and the walk along a path that a folder and an archive share: links are followed by own code, as if
-// the root were "/".
+// What the sources of SystemFiles share, and the walk along a path of a folder and an archive: links are followed by own code, as
+// if the root were "/".
 #pragma once
 
 #include <cstddef>
@@ -20,29 +20,12 @@ inline constexpr std::size_t kMaxPartBytes = 255;
 inline constexpr unsigned kMaxLinks = 40;
 inline constexpr std::size_t kMaxDepth = 64;
 
-// See SystemFiles::folder_on_disk().
-Result<FolderOnDisk> copy_to_disk(const SystemFiles& files);
-
-class SystemFiles::Source {
- public:
-  Source() = default;
-  Source(const Source&) = delete;
-  Source& operator=(const Source&) = delete;
-  virtual ~Source() = default;
-
-  virtual bool is_live() const noexcept { return false; }
-  virtual FileText read(const std::string& path, std::size_t most_bytes) const = 0;
-  virtual std::vector<std::string> names(const std::string& folder) const = 0;
-  virtual NodeFacts facts(const std::string& path) const = 0;
-  virtual std::optional<std::string> real_path(const std::string& path) const = 0;
-  virtual std::optional<std::string> link_target(const std::string& path) const = 0;
-};
-
 // Reads a regular file below `folder` (a descriptor, or AT_FDCWD); `flags` are more of open(2)'s. Never blocks.
 FileText read_regular(int folder, const std::string& name, int flags, std::size_t most_bytes);
 // Names in an open folder, sorted and bounded; empty when it cannot be read.
 std::vector<std::string> names_in(int folder);
-NodeFacts facts_of(const struct stat& found);
+// Of what was found under `name` in `folder`, and what this user may do with it.
+NodeFacts facts_of(const struct stat& found, int folder, const char* name);
 // "permission denied", or what strerror says.
 std::string reason_of(int error);
 
@@ -56,6 +39,8 @@ struct WalkEnd {
   bool is_folder = false;
   std::optional<std::string> link_target;  // the last part is a link, which was not to be followed
   std::vector<std::string> parts;          // of the real path
+
+  bool is_there() const noexcept { return state == FileState::present; }
 };
 
 // The parts of `path` in front of those that are still ahead (the next one is the last of the vector); "" and "." are no parts.
@@ -120,5 +105,32 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
   }
   return end;
 }
+
+// A source whose paths are gone along by walk(). A Position in the root is made from a Root.
+template <class Position, class Root>
+class WalkedSource : public FileSource {
+ public:
+  explicit WalkedSource(Root root) : root_(std::move(root)) {}
+
+  std::optional<std::string> real_path(const std::string& path) const final {
+    const WalkEnd end = go(path).end;
+    return end.is_there() ? std::optional(path_of(end.parts)) : std::nullopt;
+  }
+  std::optional<std::string> link_target(const std::string& path) const final { return go(path, false).end.link_target; }
+
+ protected:
+  struct Place {
+    Position at;
+    WalkEnd end;
+  };
+  Place go(const std::string& path, bool is_last_followed = true) const {
+    Place place{Position(root_), {}};
+    place.end = walk(place.at, path, is_last_followed);
+    return place;
+  }
+
+ private:
+  Root root_;
+};
 
 }  // namespace gigabar::inline v0

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of an archive: a tree in memory, built with bounds on everything, since the archive may come from anybody.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -16,15 +17,8 @@ namespace {
 
 constexpr std::size_t kMaxArchiveNodes = std::size_t{1} << 19;  // files and the folders above them
 
-int digit_of(char letter) {
-  if (letter >= 'A' && letter <= 'Z') return letter - 'A';
-  if (letter >= 'a' && letter <= 'z') return letter - 'a' + 26;
-  if (letter >= '0' && letter <= '9') return letter - '0' + 52;
-  if (letter == '+') return 62;
-  return letter == '/' ? 63 : -1;
-}
-
 std::optional<std::string> from_base64(std::string_view text) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   if (text.size() % 4 != 0) return {};
   std::size_t padding = 0;
   while (padding < 2 && padding < text.size() && text[text.size() - 1 - padding] == '=') ++padding;
@@ -34,8 +28,8 @@ std::optional<std::string> from_base64(std::string_view text) {
   std::uint32_t bits = 0;
   unsigned count = 0;
   for (const char letter : text) {
-    const int digit = digit_of(letter);
-    if (digit < 0) return {};
+    const std::size_t digit = kDigits.find(letter);
+    if (digit == std::string_view::npos) return {};
     bits = bits << 6 | static_cast<std::uint32_t>(digit);
     count += 6;
     if (count < 8) continue;
@@ -80,18 +74,15 @@ class Builder {
   Builder() : nodes_(1) {}
 
   void add_document(const json::Value& document) {
-    for_each(document, "files", [this](const std::string& path, const json::Value& value) {
-      add(path, value.place(), {Kind::file, content_of(value), {}, {}});
-    });
-    for_each(document, "unreadable", [this](const std::string& path, const json::Value& value) {
-      add(path, value.place(), {Kind::unreadable, value.text(), {}, {}});
-    });
-    for_each(document, "links", [this](const std::string& path, const json::Value& value) {
-      add(path, value.place(), {Kind::link, value.text(), {}, {}});
-    });
-    for_each(document, "devices", [this](const std::string& path, const json::Value& value) {
-      add(path, value.place(), {Kind::device, {}, device_of(value), {}});
-    });
+    constexpr std::array<std::pair<const char*, Kind>, 4> kSections{
+        {{"files", Kind::file}, {"unreadable", Kind::unreadable}, {"links", Kind::link}, {"devices", Kind::device}}};
+    for (const auto& [section, kind] : kSections) {
+      const auto found = document.member(section);
+      const auto take = [&, its = kind](const std::string& path, const json::Value& value) {
+        add(path, value.place(), node_of(its, value));
+      };
+      if (found) found->each_member(": ", take);
+    }
     const auto folders = document.member("folders");
     const std::size_t count = folders ? folders->entry_count() : 0;
     for (std::size_t i = 0; i < count; ++i) {
@@ -113,9 +104,9 @@ class Builder {
   Nodes take() { return std::move(nodes_); }
 
  private:
-  static void for_each(const json::Value& document, const char* section,
-                       const std::function<void(const std::string& path, const json::Value& value)>& visit) {
-    if (const auto found = document.member(section)) found->each_member(": ", visit);
+  static Node node_of(Kind kind, const json::Value& value) {
+    if (kind == Kind::device) return {kind, {}, device_of(value), {}};
+    return {kind, kind == Kind::file ? content_of(value) : value.text(), {}, {}};
   }
 
   static std::string content_of(const json::Value& value) {
@@ -203,18 +194,13 @@ class ArchivePosition {
   std::uint32_t leaf_ = 0;
 };
 
-bool is_there(const WalkEnd& end) { return end.state == FileState::present; }
-
-}  // namespace
-
-class SystemFiles::ArchiveSource final : public SystemFiles::Source {
+class ArchiveSource final : public WalkedSource<ArchivePosition, Nodes> {
  public:
-  explicit ArchiveSource(Nodes nodes) : nodes_(std::move(nodes)) {}
+  using WalkedSource::WalkedSource;
 
   FileText read(const std::string& path, std::size_t most_bytes) const override {
-    ArchivePosition at(nodes_);
-    const WalkEnd end = walk(at, path);
-    if (!is_there(end)) return {end.state, {}, end.reason};
+    const auto [at, end] = go(path);
+    if (!end.is_there()) return {end.state, {}, end.reason};
     if (end.is_folder || at.leaf().kind == Kind::device) return {FileState::refused, {}, "not a regular file"};
     const Node& node = at.leaf();
     if (node.kind == Kind::unreadable) return {FileState::unreadable, {}, node.text};
@@ -223,9 +209,8 @@ class SystemFiles::ArchiveSource final : public SystemFiles::Source {
   }
 
   std::vector<std::string> names(const std::string& folder) const override {
-    ArchivePosition at(nodes_);
-    const WalkEnd end = walk(at, folder);
-    if (!is_there(end) || !end.is_folder) return {};
+    const auto [at, end] = go(folder);
+    if (!end.is_there() || !end.is_folder) return {};
     std::vector<std::string> names;
     for (const auto& child : at.folder().children) {
       if (names.size() == kMaxNames) break;
@@ -235,31 +220,17 @@ class SystemFiles::ArchiveSource final : public SystemFiles::Source {
   }
 
   NodeFacts facts(const std::string& path) const override {
-    ArchivePosition at(nodes_);
-    const WalkEnd end = walk(at, path);
-    if (!is_there(end)) return {};
+    const auto [at, end] = go(path);
+    if (!end.is_there()) return {};
     if (!end.is_folder && at.leaf().kind == Kind::device) return at.leaf().facts;
     NodeFacts facts;
     facts.kind = end.is_folder ? NodeKind::folder : NodeKind::file;
     facts.can_read = end.is_folder || at.leaf().kind == Kind::file;
     return facts;
   }
-
-  std::optional<std::string> real_path(const std::string& path) const override {
-    ArchivePosition at(nodes_);
-    const WalkEnd end = walk(at, path);
-    if (!is_there(end)) return {};
-    return path_of(end.parts);
-  }
-
-  std::optional<std::string> link_target(const std::string& path) const override {
-    ArchivePosition at(nodes_);
-    return walk(at, path, false).link_target;
-  }
-
- private:
-  Nodes nodes_;
 };
+
+}  // namespace
 
 Result<SystemFiles> SystemFiles::of_archive(std::string_view archive) {
   Builder builder;

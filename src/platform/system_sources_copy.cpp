@@ -16,7 +16,6 @@
 #include "base/output_file.hpp"
 #include "base/quietly.hpp"
 #include "platform/capture.hpp"
-#include "platform/system_sources.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -96,9 +95,10 @@ FolderOnDisk::~FolderOnDisk() {
   });
 }
 
-Result<FolderOnDisk> copy_to_disk(const SystemFiles& files) {
+Result<FolderOnDisk> SystemFiles::folder_on_disk() const {
+  if (is_live()) return FolderOnDisk("/", 0);
   Collected found;
-  visit_captured(files, true, found);
+  visit_captured(*this, true, found);
   std::string made = folder_for_copies() + "/gigabar-machine-XXXXXX";
   if (::mkdtemp(made.data()) == nullptr) return not_copied(made, errno);
   FolderOnDisk folder(made, ::getpid());  // removed from here on, whatever happens

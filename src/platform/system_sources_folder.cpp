@@ -16,7 +16,7 @@ namespace {
 
 class FolderPosition {
  public:
-  explicit FolderPosition(int root) : root_(root) {}
+  explicit FolderPosition(const Descriptor& root) : root_(root.get()) {}
 
   int folder() const { return folders_.empty() ? root_ : folders_.back().get(); }
   // Of the leaf that was entered last.
@@ -56,56 +56,32 @@ class FolderPosition {
   struct stat found_{};
 };
 
-bool is_there(const WalkEnd& end) { return end.state == FileState::present; }
-
-}  // namespace
-
-class SystemFiles::FolderSource final : public SystemFiles::Source {
+class FolderSource final : public WalkedSource<FolderPosition, Descriptor> {
  public:
-  explicit FolderSource(Descriptor root) : root_(std::move(root)) {}
+  using WalkedSource::WalkedSource;
 
   FileText read(const std::string& path, std::size_t most_bytes) const override {
-    FolderPosition at(root_.get());
-    const WalkEnd end = walk(at, path);
-    if (!is_there(end)) return {end.state, {}, end.reason};
+    const auto [at, end] = go(path);
+    if (!end.is_there()) return {end.state, {}, end.reason};
     if (end.is_folder) return {FileState::refused, {}, "not a regular file"};
     return read_regular(at.folder(), at.leaf(), O_NOFOLLOW, most_bytes);
   }
 
   std::vector<std::string> names(const std::string& folder) const override {
-    FolderPosition at(root_.get());
-    const WalkEnd end = walk(at, folder);
-    return is_there(end) && end.is_folder ? names_in(at.folder()) : std::vector<std::string>();
+    const auto [at, end] = go(folder);
+    return end.is_there() && end.is_folder ? names_in(at.folder()) : std::vector<std::string>();
   }
 
   NodeFacts facts(const std::string& path) const override {
-    FolderPosition at(root_.get());
-    const WalkEnd end = walk(at, path);
-    if (!is_there(end)) return {};
+    const auto [at, end] = go(path);
+    if (!end.is_there()) return {};
     struct stat found = at.found();
     if (end.is_folder && ::fstat(at.folder(), &found) != 0) return {};
-    NodeFacts facts = facts_of(found);
-    const char* const name = end.is_folder ? "." : at.leaf().c_str();
-    facts.can_read = ::faccessat(at.folder(), name, R_OK, AT_EACCESS) == 0;
-    facts.can_write = ::faccessat(at.folder(), name, W_OK, AT_EACCESS) == 0;
-    return facts;
+    return facts_of(found, at.folder(), end.is_folder ? "." : at.leaf().c_str());
   }
-
-  std::optional<std::string> real_path(const std::string& path) const override {
-    FolderPosition at(root_.get());
-    const WalkEnd end = walk(at, path);
-    if (!is_there(end)) return {};
-    return path_of(end.parts);
-  }
-
-  std::optional<std::string> link_target(const std::string& path) const override {
-    FolderPosition at(root_.get());
-    return walk(at, path, false).link_target;
-  }
-
- private:
-  Descriptor root_;
 };
+
+}  // namespace
 
 Result<SystemFiles> SystemFiles::of_folder(const std::string& path) {
   Descriptor root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));

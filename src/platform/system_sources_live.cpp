@@ -21,9 +21,7 @@ namespace {
 
 constexpr off_t kMaxPretendedBytes = 65536;  // the largest page of Linux's processors
 
-}  // namespace
-
-class SystemFiles::LiveSource final : public SystemFiles::Source {
+class LiveSource final : public FileSource {
  public:
   bool is_live() const noexcept override { return true; }
 
@@ -41,10 +39,7 @@ class SystemFiles::LiveSource final : public SystemFiles::Source {
   NodeFacts facts(const std::string& path) const override {
     struct stat found{};
     if (!path.starts_with('/') || ::stat(path.c_str(), &found) != 0) return {};
-    NodeFacts facts = facts_of(found);
-    facts.can_read = ::faccessat(AT_FDCWD, path.c_str(), R_OK, AT_EACCESS) == 0;
-    facts.can_write = ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0;
-    return facts;
+    return facts_of(found, AT_FDCWD, path.c_str());
   }
 
   std::optional<std::string> real_path(const std::string& path) const override {
@@ -65,8 +60,10 @@ class SystemFiles::LiveSource final : public SystemFiles::Source {
   }
 };
 
+}  // namespace
+
 SystemFiles SystemFiles::live() {
-  static const auto* const source = new std::shared_ptr<const Source>(std::make_shared<LiveSource>());
+  static const auto* const source = new std::shared_ptr<const FileSource>(std::make_shared<LiveSource>());
   return SystemFiles(*source);
 }
 
@@ -118,7 +115,7 @@ std::vector<std::string> names_in(int folder) {
   return names;
 }
 
-NodeFacts facts_of(const struct stat& found) {
+NodeFacts facts_of(const struct stat& found, int folder, const char* name) {
   NodeFacts facts;
   facts.kind = NodeKind::other;
   if (S_ISREG(found.st_mode)) facts.kind = NodeKind::file;
@@ -129,6 +126,8 @@ NodeFacts facts_of(const struct stat& found) {
     facts.device_major = ::gnu_dev_major(found.st_rdev);
     facts.device_minor = ::gnu_dev_minor(found.st_rdev);
   }
+  facts.can_read = ::faccessat(folder, name, R_OK, AT_EACCESS) == 0;
+  facts.can_write = ::faccessat(folder, name, W_OK, AT_EACCESS) == 0;
   return facts;
 }
 

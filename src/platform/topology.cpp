@@ -99,12 +99,12 @@ Result<hwloc::Discovery> objects_of(const Machine& machine, topology_parts::Note
   return hwloc::Discovery{};
 }
 
-// Order: by PCI address, those without one last, then by name.
-bool is_before(const Nic& first, const Nic& second, const std::vector<PciNode>& pci) {
-  const auto place = [&](const Nic& nic) {
-    return nic.pci < 0 ? UINT64_MAX : topology_parts::key_of(pci[static_cast<std::size_t>(nic.pci)].address);
-  };
-  return std::make_pair(place(first), std::string_view(first.name)) < std::make_pair(place(second), std::string_view(second.name));
+// By PCI address, those without one last, then by name.
+void put_in_order(std::vector<Nic>& nics, const std::vector<PciNode>& pci) {
+  std::ranges::sort(nics, {}, [&](const Nic& nic) {
+    const auto address = nic.pci < 0 ? UINT64_MAX : topology_parts::key_of(pci[static_cast<std::size_t>(nic.pci)].address);
+    return std::pair(address, std::string_view(nic.name));
+  });
 }
 
 // More than any machine has, virtual functions left aside. Checks look at every pair, and a hostile tree must not make them
@@ -148,8 +148,7 @@ Result<Topology> discover_topology(const Machine& machine) try {
   found.gpus = topology_parts::read_gpus(from, found.pci);
   keep_first(found.gpus, kMaxGpus, "GPUs", notes);
   found.nics = topology_parts::read_nics(from, found.pci);
-  std::sort(found.nics.begin(), found.nics.end(),
-            [&](const Nic& first, const Nic& second) { return is_before(first, second, found.pci); });
+  put_in_order(found.nics, found.pci);
   keep_first(found.nics, kMaxNics, "NICs", notes);
   found.nvlinks = topology_parts::read_nvlinks(from, found.pci, found.gpus);
   found.notes = std::move(notes).take();
@@ -159,7 +158,7 @@ Result<Topology> discover_topology(const Machine& machine) try {
 }
 
 int Topology::find_pci(const PciAddress& address) const noexcept {
-  const auto place = std::find_if(pci.begin(), pci.end(), [&](const PciNode& node) { return node.address == address; });
+  const auto place = std::ranges::find(pci, address, &PciNode::address);
   return place == pci.end() ? -1 : static_cast<int>(place - pci.begin());
 }
 
@@ -171,14 +170,11 @@ int Topology::find_nic(std::string_view name) const noexcept {
   if (name.empty()) return -1;
   if (const int found = first([&](const Nic& nic) { return nic.name == name || nic.rdma_device == name; }); found >= 0)
     return found;
-  return first([&](const Nic& nic) {
-    return std::any_of(nic.net_devices.begin(), nic.net_devices.end(), [&](const NetDevice& its) { return its.name == name; });
-  });
+  return first([&](const Nic& nic) { return std::ranges::find(nic.net_devices, name, &NetDevice::name) != nic.net_devices.end(); });
 }
 
 int Topology::find_numa_node(int number) const noexcept {
-  const auto place =
-      std::find_if(numa_nodes.begin(), numa_nodes.end(), [number](const NumaNode& node) { return node.index == number; });
+  const auto place = std::ranges::find(numa_nodes, number, &NumaNode::index);
   return place == numa_nodes.end() ? -1 : static_cast<int>(place - numa_nodes.begin());
 }
 

@@ -28,8 +28,7 @@ void add_answers(const GpuAnswers& answers, Gpu& gpu) {
   gpu.is_coherent = answers.c2c_links.value_or(0) > 0;
   if (!answers.nvlinks) return;
   gpu.nvlinks_total = static_cast<unsigned>(answers.nvlinks->size());
-  gpu.nvlinks_active = static_cast<unsigned>(
-      std::count_if(answers.nvlinks->begin(), answers.nvlinks->end(), [](const nvml::NvLink& link) { return link.is_active; }));
+  gpu.nvlinks_active = static_cast<unsigned>(std::ranges::count_if(*answers.nvlinks, &nvml::NvLink::is_active));
 }
 
 using AnswersByAddress = std::map<std::uint64_t, const GpuAnswers*>;
@@ -166,10 +165,8 @@ std::vector<Gpu> read_gpus(const Sources& from, const std::vector<PciNode>& pci)
     const auto found = answers.find(key_of(gpu.address));
     if (found != answers.end()) add_answers(*found->second, gpu);
   }
-  std::sort(gpus.begin(), gpus.end(), [](const Gpu& a, const Gpu& b) {
-    return std::make_pair(a.cuda_index.value_or(INT_MAX), key_of(a.address)) <
-           std::make_pair(b.cuda_index.value_or(INT_MAX), key_of(b.address));
-  });
+  const auto place = [](const Gpu& gpu) { return std::pair(gpu.cuda_index.value_or(INT_MAX), key_of(gpu.address)); };
+  std::ranges::sort(gpus, {}, place);
   note_missing_answers(from, gpus);
   return gpus;
 }

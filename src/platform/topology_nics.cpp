@@ -72,8 +72,7 @@ RdmaPort read_port(const SystemFiles& files, const std::string& folder, int numb
 }
 
 void add_active_mtu(const DriverAnswers& answers, const std::string& device, std::vector<RdmaPort>& ports) {
-  const auto told = std::find_if(answers.rdma_devices.begin(), answers.rdma_devices.end(),
-                                 [&](const RdmaDeviceAnswers& its) { return its.name == device; });
+  const auto told = std::ranges::find(answers.rdma_devices, device, &RdmaDeviceAnswers::name);
   if (told == answers.rdma_devices.end()) return;
   for (RdmaPort& port : ports) {
     const auto place = static_cast<std::size_t>(port.number - 1);

@@ -2,6 +2,7 @@
 // The PCI tree: /sys/bus/pci/devices says what there is, and the folders behind its links what is below what.
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -9,14 +10,13 @@
 
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "platform/pci_link.hpp"
 #include "platform/topology_parts.hpp"
 
 namespace gigabar::topology_parts {
 namespace {
 
 constexpr const char* kDevices = "/sys/bus/pci/devices";
-constexpr double kMaxGtPerS = 1024;
-constexpr unsigned kMaxLanes = 32;
 
 // "0x10de", at most `most`; nothing for other text.
 std::optional<std::uint32_t> hexadecimal(std::string_view text, std::uint32_t most) {
@@ -28,17 +28,14 @@ std::optional<std::uint32_t> hexadecimal(std::string_view text, std::uint32_t mo
   return value;
 }
 
-// 0 and 255 stand for "not known".
-unsigned lanes_in(std::string_view text) { return static_cast<unsigned>(parse_number(text, 0, kMaxLanes).value_or(0)); }
-
 // Source: kernel, Documentation/ABI/testing/sysfs-bus-pci: current_link_speed, current_link_width, max_link_speed, max_link_width.
 PciLinkFacts read_link(const SystemFiles& files, const std::string& folder) {
   const auto word = [&](const char* name) { return files.word(folder + name).value_or(""); };
   PciLinkFacts link;
-  link.gt_per_s = leading_number(word("/current_link_speed"), kMaxGtPerS);
-  link.width = lanes_in(word("/current_link_width"));
-  link.most_gt_per_s = leading_number(word("/max_link_speed"), kMaxGtPerS);
-  link.most_width = lanes_in(word("/max_link_width"));
+  link.gt_per_s = link_speed_in(word("/current_link_speed"));
+  link.width = link_lanes_in(word("/current_link_width"));
+  link.most_gt_per_s = link_speed_in(word("/max_link_speed"));
+  link.most_width = link_lanes_in(word("/max_link_width"));
   return link;
 }
 
@@ -81,13 +78,11 @@ std::optional<Found> read_device(const Sources& from, const std::string& name) {
 
 // "pci0000:3a": the last folder of that form above the device. A bus behind a device of another kind (Intel VMD, Hyper-V) begins
 // anew there.
-std::string root_complex_of(std::string_view path) {
+std::string root_complex_of(const std::filesystem::path& path) {
   std::string root;
-  while (!path.empty()) {
-    const std::size_t slash = std::min(path.find('/'), path.size());
-    const std::string_view part = path.substr(0, slash);
-    if (part.starts_with("pci") && part.find(':') != std::string_view::npos) root = part;
-    path.remove_prefix(std::min(slash + 1, path.size()));
+  for (const std::filesystem::path& part : path) {
+    const std::string& name = part.native();
+    if (name.starts_with("pci") && name.find(':') != std::string::npos) root = name;
   }
   return root;
 }

@@ -219,10 +219,7 @@ TEST(Printable, IsOneShortLineOfText) {
 TEST(Subjects, NameDevices) {
   Gpu gpu;
   gpu.address = *PciAddress::parse("0000:3b:00.0");
-  Nic nic;
-  nic.name = "mlx5_0";
   EXPECT_EQ(doctor::subject_of(gpu), "GPU 0000:3b:00.0");
-  EXPECT_EQ(doctor::subject_of(gpu, nic), "GPU 0000:3b:00.0 and mlx5_0");
   EXPECT_EQ(doctor::pci_folder(gpu.address), "/sys/bus/pci/devices/0000:3b:00.0");
 }
 
