@@ -57,9 +57,8 @@ Result<void> wait_until_idle(int device, std::int64_t timeout_ns) {
   }
   auto answer = std::make_shared<Answer>();
   std::thread waiting;
-  Result<void> started = start_thread(waiting, "wait until idle", name, [answer, &functions, primary = *context] {
-    synchronize(functions, primary, *answer);
-  });
+  Result<void> started = start_thread(waiting, "wait until idle", name,
+                                      [answer, &functions, primary = *context] { synchronize(functions, primary, *answer); });
   if (!started) return started;
   waiting.detach();
   std::unique_lock lock(answer->mutex);

@@ -25,7 +25,8 @@ Result<void> ProxyThreads::start_threads() {
   threads_.resize(thread_count_);
   for (std::uint32_t i = 0; i < thread_count_; ++i) {
     const std::string name = text("thread ", i + 1, " of ", thread_count_);
-    if (Result<void> started = start_thread(threads_[i], "start proxy threads", name, [this, i] { work(i); }); !started) return started;
+    if (Result<void> started = start_thread(threads_[i], "start proxy threads", name, [this, i] { work(i); }); !started)
+      return started;
   }
   return {};
 }
