@@ -63,7 +63,6 @@ TcpLink::TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, cons
   limits_.payload_bytes = kMaxPayloadBytes;
   limits_.quick_payload_bytes = kQuickBytes;
   limits_.write_bytes = limits_.read_bytes = kTransferBytes;
-  limits_.posted_writes = kMaxTransfers;
   // Last: where the rest throws there is no destructor that takes it out again.
   serial_ = hub_->add_link(*this, rank);
 }

@@ -32,7 +32,6 @@ UcxLink::UcxLink(std::shared_ptr<Hub> hub, const Peer& peer, std::uint64_t numbe
   limits_.payload_bytes = kMaxPayloadBytes;
   limits_.quick_payload_bytes = kQuickBytes;
   limits_.write_bytes = limits_.read_bytes = kTransferBytes;
-  limits_.posted_writes = kMaxTransfers;
   hub_->add_link(number_, *this);
   hub_->attend_to(*this);
 }

@@ -83,7 +83,6 @@ VerbsLink::VerbsLink(VerbsTransport& transport, std::size_t rail, const Token& t
       own_token_(token) {
   limits_.payload_bytes = limits_.copied_write_bytes = kPayloadBytes;
   limits_.write_bytes = piece_bytes_ * kMaxPieces;
-  limits_.posted_writes = kOperations;
   transport_->add(this);
 }
 
