@@ -76,11 +76,11 @@ Engine::~Engine() {
     }
     if (thread_.joinable()) thread_.join();
     for (auto& [rank, peer] : peers_) end_links(*peer);
-    retired_links_.clear();
   } else if (thread_.joinable()) {
     thread_.detach();  // it runs in the parent
   }
-  // What holds memory of the transports goes before them.
+  // Links, and what holds memory of the transports, go before them.
+  retired_links_.clear();
   recent_peer_ = nullptr;
   recent_segment_ = nullptr;
   mapped_segments_.clear();

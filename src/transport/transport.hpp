@@ -229,6 +229,7 @@ class Sink {
   ~Sink() = default;
 };
 
+// Goes after its links.
 class Transport {
  public:
   virtual ~Transport() = default;
