@@ -87,18 +87,10 @@ VerbsLink::VerbsLink(VerbsTransport& transport, std::size_t rail, const Token& t
 }
 
 VerbsLink::~VerbsLink() {
-  if (transport_ != nullptr) transport_->remove(this);
-  abandon();
-}
-
-void VerbsLink::abandon() noexcept {
-  state_ = LinkState::broken;
-  transport_ = nullptr;
+  transport_->remove(this);
   disconnect();
-  pair_ = nullptr;
-  id_.reset();
+  id_.reset();  // with its queue pair, before the completion queue of that
   if (completions_ != nullptr) verbs::functions().ibv_destroy_cq(completions_);
-  completions_ = nullptr;
 }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
