@@ -7,6 +7,7 @@
 
 #include "base/bytes.hpp"
 #include "base/errors.hpp"
+#include "base/fnv.hpp"
 #include "base/remaining.hpp"
 #include "base/shown.hpp"
 #include "base/undo.hpp"
@@ -20,13 +21,8 @@ constexpr std::size_t kMaxFailed = 1024;                  // collectives that fa
 constexpr std::size_t kMaxCauseBytes = 512;
 
 std::uint64_t hash_of(const Group& group, CollectiveContext context) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  const auto add = [&](std::uint32_t number) {
-    for (int shift = 0; shift < 32; shift += 8) hash = (hash ^ (number >> shift & 0xff)) * 0x100000001b3;
-  };
-  for (const Rank rank : group) add(rank);
-  add(context);
-  return hash;
+  const std::uint64_t hash = fnv1a({reinterpret_cast<const char*>(group.data()), group.size() * sizeof(Rank)});
+  return fnv1a({reinterpret_cast<const char*>(&context), sizeof context}, hash);
 }
 
 struct Tree {

@@ -261,7 +261,6 @@ class Engine final : transport::Sink, WireupEvents {
 
   // open.cpp
   Result<void> start(const FabricOptions& options);
-  Result<void> start_thread();
   std::string make_rank_address() const;
 
   // waiting.cpp

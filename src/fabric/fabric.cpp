@@ -94,7 +94,7 @@ Result<void> Fabric::close(Timeout timeout) {
 
 Rank Fabric::rank() const noexcept { return state_ && state_->engine ? state_->engine->job().rank : 0; }
 Rank Fabric::rank_count() const noexcept { return state_ && state_->engine ? state_->engine->job().rank_count : 0; }
-Rank Fabric::local_rank() const noexcept { return state_ && state_->engine ? state_->engine->job().local_rank : 0; }
+Rank Fabric::local_rank() const noexcept { return state_ && state_->engine ? state_->engine->job().local_rank.value_or(0) : 0; }
 
 int Fabric::device() const noexcept { return state_ && state_->engine ? state_->engine->device() : -1; }
 

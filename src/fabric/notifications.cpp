@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "memory/host_pages.hpp"
 
 namespace gigabar::fabric {
@@ -33,8 +34,7 @@ struct GiveBack {
 }  // namespace
 
 Result<WordPages::Taken> WordPages::take(std::size_t wanted_bytes) {
-  const std::size_t page_bytes = host_page_bytes();
-  const std::size_t bytes = (wanted_bytes + page_bytes - 1) / page_bytes * page_bytes;
+  const std::size_t bytes = round_up(wanted_bytes, host_page_bytes());
   Taken taken;
   if (file_ == nullptr) {
     Descriptor made(::memfd_create("gigabar-notifications", MFD_CLOEXEC | MFD_ALLOW_SEALING));

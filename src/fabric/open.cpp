@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
-#include "base/blocked_signals.hpp"
 #include "base/bytes.hpp"
 #include "base/errors.hpp"
 #include "base/event.hpp"
+#include "base/start_thread.hpp"
 #include "fabric/engine.hpp"
 #include "gigabar/mapping.hpp"
 
@@ -63,17 +62,8 @@ Result<void> Engine::start(const FabricOptions& options) {
   watch(directory_->wake_descriptor());
   for (const OpenTransport& open : transports_) watch(open.transport->wake_descriptor());
   is_open_ = true;
-  return settings_.progress_thread && job_.rank_count > 1 ? start_thread() : Result<void>();
-}
-
-Result<void> Engine::start_thread() {
-  const BlockedSignals blocked;
-  try {
-    thread_ = std::thread([this] { run_thread(); });
-  } catch (const std::system_error& error) {
-    return cannot_start_thread("fabric open", "progress_thread", error.code().value());
-  }
-  return {};
+  if (!settings_.progress_thread || job_.rank_count <= 1) return {};
+  return start_thread(thread_, "fabric open", "progress_thread", [this] { run_thread(); });
 }
 
 Engine::~Engine() {
@@ -86,11 +76,11 @@ Engine::~Engine() {
     }
     if (thread_.joinable()) thread_.join();
     for (auto& [rank, peer] : peers_) end_links(*peer);
-    retired_links_.clear();
   } else if (thread_.joinable()) {
     thread_.detach();  // it runs in the parent
   }
-  // What holds memory of the transports goes before them.
+  // Links, and what holds memory of the transports, go before them.
+  retired_links_.clear();
   recent_peer_ = nullptr;
   recent_segment_ = nullptr;
   mapped_segments_.clear();

@@ -11,6 +11,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/remaining.hpp"
+#include "base/rounding.hpp"
 #include "fabric/engine.hpp"
 
 namespace gigabar::fabric {
@@ -513,10 +514,7 @@ bool Engine::post_direct(Op& op) {
     Rail& rail = peer.rails[op.rail];
     const transport::LinkLimits& limits = rail.link->limits();
     std::uint64_t bytes = std::min(op.bytes - op.next, is_read ? limits.read_bytes : limits.write_bytes);
-    if (is_striped) {
-      const std::uint64_t stripe = (op.bytes / rail_count + kStripeAlignment - 1) / kStripeAlignment * kStripeAlignment;
-      bytes = std::min(bytes, stripe);
-    }
+    if (is_striped) bytes = std::min(bytes, round_up(op.bytes / rail_count, kStripeAlignment));
     const auto cookie = reinterpret_cast<std::uint64_t>(&op);
     const transport::Region& region = *op.local->regions[kind];
     const Posted posted = is_read ? rail.link->post_read(region, op.local_offset + op.next, *op.remote->region,

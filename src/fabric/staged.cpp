@@ -19,6 +19,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/quietly.hpp"
+#include "base/rounding.hpp"
 #include "base/shown.hpp"
 #include "fabric/engine.hpp"
 #include "memory/host_pages.hpp"
@@ -63,7 +64,7 @@ struct StagingMemory {
 
 // At most so many bytes of a write at once.
 std::uint64_t chunk_bytes_of(const Op& op, const Limits& limits) noexcept {
-  const std::uint64_t part = (op.bytes / kMinChunks + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+  const std::uint64_t part = round_up(op.bytes / kMinChunks, kPartAlignment);
   return std::min({op.chunk_bytes, limits.chunk_bytes, std::max(part, kWholeBytes)});
 }
 

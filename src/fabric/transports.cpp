@@ -80,7 +80,7 @@ Result<void> Engine::choose_device() {
     return make_error(Status::invalid_argument, "fabric open", text("device ", device_),
                       text("this process has ", counted(found->size(), "device")), "give a number below that");
   }
-  if (device_ < 0) device_ = static_cast<int>(job_.local_rank % found->size());
+  if (device_ < 0) device_ = static_cast<int>(job_.local_rank.value_or(0) % found->size());
   if (settings_.device < 0) settings_.show("device", std::to_string(device_));
   const DeviceInfo& device = (*found)[static_cast<std::size_t>(device_)];
   if (!device.is_stand_in) gpu_ = Neighbour{text("device ", device_), device.numa_node};
@@ -102,7 +102,7 @@ transport::TransportOptions Engine::transport_options() const {
   transport::TransportOptions options;
   options.rails = settings_.rails;
   options.near_device = device_;
-  options.local_rank = job_.local_rank;
+  options.local_rank = job_.local_rank.value_or(0);
   options.most_kernel_bytes = settings_.kernel_bytes;
   options.rail_count = settings_.rail_count;
   options.is_tcp_sealed = settings_.is_tcp_sealed;
@@ -112,7 +112,7 @@ transport::TransportOptions Engine::transport_options() const {
   options.service_level = settings_.service_level;
   options.connect_deadline_ns = std::min<std::int64_t>(settings_.connect_timeout_ns, 30'000'000'000);
   if (settings_.rail_policy == RailPolicy::fixed && !options.rails.empty()) {
-    options.rails = {options.rails[job_.local_rank % options.rails.size()]};
+    options.rails = {options.rails[options.local_rank % options.rails.size()]};
   }
   return options;
 }

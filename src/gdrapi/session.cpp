@@ -10,6 +10,7 @@
 #include "base/cycles.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "base/rounding.hpp"
 #include "gdrapi.h"
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
@@ -100,7 +101,7 @@ Result<PointerInfo> find_allocation(const Session& session, std::uintptr_t addre
     if (is_candidate && reaches(next.value(), end)) return next;
     if (is_candidate && !can_be_pinned(session, best.value())) best = next;
     const std::uintptr_t past = is_candidate ? end_of(next.value()) : next->address + 1;
-    const std::uintptr_t following = (past + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment;
+    const std::uintptr_t following = round_up(past, kAllocationAlignment);
     if (following >= page_end) return best;
     next = describe(reinterpret_cast<const void*>(following));
   }

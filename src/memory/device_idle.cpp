@@ -5,10 +5,10 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "base/errors.hpp"
+#include "base/start_thread.hpp"
 #include "gigabar/device.hpp"
 #include "memory/cuda_context.hpp"
 
@@ -56,11 +56,11 @@ Result<void> wait_until_idle(int device, std::int64_t timeout_ns) {
                       "update the NVIDIA driver");
   }
   auto answer = std::make_shared<Answer>();
-  try {
-    std::thread([answer, &functions, primary = *context] { synchronize(functions, primary, *answer); }).detach();
-  } catch (const std::system_error& error) {
-    return cannot_start_thread("wait until idle", name, error.code().value());
-  }
+  std::thread waiting;
+  Result<void> started = start_thread(waiting, "wait until idle", name,
+                                      [answer, &functions, primary = *context] { synchronize(functions, primary, *answer); });
+  if (!started) return started;
+  waiting.detach();
   std::unique_lock lock(answer->mutex);
   const auto is_done = [&] { return answer->is_done; };
   // A wait without a limit is one with a limit, again and again: condition_variable::wait is a function of GCC 12's libstdc++ that

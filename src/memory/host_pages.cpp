@@ -15,7 +15,6 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
-#include "base/rounding.hpp"
 #include "platform/host_memory.hpp"
 #include "platform/numa.hpp"
 #include "platform/roots.hpp"

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/descriptor.hpp"
+#include "base/rounding.hpp"
 #include "gigabar/status.hpp"
 
 namespace gigabar::inline v0 {
@@ -21,9 +22,7 @@ namespace gigabar::inline v0 {
 std::size_t host_page_bytes() noexcept;
 
 inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
-constexpr std::size_t whole_huge_pages(std::size_t bytes) noexcept {
-  return (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-}
+constexpr std::size_t whole_huge_pages(std::size_t bytes) noexcept { return round_up(bytes, kHugePageBytes); }
 
 // Refuses what would bring out the kernel's killer: more than the machine, a control group of this process, or the node (-1: any)
 // has left, with 1/64 on top for page tables and the driver's lists. Nothing is touched.

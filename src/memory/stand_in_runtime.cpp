@@ -159,9 +159,9 @@ class StandInRuntime final : public Runtime {
   Result<void> pin_host(void* address, std::size_t bytes) override {
     if (::mlock(address, bytes) == 0) return {};
     const int code = errno;
-    return make_error(code == ENOMEM ? Status::out_of_memory : status_of_errno(code), "pin host memory",
-                      range_text(reinterpret_cast<std::uintptr_t>(address), bytes), text("mlock: ", std::strerror(code)),
-                      "raise the locked-memory limit (ulimit -l)", errno_code(code), check_id::kLockedMemory);
+    return make_error(status_of_errno(code), "pin host memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes),
+                      text("mlock: ", std::strerror(code)), "raise the locked-memory limit (ulimit -l)", errno_code(code),
+                      check_id::kLockedMemory);
   }
   Result<void> unpin_host(void* address, std::size_t bytes) override {
     ::munlock(address, bytes);

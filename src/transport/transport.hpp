@@ -142,7 +142,6 @@ struct LinkLimits {
   std::size_t copied_write_bytes = 0;   // most bytes of one post_copied_write; 0: there is none
   std::uint64_t write_bytes = 0;        // most bytes of one post_write; larger ones are the caller's to cut
   std::uint64_t read_bytes = 0;         // of one post_read; 0: cannot read
-  std::uint32_t posted_writes = 0;      // so many writes and reads can be under way
   // More than this is sooner here when it is the peer's writes.
   std::uint64_t quick_read_bytes = std::numeric_limits<std::uint64_t>::max();
   bool words_wake = false;  // a word wakes a peer that has armed its transport
@@ -230,6 +229,7 @@ class Sink {
   ~Sink() = default;
 };
 
+// Goes after its links.
 class Transport {
  public:
   virtual ~Transport() = default;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/counted.hpp"
+#include "base/fnv.hpp"
 #include "commands.hpp"
 #include "device_ranks/kernels.hpp"
 #include "device_ranks/pair.hpp"
@@ -202,11 +203,11 @@ std::uint64_t segment_bytes(const RoundPlan& layout) noexcept {
 // The same at ranks whose options agree in all that must agree.
 std::uint64_t digest_of(const Plan& plan, const Grid& grid) {
   const Options& options = plan.options;
-  return ranks::digest_of_text(
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.op), plan.sizes.front(),
-                  plan.sizes.back(), name_of(grid.scope), grid.block_count, grid.threads_per_block, grid.threads_per_unit,
-                  options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U), options.window, options.is_checked,
-                  options.fault_bytes.value_or(~std::uint64_t{0}), options.queues.count));
+  return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.op),
+                           plan.sizes.front(), plan.sizes.back(), name_of(grid.scope), grid.block_count, grid.threads_per_block,
+                           grid.threads_per_unit, options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U),
+                           options.window, options.is_checked, options.fault_bytes.value_or(~std::uint64_t{0}),
+                           options.queues.count));
 }
 
 // --- From the samples of units to the figures of one size -----------------------------------------------------------------------

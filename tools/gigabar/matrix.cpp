@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/counted.hpp"
+#include "base/fnv.hpp"
 #include "commands.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/fabric.hpp"
@@ -132,10 +133,9 @@ class MatrixSession : public RankSession {
   bool has(Measures measure) const noexcept { return options().measures == Measures::both || options().measures == measure; }
 
   std::uint64_t digest() const {
-    return digest_of_text(fmt::format("matrix {} {} {} {} {} {} {} {} {}", options().accelerator,
-                                      name_in(kMeasures, options().measures), name_in(matrix::kAtOnce, options().at_once),
-                                      options().bytes, options().iteration_count, options().warm_up_count, options().window,
-                                      options().again_count, options().is_checked));
+    return fnv1a(fmt::format("matrix {} {} {} {} {} {} {} {} {}", options().accelerator, name_in(kMeasures, options().measures),
+                             name_in(matrix::kAtOnce, options().at_once), options().bytes, options().iteration_count,
+                             options().warm_up_count, options().window, options().again_count, options().is_checked));
   }
 
   void make_buffers() {

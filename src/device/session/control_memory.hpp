@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/rounding.hpp"
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
@@ -18,7 +19,7 @@ namespace gigabar::inline v0 {
 
 // What kernels write and what the host writes lie on lines of their own.
 inline constexpr std::size_t kLine = 128;
-constexpr std::size_t to_line(std::size_t bytes) noexcept { return (bytes + kLine - 1) / kLine * kLine; }
+constexpr std::size_t to_line(std::size_t bytes) noexcept { return round_up(bytes, kLine); }
 
 struct ControlLayout {
   Rank rank_count = 0;

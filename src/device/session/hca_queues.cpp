@@ -6,14 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
-#include "base/blocked_signals.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/remaining.hpp"
+#include "base/start_thread.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -246,13 +245,7 @@ Result<void> HcaQueues::start() {
   is_open_ = true;
   if (ringer_ == hca::Ringer::kernel || ringing_.joinable()) return {};
   is_stopping_ = false;
-  const BlockedSignals blocked;
-  try {
-    ringing_ = std::thread([this] { ring_all(); });
-  } catch (const std::system_error& error) {
-    return cannot_start_thread("start a thread", "that rings doorbells", error.code().value());
-  }
-  return {};
+  return start_thread(ringing_, "start a thread", "that rings doorbells", [this] { ring_all(); });
 }
 
 void HcaQueues::stop() noexcept {

@@ -7,17 +7,16 @@
 #include <cstddef>
 #include <functional>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "base/blocked_signals.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/quietly.hpp"
 #include "base/remaining.hpp"
+#include "base/start_thread.hpp"
 #include "base/uncancelled.hpp"
 #include "device/session/control_memory.hpp"
 #include "device/session/hca_queues.hpp"
@@ -338,13 +337,7 @@ Result<void> DeviceSession::State::open() {
   if (Result<void> started = start_queues(); !started) return started;
   // No kernel of another rank tells this one before its tables stand.
   if (Result<void> met = fabric.barrier({}, time.left()); !met) return met;
-  const BlockedSignals blocked;
-  try {
-    watcher = std::thread([this] { watch(); });
-  } catch (const std::system_error& error) {
-    return cannot_start_thread("device session", "thread that watches the peers", error.code().value());
-  }
-  return {};
+  return start_thread(watcher, "device session", "thread that watches the peers", [this] { watch(); });
 }
 
 Result<void> DeviceSession::State::start_queues() {

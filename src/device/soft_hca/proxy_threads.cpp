@@ -3,11 +3,9 @@
 
 #include <pthread.h>
 
-#include <system_error>
-
-#include "base/blocked_signals.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/start_thread.hpp"
 
 namespace gigabar::soft_hca {
 
@@ -24,15 +22,13 @@ Result<std::unique_ptr<ProxyThreads>> ProxyThreads::start(SoftHca& hca, std::uin
 
 // Threads that did start end with the object.
 Result<void> ProxyThreads::start_threads() {
-  const BlockedSignals blocked;
-  int code = 0;
-  try {
-    for (std::uint32_t i = 0; i < thread_count_; ++i) threads_.emplace_back(&ProxyThreads::work, this, i);
-  } catch (const std::system_error& error) {
-    code = error.code().value();
+  threads_.resize(thread_count_);
+  for (std::uint32_t i = 0; i < thread_count_; ++i) {
+    const std::string name = text("thread ", i + 1, " of ", thread_count_);
+    if (Result<void> started = start_thread(threads_[i], "start proxy threads", name, [this, i] { work(i); }); !started)
+      return started;
   }
-  if (code == 0) return {};
-  return cannot_start_thread("start proxy threads", text("thread ", threads_.size() + 1, " of ", thread_count_), code);
+  return {};
 }
 
 void ProxyThreads::work(std::uint32_t index) noexcept {
@@ -48,7 +44,9 @@ void ProxyThreads::work(std::uint32_t index) noexcept {
 
 void ProxyThreads::stop() noexcept {
   is_stopping_.store(true, std::memory_order_relaxed);
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();  // else it was not started
+  }
   threads_.clear();
 }
 

@@ -8,13 +8,13 @@
 #endif
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <type_traits>
 
 #include "base/check_ids.hpp"
 #include "base/errors.hpp"
 #include "driver/loader.hpp"
+#include "gigabar/types.hpp"
 
 namespace gigabar::nvml {
 #if GIGABAR_HAS_NVML
@@ -127,14 +127,9 @@ NvLink active_nvlink(nvmlDevice_t device, unsigned link) {
 
 // "00000000:3B:00.0" as the other components write it: four digits of domain, or more where it has them, in lower case.
 std::optional<std::string> address_of(const nvmlPciInfo_t& pci) {
-  unsigned domain = 0, bus = 0, device = 0, function = 0;
-  const std::string id(pci.busId, ::strnlen(pci.busId, sizeof pci.busId));
-  // NOLINTNEXTLINE(cert-err34-c,bugprone-unchecked-string-to-number-conversion): every field is checked against its range
-  if (std::sscanf(id.c_str(), "%x:%x:%x.%x", &domain, &bus, &device, &function) != 4) return {};
-  if (bus > 0xff || device > 0x1f || function > 7) return {};
-  char line[32] = {};
-  std::snprintf(line, sizeof line, "%04x:%02x:%02x.%x", domain, bus, device, function);
-  return std::string(line);
+  const auto address = PciAddress::parse({pci.busId, ::strnlen(pci.busId, sizeof pci.busId)});
+  if (!address) return {};
+  return address->to_string();
 }
 
 std::optional<bool> is_enabled(std::optional<EnumNumber> state) {

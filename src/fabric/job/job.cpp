@@ -176,8 +176,7 @@ Result<Job> from_environment(const FabricOptions& options, bool has_key, Launch&
   job.rank_count = static_cast<Rank>(**count);
   const auto local_rank = number_from("LOCAL_RANK", 0, **count - 1);
   if (!local_rank) return local_rank.error();
-  job.has_local_rank = local_rank->has_value();
-  job.local_rank = static_cast<Rank>(local_rank->value_or(0));
+  if (*local_rank) job.local_rank = static_cast<Rank>(**local_rank);
   if (job.rank_count == 1) return job;
   const auto local_count = number_from("LOCAL_WORLD_SIZE", 1, **count);
   if (!local_count) return local_count.error();
@@ -208,8 +207,7 @@ Result<Job> from_slurm(const FabricOptions& options, bool has_key, Launch& launc
   job.launcher = Launcher::slurm;
   job.rank = (*step)->rank;
   job.rank_count = (*step)->rank_count;
-  job.has_local_rank = (*step)->local_rank.has_value();
-  job.local_rank = (*step)->local_rank.value_or(0);
+  job.local_rank = (*step)->local_rank;
   if (job.rank_count == 1) return job;
   if (Result<void> whole = require_whole_step(options); !whole) return std::move(whole).error();
   if (Result<void> checked = check_nodes(has_key, launch); !checked) return std::move(checked).error();
@@ -237,8 +235,7 @@ Result<Job> from_pmix(const FabricOptions& options, std::int64_t deadline_ns, La
     return refuse_job("PMIX_NAMESPACE", text("its job has ", counted(found->rank_count, "rank"), "; ", kMaxRanks, " are the most"));
   job.rank = found->rank;
   job.rank_count = found->rank_count;
-  job.has_local_rank = found->local_rank.has_value();
-  job.local_rank = found->local_rank.value_or(0);
+  job.local_rank = found->local_rank;
   launch.name_space = found->name_space;
   if (found->local_count) launch.has_one_host = *found->local_count == found->rank_count;
   if (!environment("GIGABAR_LAUNCHER")) {

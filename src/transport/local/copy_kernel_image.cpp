@@ -4,17 +4,11 @@
 #include "transport/local/persistent_copy_kernel.hpp"
 
 #if defined(GIGABAR_DEVICE_CODE)
-
 GIGABAR_EMBED_FILE(gigabar_local_copy_kernel, GIGABAR_DEVICE_CODE);
+#else
+static const unsigned char* const gigabar_local_copy_kernel = nullptr;
+#endif
 
 namespace gigabar::transport::local {
 const void* copy_kernel_image() noexcept { return gigabar_local_copy_kernel; }
 }  // namespace gigabar::transport::local
-
-#else
-
-namespace gigabar::transport::local {
-const void* copy_kernel_image() noexcept { return nullptr; }
-}  // namespace gigabar::transport::local
-
-#endif

@@ -79,7 +79,6 @@ LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memor
   limits_.quick_payload_bytes = kQuickPayloadBytes;
   limits_.write_bytes = kMaxWriteBytes;
   limits_.read_bytes = kMaxWriteBytes;
-  limits_.posted_writes = kMaxPostedWrites;
   limits_.copied_write_bytes = kMaxPayloadBytes;
   limits_.words_wake = true;
   // Edges, not levels: the socket of a peer that is gone stays readable for ever.

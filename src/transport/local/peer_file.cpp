@@ -12,6 +12,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 
 namespace gigabar::transport::local {
 namespace {
@@ -63,7 +64,7 @@ Result<std::unique_ptr<PeerFile>> PeerFile::open(Descriptor file, std::uint64_t 
 
 Result<void> PeerFile::map(std::size_t bytes, std::size_t page_bytes) {
   const std::uint64_t begin = offset_bytes_ / page_bytes * page_bytes;
-  const std::size_t length = (offset_bytes_ - begin + bytes + page_bytes - 1) / page_bytes * page_bytes;
+  const std::size_t length = round_up(offset_bytes_ - begin + bytes, page_bytes);
   void* const address = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), static_cast<off_t>(begin));
   if (address == MAP_FAILED) {
     const int code = errno;

@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "base/quietly.hpp"
+#include "base/rounding.hpp"
 #include "base/shown.hpp"
 #include "gigabar/mapping.hpp"
 #include "mapping/backend.hpp"
@@ -60,7 +61,7 @@ const std::string& PinOnDemand::pin() {
   if (runtime == nullptr) return failure_ = "there is no CUDA to pin host memory with";
   const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::uintptr_t begin = number_of(address_) / page_bytes * page_bytes;
-  const std::size_t length = (number_of(address_) + bytes_ - begin + page_bytes - 1) / page_bytes * page_bytes;
+  const std::size_t length = round_up(number_of(address_) + bytes_ - begin, page_bytes);
   if (const Result<void> pinned = runtime->pin_host(reinterpret_cast<void*>(begin), length); !pinned) {
     return failure_ = text("host memory could not be pinned: ", pinned.record().cause);
   }

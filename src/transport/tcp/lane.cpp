@@ -8,11 +8,10 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
-#include <system_error>
 
-#include "base/blocked_signals.hpp"
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/start_thread.hpp"
 #include "base/undo.hpp"
 #include "platform/cpu_set.hpp"
 
@@ -207,12 +206,8 @@ Result<std::unique_ptr<Lane>> Lane::open(unsigned index, std::shared_ptr<Home> h
     const int code = errno;
     return make_error(status_of_errno(code), "open TCP", "lane", "eventfd failed", {}, errno_code(code));
   }
-  const BlockedSignals blocked;
-  try {
-    lane->thread_ = std::thread(&Lane::run, lane.get());
-  } catch (const std::system_error& error) {
-    return cannot_start_thread("open TCP", "lane", error.code().value());
-  }
+  Result<void> started = start_thread(lane->thread_, "open TCP", "lane", [running = lane.get()] { running->run(); });
+  if (!started) return std::move(started).error();
   return lane;
 }
 

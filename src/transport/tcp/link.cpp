@@ -54,46 +54,45 @@ TcpLink::CallBytes TcpLink::call_bytes_of(int socket) noexcept {
   return is_paced ? CallBytes{std::size_t{512} << 10, std::size_t{64} << 10} : CallBytes{};
 }
 
-TcpLink::TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, const Security& security)
-    : hub_(std::move(hub)),
+TcpLink::TcpLink(TcpTransport& transport, Rank rank, std::uint64_t number, const Security& security)
+    : transport_(transport),
       rank_(rank),
       number_(number),
       security_(security),
-      connect_until_ns_(now_ns() + hub_->connect_deadline_ns()) {
+      connect_until_ns_(now_ns() + transport_.connect_deadline_ns()) {
   limits_.payload_bytes = kMaxPayloadBytes;
   limits_.quick_payload_bytes = kQuickBytes;
   limits_.write_bytes = limits_.read_bytes = kTransferBytes;
-  limits_.posted_writes = kMaxTransfers;
   // Last: where the rest throws there is no destructor that takes it out again.
-  serial_ = hub_->add_link(*this, rank);
+  serial_ = transport_.add_link(*this, rank);
 }
 
 TcpLink::~TcpLink() {
-  if (hub_->is_of_this_process()) {
+  if (transport_.is_of_this_process()) {
     if (state_ == LinkState::ready) quietly([&] { leave(); });
     close_connections();
   }
-  hub_->remove_link(serial_);
+  transport_.remove_link(serial_);
 }
 
-// What was posted before goes out. This thread sends what is queued here, as the memory may go after the link; the hub and the
-// kernel do the rest.
+// What was posted before goes out. This thread sends what is queued here, as the memory may go after the link; the transport and
+// the kernel do the rest.
 void TcpLink::leave() {
   put_fence();
   if (!send_in_time()) return;
   post_small(make_header(FrameKind::bye, static_cast<std::uint32_t>(Farewell::closed), 0));
   if (!send_in_time()) return;
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    if (auto stream = hub_->lane(lane).remove(serial_)) hub_->let_go_out(std::move(*stream));
+    if (auto stream = transport_.lane(lane).remove(serial_)) transport_.let_go_out(std::move(*stream));
   }
-  hub_->let_go_out(std::move(*stream_));
+  transport_.let_go_out(std::move(*stream_));
   stream_.reset();
 }
 
 // False: not everything is in the kernel within the time that there is.
 bool TcpLink::send_in_time() {
   pump();
-  const std::int64_t until_ns = has_sent_all() ? 0 : hub_->linger_until_ns();
+  const std::int64_t until_ns = has_sent_all() ? 0 : transport_.linger_until_ns();
   while (!has_sent_all() && !send_code_ && state_ == LinkState::ready && now_ns() < until_ns) {
     pollfd socket{stream_->socket().get(), static_cast<short>(is_idle() ? POLLRDHUP : POLLOUT | POLLRDHUP), 0};
     ::poll(&socket, 1, is_idle() ? 1 : 10);
@@ -105,10 +104,10 @@ bool TcpLink::send_in_time() {
 
 // What has not gone out does not.
 void TcpLink::close_connections() noexcept {
-  for (std::uint64_t index = 0; is_listening_ && index <= kMaxLanes; ++index) hub_->acceptor().forget(number_ + index);
+  for (std::uint64_t index = 0; is_listening_ && index <= kMaxLanes; ++index) transport_.acceptor().forget(number_ + index);
   ways_.clear();
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    if (auto stream = hub_->lane(lane).remove(serial_)) secure::end_connection(stream->socket().get());
+    if (auto stream = transport_.lane(lane).remove(serial_)) secure::end_connection(stream->socket().get());
   }
   if (stream_) secure::end_connection(stream_->socket().get());
   stream_.reset();
@@ -133,30 +132,31 @@ Offer TcpLink::expect_peer(std::size_t rail) {
   Offer offer;
   offer.link = number_;
   offer.secret = random_secret();
-  offer.targets = hub_->rails()[rail].targets;
-  offer.lanes = hub_->lane_count();
+  offer.targets = transport_.rail(rail).targets;
+  offer.lanes = transport_.lane_count();
   is_listening_ = true;
   ways_ = std::deque<Way>(1 + offer.lanes);
   for (std::uint64_t number = number_; number - number_ < ways_.size(); ++number) {
-    hub_->acceptor().expect(number, identity_of(offer.secret, number, security_, secure::Role::acceptor));
+    transport_.acceptor().expect(number, identity_of(offer.secret, number, security_, secure::Role::acceptor));
   }
-  hub_->set_timer();
+  transport_.set_timer();
   return offer;
 }
 
 unsigned TcpLink::dial(const Offer& offer) {
   is_completed_ = true;
-  const unsigned lanes = std::min(offer.lanes, hub_->lane_count());
+  const unsigned lanes = std::min(offer.lanes, transport_.lane_count());
   ways_ = std::deque<Way>(1 + lanes);
   for (std::size_t index = 0; index < ways_.size(); ++index) {
     Way& way = ways_[index];
     const std::uint64_t number = number_ + index;
     way.identity = identity_of(offer.secret, number, security_, secure::Role::initiator);
-    way.dial.emplace(way.identity, hub_->poller(), kLinkTokens + serial_, Rank{0}, offer.targets, connect_until_ns_, std::nullopt);
+    way.dial.emplace(way.identity, transport_.poller(), kLinkTokens + serial_, Rank{0}, offer.targets, connect_until_ns_,
+                     std::nullopt);
     way.dial->set_link(secure::preamble_of(number), rank_);
   }
   advance(now_ns());
-  hub_->set_timer();
+  transport_.set_timer();
   return lanes;
 }
 
@@ -185,7 +185,7 @@ void TcpLink::advance(std::int64_t now_ns) {
 
 void TcpLink::take(std::uint64_t number, secure::Established established) {
   if (state_ != LinkState::connecting) return;
-  if (number == number_) rail_ = hub_->rail_of(secure::own_address_of(established.connection.socket.get()));
+  if (number == number_) rail_ = transport_.rail_of(secure::own_address_of(established.connection.socket.get()));
   established.connection.socket.rename(kLinkTokens + serial_);
   // Until the peer's answer has come no event matters; EPOLLERR would come again and again.
   established.connection.socket.want(EPOLLONESHOT);
@@ -209,9 +209,9 @@ Result<void> TcpLink::complete(Parcel answer) {
     return error;
   }
   is_completed_ = true;
-  for (; ways_.size() > *lanes + 1; ways_.pop_back()) hub_->acceptor().forget(number_ + ways_.size() - 1);
+  for (; ways_.size() > *lanes + 1; ways_.pop_back()) transport_.acceptor().forget(number_ + ways_.size() - 1);
   become_ready();
-  hub_->set_timer();
+  transport_.set_timer();
   return {};
 }
 
@@ -224,7 +224,7 @@ void TcpLink::become_ready() {
   call_bytes_ = call_bytes_of(stream_->socket().get());
   call_bytes_.send = std::min(call_bytes_.send, stream_->part_bytes());
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    if (!hub_->lane(lane).add(serial_, std::move(*ways_[lane + 1].stream), lane_counts_)) {
+    if (!transport_.lane(lane).add(serial_, std::move(*ways_[lane + 1].stream), lane_counts_)) {
       const int code = errno;
       return fail(make_error(status_of_errno(code), "connect", object(), "epoll_ctl failed", {}, errno_code(code)));
     }
@@ -232,9 +232,9 @@ void TcpLink::become_ready() {
   ways_.clear();
   if (lane_count_ > 0) limits_.quick_read_bytes = kLaneBytes - 1;  // answers to reads take no lanes
   state_ = LinkState::ready;
-  look_at_ns_ = Silence::next_look_ns(now_ns(), hub_->connect_deadline_ns());
+  look_at_ns_ = Silence::next_look_ns(now_ns(), transport_.connect_deadline_ns());
   want_events();
-  hub_->attend_to(*this);
+  transport_.attend_to(*this);
 }
 
 // --- Posting ---------------------------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ Posted TcpLink::post_read(const Region& local, std::uint64_t local_offset, const
 
 void TcpLink::finish(std::uint64_t cookie, Result<void> outcome) {
   dones_.push_back({cookie, std::move(outcome)});
-  hub_->attend_to(*this);
+  transport_.attend_to(*this);
 }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ bool TcpLink::send_frame() {
   Outgoing& item = sending_->front();
   const std::byte* data = item.copy.data();
   if (item.bytes > 0) {
-    data = hub_->home()->memory(item.from, item.header.data_bytes);
+    data = transport_.home()->memory(item.from, item.header.data_bytes);
     if (data == nullptr && item.kind() == FrameKind::answer) {
       refuse("it reads from a region that was taken back", Farewell::bad_access);
       return false;
@@ -378,7 +378,7 @@ void TcpLink::pump() {
 void TcpLink::want_events() noexcept {
   if (state_ != LinkState::ready) return;
   const bool is_waiting = !is_idle() && !send_code_;
-  const std::uint32_t incoming = hub_->is_asked_first(*this) || fence_ ? 0U : EPOLLIN | EPOLLRDHUP;
+  const std::uint32_t incoming = transport_.is_asked_first(*this) || fence_ ? 0U : EPOLLIN | EPOLLRDHUP;
   // At a fence nothing is received, and the end of the connection would be told again and again.
   stream_->socket().want(is_waiting ? incoming | EPOLLOUT : fence_ ? EPOLLONESHOT : incoming);
 }
@@ -387,7 +387,7 @@ void TcpLink::want_events() noexcept {
 void TcpLink::note_failure(const Moved& moved) noexcept {
   if (moved.how != Moved::How::failed) return;
   send_code_ = moved.code;
-  hub_->attend_to(*this);
+  transport_.attend_to(*this);
 }
 
 // --- Breaking --------------------------------------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ void TcpLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
   if (state_ == LinkState::ready && farewell) say_farewell(*farewell);
   state_ = LinkState::broken;
   error_ = std::move(error);
-  hub_->attend_to(*this);
+  transport_.attend_to(*this);
 }
 
 // Between two frames only; where it does not go out the peer sees the connection end.
@@ -419,7 +419,7 @@ void TcpLink::say_farewell(Farewell reason) noexcept {
 }
 
 void TcpLink::look_for_silence(std::int64_t now_ns) {
-  const std::int64_t limit_ns = hub_->connect_deadline_ns();
+  const std::int64_t limit_ns = transport_.connect_deadline_ns();
   look_at_ns_ = Silence::next_look_ns(now_ns, limit_ns);
   if (lane_ended_at_ns_ != 0) {
     // What has come is told first; at a fence nothing is received any more.
@@ -482,7 +482,7 @@ void TcpLink::handle(std::uint32_t events, Sink& sink) {
   if (state_ != LinkState::ready) return advance(now_ns());
   if ((events & EPOLLOUT) != 0) pump();
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) return;
-  hub_->note_speaker(*this);
+  transport_.note_speaker(*this);
   receive(sink);
 }
 

@@ -24,9 +24,9 @@
 
 #include "secure/byte_stream.hpp"
 #include "secure/dial.hpp"
-#include "transport/tcp/hub.hpp"
 #include "transport/tcp/lane.hpp"
 #include "transport/tcp/silence.hpp"
+#include "transport/tcp/transport.hpp"
 
 namespace gigabar::transport::tcp {
 
@@ -36,7 +36,7 @@ inline constexpr const char* kConnectAnew = "forget the peer and connect anew";
 
 class TcpLink final : public Link {
  public:
-  TcpLink(std::shared_ptr<Hub> hub, Rank rank, std::uint64_t number, const Security& security);
+  TcpLink(TcpTransport& transport, Rank rank, std::uint64_t number, const Security& security);
   ~TcpLink() override;
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
@@ -62,7 +62,7 @@ class TcpLink final : public Link {
   // Connects to who waits. Returns over how many lanes.
   unsigned dial(const Offer& offer);
 
-  // --- For the hub ---
+  // --- For the transport ---
   bool waits_for(std::uint64_t number) const noexcept {
     return is_listening_ && number - number_ < ways_.size() && !ways_[number - number_].stream;
   }
@@ -171,7 +171,7 @@ class TcpLink final : public Link {
   std::string object() const;
   Error about_this(const Error& error) const;
 
-  std::shared_ptr<Hub> hub_;
+  TcpTransport& transport_;
   Rank rank_;
   std::uint64_t number_;
   Security security_;

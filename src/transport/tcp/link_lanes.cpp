@@ -35,7 +35,7 @@ Posted TcpLink::post_by_lanes(Place from, std::uint32_t region, Access to, std::
     part = std::min(share_bytes, left);
     const unsigned lane = std::exchange(next_lane_, (next_lane_ + 1) % lane_count_);
     try {
-      hub_->lane(lane).send(serial_, {first_piece(FrameKind::write, region, to, from, part), &write.missing_shares, number});
+      transport_.lane(lane).send(serial_, {first_piece(FrameKind::write, region, to, from, part), &write.missing_shares, number});
     } catch (const std::bad_alloc&) {
       fail(Error::out_of_memory(), Farewell::own_failure);
       return Posted::ok;  // its end is told with the link's
@@ -93,7 +93,7 @@ bool TcpLink::leave_fence(Sink& sink) {
   carry(rest);
   if (!fence_) {
     is_hungry_ = true;
-    hub_->attend_to(*this);
+    transport_.attend_to(*this);
   }
   want_events();
   return true;
@@ -105,7 +105,7 @@ void TcpLink::take_event(const LaneEvent& event) {
   if (state_ == LinkState::broken) return;
   switch (event.kind) {
     case LaneEvent::Kind::sent: return finish(lane_writes_.extract(event.number).mapped().cookie, {});
-    case LaneEvent::Kind::placed: return hub_->attend_to(*this);
+    case LaneEvent::Kind::placed: return transport_.attend_to(*this);
     case LaneEvent::Kind::refused:
       return refuse(event.reason == Farewell::bad_access ? "a write to an unknown region, with a wrong guard or out of range"
                                                          : "what it sent over a connection for large writes is none",
@@ -119,7 +119,7 @@ void TcpLink::take_event(const LaneEvent& event) {
   if (lane_ended_at_ns_ != 0) return;
   lane_ended_at_ns_ = now_ns();
   look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
-  hub_->set_timer();
+  transport_.set_timer();
 }
 
 }  // namespace gigabar::transport::tcp

@@ -27,7 +27,7 @@ std::array<iovec, 2> TcpLink::place_for_more(Scratch& scratch) {
   if (missing_bytes_ > 0) {
     pieces[0] = {carried_.data() + carried_.size() - missing_bytes_, missing_bytes_};
   } else if (incoming_.left_bytes >= kMinDirectBytes) {
-    std::byte* const memory = hub_->home()->memory(incoming_.to, incoming_.left_bytes);
+    std::byte* const memory = transport_.home()->memory(incoming_.to, incoming_.left_bytes);
     if (memory != nullptr) pieces[0] = {memory, std::min<std::uint64_t>(incoming_.left_bytes, call_bytes_.receive)};
     if (memory != nullptr && pieces[0].iov_len < incoming_.left_bytes) return pieces;
   }
@@ -52,7 +52,7 @@ void TcpLink::hear_end(const Moved& moved) {
 
 bool TcpLink::receive(Sink& sink) {
   if (fence_) return false;
-  Scratch& scratch = hub_->scratch();
+  Scratch& scratch = transport_.scratch();
   for (unsigned turn = 0; turn < kMaxReceivesPerTurn && state_ == LinkState::ready; ++turn) {
     const std::array<iovec, 2> pieces = place_for_more(scratch);
     const std::size_t direct_bytes = pieces[0].iov_len;
@@ -83,7 +83,7 @@ bool TcpLink::receive(Sink& sink) {
     if (security_.protection == Protection::authenticated && moved.bytes < direct_bytes + pieces[1].iov_len) return true;
   }
   is_hungry_ = true;
-  hub_->attend_to(*this);
+  transport_.attend_to(*this);
   return true;
 }
 
@@ -139,7 +139,7 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
 
 void TcpLink::begin_write(const FrameHeader& header) {
   const Place to = place_of(header, rank_);
-  if (!hub_->home()->is_allowed(to, header.data_bytes)) {
+  if (!transport_.home()->is_allowed(to, header.data_bytes)) {
     return refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   }
   incoming_ = {header.data_bytes, to, {}};
@@ -158,7 +158,7 @@ void TcpLink::begin_answer(const FrameHeader& header) {
 void TcpLink::take_read(const FrameHeader& header) {
   const Place from = place_of(header, rank_);
   const std::uint64_t bytes = access_of(header).bytes;
-  const bool is_allowed = bytes > 0 && bytes <= kTransferBytes && hub_->home()->memory(from, bytes) != nullptr;
+  const bool is_allowed = bytes > 0 && bytes <= kTransferBytes && transport_.home()->memory(from, bytes) != nullptr;
   if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once", Farewell::bad_message);
   answers_.push_back({first_piece(FrameKind::answer, static_cast<std::uint32_t>(header.request), {}, from, bytes), {}, 0});
@@ -166,7 +166,7 @@ void TcpLink::take_read(const FrameHeader& header) {
 }
 
 void TcpLink::place(std::span<const std::byte> data) {
-  switch (hub_->home()->copy_to(incoming_.to, data)) {
+  switch (transport_.home()->copy_to(incoming_.to, data)) {
     case Placed::ok: return placed(data.size());
     case Placed::failed: return fail(placing_failed(object()), Farewell::own_failure);
     case Placed::no_link:

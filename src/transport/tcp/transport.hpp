@@ -1,45 +1,149 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TCP transport: what open_tcp() gives.
+// The TCP transport, what open_tcp() gives, and what all its links share: the sockets' poller, where peers connect, registered
+// memory, and the links themselves.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
-#include "transport/tcp/hub.hpp"
+#include "base/bell.hpp"
+#include "secure/acceptor.hpp"
+#include "secure/byte_stream.hpp"
+#include "secure/poller.hpp"
+#include "secure/sockets.hpp"
+#include "transport/tcp/lane.hpp"
+#include "transport/tcp/wire.hpp"
 #include "transport/transport.hpp"
 
 namespace gigabar::transport::tcp {
 
+class TcpLink;
+
+// An interface that this side listens at.
+struct Rail {
+  std::string interface;
+  std::vector<secure::SocketAddress> addresses;  // without ports, at most kMaxTargets
+  std::vector<secure::SocketAddress> targets;    // where it listens
+};
+// `list`: see secure::named_interfaces(). Errors: the same.
+Result<std::vector<Rail>> find_rails(std::string_view list);
+
+// Tokens of links: this and the serial number. What is below is the acceptor's.
+inline constexpr std::uint64_t kLinkTokens = std::uint64_t{1} << 63;
+
+inline constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
+using Scratch = std::array<std::byte, kScratchBytes>;
+
+// Outlives its links.
 class TcpTransport final : public Transport {
  public:
+  // Waits, at most 100 ms, for what let_go_out() was given.
+  ~TcpTransport() override;
+  TcpTransport(const TcpTransport&) = delete;
+  TcpTransport& operator=(const TcpTransport&) = delete;
   // Errors: as open_tcp().
   static Result<std::unique_ptr<TcpTransport>> open(const TransportOptions& options);
 
   TransportKind kind() const noexcept override { return TransportKind::tcp; }
-  std::string address() const override { return address_text(hub_->security()); }
-  const std::vector<std::string>& rails() const noexcept override { return rails_; }
-  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override {
-    return PlacedRegion::make(hub_->home(), range);
-  }
+  std::string address() const override { return address_text(security_); }
+  const std::vector<std::string>& rails() const noexcept override { return rail_names_; }
+  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override { return PlacedRegion::make(home_, range); }
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer&, Parcel key) override { return open_placed_region(key); }
   std::string why_no_words() const override { return transport::why_no_words("TCP"); }
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;
   Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;
-  bool poll(Sink& sink) override { return hub_->poll(sink); }
-  bool arm() override { return hub_->arm(); }
-  int wake_descriptor() const noexcept override { return hub_->poller().descriptor(); }
-  std::uint64_t refused_count() const noexcept override { return hub_->acceptor().refused_count(); }
+  bool poll(Sink& sink) override;
+  bool arm() noexcept override;
+  int wake_descriptor() const noexcept override { return poller_->descriptor(); }
+  std::uint64_t refused_count() const noexcept override { return acceptor_.refused_count(); }
+
+  // --- For the links ---
+  secure::Poller& poller() noexcept { return *poller_; }
+  secure::Acceptor& acceptor() noexcept { return acceptor_; }
+  const Rail& rail(std::size_t index) const noexcept { return rails_[index]; }
+  // The name of the rail that has the address, or the address itself.
+  std::string rail_of(const secure::SocketAddress& address) const;
+  const std::shared_ptr<Home>& home() const noexcept { return home_; }
+  // How many connections large writes of a link may have.
+  unsigned lane_count();
+  Lane& lane(unsigned index) noexcept { return *lanes_[index]; }
+  // Where links receive, one at a time.
+  Scratch& scratch() noexcept { return *scratch_; }
+  std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
+  // False in a child after fork, which shares the sockets and must leave them alone.
+  bool is_of_this_process() const noexcept { return poller_->is_owner(); }
+
+  // Gives the link a serial number, for its tokens. From then on attend_to() finds memory for it. Throws std::bad_alloc.
+  std::uint64_t add_link(TcpLink& link, Rank rank);
+  void remove_link(std::uint64_t serial) noexcept;
+  // The link has something to tell or to do: its attend() is called in the next poll().
+  void attend_to(TcpLink& link) noexcept;
+  // A link that connects has begun, or wants to be asked at another time.
+  void set_timer();
+
+  // Until when links that go at about the same time wait, all of them together.
+  std::int64_t linger_until_ns() noexcept;
+  // The connection of a link that goes: what it has taken still goes out, for 100 ms.
+  void let_go_out(secure::ByteStream stream);
+
+  // The link has heard its peer by an event.
+  void note_speaker(TcpLink& link) noexcept;
+  // Whether the link's socket is asked in each poll(), and not watched.
+  bool is_asked_first(const TcpLink& link) const noexcept { return &link == asked_first_; }
 
  private:
-  explicit TcpTransport(std::shared_ptr<Hub> hub);
+  explicit TcpTransport(std::unique_ptr<secure::Poller> poller);
   // What a link with `peer` has: sealed when one of the two wants it, with a cipher that both have. Nothing: the peer has no such
   // transport.
   std::optional<Security> security_with(const Peer& peer) const;
+  void watch_again() noexcept;
+  bool poll_sockets(Sink& sink);
+  bool attend(Sink& sink);
+  void look_at_lanes();
+  void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
+  void run_timers();
+  void drop_leaving() noexcept;
 
-  std::shared_ptr<Hub> hub_;
-  std::vector<std::string> rails_;
+  std::unique_ptr<secure::Poller> poller_;  // outlives all that is watched
+  secure::Acceptor acceptor_;
+  std::vector<Rail> rails_;
+  std::vector<std::string> rail_names_;
+  std::shared_ptr<Home> home_ = std::make_shared<Home>("TCP");
+  Bell bell_;                                 // of the lanes
+  unsigned wanted_lanes_ = 0;                 // no more than there can be, once they are opened
+  std::vector<int> cpus_;                     // that their threads are kept on
+  std::vector<std::unique_ptr<Lane>> lanes_;  // opened for the first link
+  std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
+  std::int64_t connect_deadline_ns_ = 0;
+  Security security_;
+  std::unordered_map<std::uint64_t, TcpLink*> links_;  // by serial number
+  std::uint64_t serial_ = 0;
+  std::vector<TcpLink*> attended_;
+  struct Leaving {
+    secure::ByteStream stream;
+    std::int64_t until_ns = 0;
+  };
+  std::list<Leaving> leaving_;
+  std::int64_t linger_until_ns_ = 0;
+  // While one link has all the events it is asked without the poller: that saves each message a system call here, and the sender's
+  // kernel the work of an event.
+  TcpLink* asked_first_ = nullptr;
+  TcpLink* last_speaker_ = nullptr;
+  unsigned events_in_a_row_ = 0;  // of the last speaker
+  unsigned silent_polls_ = 0;     // of the one that is asked first
+  unsigned polls_ = 0;
+  std::int64_t now_ns_ = 0;  // of this poll()
+  std::int64_t wake_at_ns_ = secure::kNever;
+  bool is_timer_stale_ = false;
 };
 
 }  // namespace gigabar::transport::tcp

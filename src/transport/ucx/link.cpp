@@ -27,18 +27,17 @@ Result<void> cancelled(const std::string& object, const Error& why) {
 
 }  // namespace
 
-UcxLink::UcxLink(std::shared_ptr<Hub> hub, const Peer& peer, std::uint64_t number)
-    : hub_(std::move(hub)), rank_(peer.rank), number_(number), connect_until_ns_(now_ns() + hub_->connect_deadline_ns()) {
+UcxLink::UcxLink(UcxTransport& transport, const Peer& peer, std::uint64_t number)
+    : transport_(transport), rank_(peer.rank), number_(number), connect_until_ns_(now_ns() + transport_.connect_deadline_ns()) {
   limits_.payload_bytes = kMaxPayloadBytes;
   limits_.quick_payload_bytes = kQuickBytes;
   limits_.write_bytes = limits_.read_bytes = kTransferBytes;
-  limits_.posted_writes = kMaxTransfers;
-  hub_->add_link(number_, *this);
-  hub_->attend_to(*this);
+  transport_.add_link(number_, *this);
+  transport_.attend_to(*this);
 }
 
 UcxLink::~UcxLink() {
-  if (!hub_->is_of_this_process()) return;
+  if (!transport_.is_of_this_process()) return;
   if (endpoint_ != nullptr) {
     const bool can_tell = state_ != LinkState::broken && !endpoint_->is_lost();
     const bool is_reading = pieces_under_way_ > 0;
@@ -46,17 +45,17 @@ UcxLink::~UcxLink() {
     // In order, after what was sent before.
     // A farewell may be left out, and the peer sees the connection end.
     if (can_tell && !is_reading) quietly([&] { send(farewell(Farewell::closed)); });
-    if (is_reading) hub_->close(*endpoint_);
+    if (is_reading) transport_.close(*endpoint_);
     const Deadline deadline = Deadline::after_ns(kGiveUpNs);
-    do hub_->progress();
+    do transport_.progress();
     while (pieces_under_way_ > 0 && !deadline.has_passed());
     if (pieces_under_way_ > 0) quietly([&] { log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s")); });
-    hub_->leave(*std::exchange(endpoint_, nullptr), kLingerNs);
+    transport_.leave(*std::exchange(endpoint_, nullptr), kLingerNs);
     if (can_tell && is_reading) quietly([&] { say_farewell(Farewell::closed); });
   }
-  hub_->remove_link(number_, *this);
+  transport_.remove_link(number_, *this);
   for (const Outgoing& item : outgoing_) {
-    if (item.operation != nullptr) hub_->give_back(*item.operation);
+    if (item.operation != nullptr) transport_.give_back(*item.operation);
   }
 }
 
@@ -64,18 +63,18 @@ std::string UcxLink::object() const { return text("rank ", rank_, " over ", rail
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
-Invitation UcxLink::invitation() const { return {number_, hub_->piece_bytes(), hub_->address()}; }
+Invitation UcxLink::invitation() const { return {number_, transport_.piece_bytes(), transport_.worker_address()}; }
 
 Result<void> UcxLink::connect(const Invitation& invitation) {
   peer_number_ = invitation.link;
   peer_address_ = invitation.address;
-  piece_bytes_ = std::min(invitation.piece_bytes, hub_->piece_bytes());
+  piece_bytes_ = std::min(invitation.piece_bytes, transport_.piece_bytes());
   limits_.payload_bytes = std::min<std::size_t>(kMaxPayloadBytes, piece_bytes_);
-  auto endpoint = hub_->connect(invitation.address, this, object());
+  auto endpoint = transport_.connect(invitation.address, this, object());
   if (!endpoint) return std::move(endpoint).error();
   endpoint_ = *endpoint;
-  rail_ = hub_->rail_of(*endpoint_);
-  send(hub_->take_operation(WireKind::hello, peer_number_));
+  rail_ = transport_.rail_of(*endpoint_);
+  send(transport_.take_operation(WireKind::hello, peer_number_));
   return {};
 }
 
@@ -100,8 +99,8 @@ Result<void> UcxLink::complete(Parcel answer) {
 void UcxLink::become_ready() {
   if (state_ != LinkState::connecting || endpoint_ == nullptr || !has_heard_) return;
   state_ = LinkState::ready;
-  rail_ = hub_->rail_of(*endpoint_);
-  hub_->tell({this, Ready{}});
+  rail_ = transport_.rail_of(*endpoint_);
+  transport_.tell({this, Ready{}});
   pump();  // the peer, ready before, may have asked for something
 }
 
@@ -117,7 +116,7 @@ Posted UcxLink::post_message(const Header& header, std::span<const std::byte> pa
          Farewell::own_failure);
     return Posted::broken;
   }
-  Operation& operation = hub_->take_operation(WireKind::message, peer_number_);
+  Operation& operation = transport_.take_operation(WireKind::message, peer_number_);
   operation.copy.assign(payload.begin(), payload.end());
   operation.data = operation.copy;
   operation.header.body = header;
@@ -146,7 +145,7 @@ Posted UcxLink::post_transfer(WireKind kind, const Region& local, std::uint64_t 
   if (state_ == LinkState::broken) return Posted::broken;
   if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMaxTransfers) return Posted::full;
   if (auto why = why_no_transfer(local, local_offset, remote, remote_offset, bytes, object(), "UCX")) {
-    hub_->tell({this, Done{cookie, std::move(*why)}});
+    transport_.tell({this, Done{cookie, std::move(*why)}});
     return Posted::ok;
   }
   const Place here = static_cast<const PlacedRegion&>(local).at(local_offset);
@@ -159,7 +158,7 @@ Posted UcxLink::post_transfer(WireKind kind, const Region& local, std::uint64_t 
     while (reads_.contains(next_request_)) ++next_request_;
     there.request = next_request_++;
     reads_[there.request] = {cookie, here, bytes, bytes};
-    outgoing_.push_back({&hub_->take_operation(kind, peer_number_, there), nullptr});
+    outgoing_.push_back({&transport_.take_operation(kind, peer_number_, there), nullptr});
   }
   pump();
   return Posted::ok;
@@ -189,7 +188,7 @@ void UcxLink::pump() {
 
 void UcxLink::pump_later() {
   wants_pump_ = true;
-  hub_->attend_to(*this);
+  transport_.attend_to(*this);
 }
 
 void UcxLink::send_next() {
@@ -203,10 +202,10 @@ void UcxLink::send_piece(Write& write) {
   const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, write.to.bytes - write.sent_bytes);
   Place place = write.from;
   place.offset += write.sent_bytes;
-  const std::byte* from = hub_->home()->memory(place, bytes);
+  const std::byte* from = transport_.home()->memory(place, bytes);
   if (from == nullptr) return fail(taken_back_under_way("write", object()), Farewell::own_failure);
-  Operation& operation = hub_->take_operation(WireKind::write, peer_number_,
-                                              {write.to.region, 0, write.to.guard, write.to.offset + write.sent_bytes, bytes});
+  Operation& operation = transport_.take_operation(WireKind::write, peer_number_,
+                                                   {write.to.region, 0, write.to.guard, write.to.offset + write.sent_bytes, bytes});
   operation.data = {from, bytes};
   operation.owner = &write;
   write.sent_bytes += bytes;
@@ -221,10 +220,10 @@ void UcxLink::send_answer() {
   const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, answer.asked.bytes - answer.sent_bytes);
   Place place = place_of(answer.asked, rank_);
   place.offset += answer.sent_bytes;
-  const std::byte* from = hub_->home()->memory(place, bytes);
+  const std::byte* from = transport_.home()->memory(place, bytes);
   if (from == nullptr) return refuse("it reads from a region that was taken back", Farewell::bad_access);
   Operation& operation =
-      hub_->take_operation(WireKind::answer, peer_number_, {0, answer.asked.request, 0, answer.sent_bytes, bytes});
+      transport_.take_operation(WireKind::answer, peer_number_, {0, answer.asked.request, 0, answer.sent_bytes, bytes});
   operation.copy.assign(from, from + bytes);
   operation.data = operation.copy;
   answer.sent_bytes += bytes;
@@ -239,14 +238,14 @@ void UcxLink::send(Operation& operation) {
   if (kind == WireKind::message || kind == WireKind::write) header.sequence = next_sequence_++;
   header.acknowledged = told_units_ = consumed_units_;
   ++under_way_;
-  hub_->send(*endpoint_, operation);
+  transport_.send(*endpoint_, operation);
 }
 
 // One at a time: a peer that reads nothing cannot make them pile up, and the next one tells all that came meanwhile.
 void UcxLink::send_credit() {
   if (is_credit_under_way_ || state_ != LinkState::ready || consumed_units_ - told_units_ < kWindowUnits / 4) return;
   is_credit_under_way_ = true;
-  send(hub_->take_operation(WireKind::credit, peer_number_));
+  send(transport_.take_operation(WireKind::credit, peer_number_));
 }
 
 void UcxLink::sent(Operation& operation, ucs_status_t status) {
@@ -267,7 +266,7 @@ void UcxLink::sent(Operation& operation, ucs_status_t status) {
 void UcxLink::finish_piece(Write& write, std::uint64_t bytes) {
   write.finished_bytes += bytes;
   if (write.finished_bytes < write.to.bytes || state_ == LinkState::broken) return;
-  hub_->tell({this, Done{write.cookie, {}}});
+  transport_.tell({this, Done{write.cookie, {}}});
   writes_.remove_if([&](const Write& item) { return &item == &write; });
 }
 
@@ -291,38 +290,38 @@ void UcxLink::fail(Error error, std::optional<Farewell> farewell) {
   error_ = std::move(error);
   if (endpoint_ != nullptr && !endpoint_->is_lost()) farewell_ = farewell;
   give_up_at_ns_ = now_ns() + kGiveUpNs;
-  hub_->attend_to(*this);
+  transport_.attend_to(*this);
 }
 
 // Nothing is told before UCX has returned all local memory.
 bool UcxLink::finish_breaking(std::int64_t now_ns) {
   if (endpoint_ != nullptr) {
-    hub_->close(*endpoint_);
+    transport_.close(*endpoint_);
     if (pieces_under_way_ > 0 && now_ns < give_up_at_ns_) return false;
     if (pieces_under_way_ > 0) log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s"));
-    hub_->leave(*std::exchange(endpoint_, nullptr), kLingerNs);
+    transport_.leave(*std::exchange(endpoint_, nullptr), kLingerNs);
     if (farewell_) say_farewell(*farewell_);
   }
-  for (const Write& write : writes_) hub_->tell({this, Done{write.cookie, cancelled(object(), *error_)}});
-  for (const auto& [request, read] : reads_) hub_->tell({this, Done{read.cookie, cancelled(object(), *error_)}});
+  for (const Write& write : writes_) transport_.tell({this, Done{write.cookie, cancelled(object(), *error_)}});
+  for (const auto& [request, read] : reads_) transport_.tell({this, Done{read.cookie, cancelled(object(), *error_)}});
   writes_.clear();
   reads_.clear();
   answers_.clear();
-  hub_->tell({this, *error_});
+  transport_.tell({this, *error_});
   return true;
 }
 
 Operation& UcxLink::farewell(Farewell reason) const {
-  return hub_->take_operation(WireKind::bye, peer_number_, {.request = static_cast<std::uint32_t>(reason)});
+  return transport_.take_operation(WireKind::bye, peer_number_, {.request = static_cast<std::uint32_t>(reason)});
 }
 
 // Through an endpoint of its own: the link's may be stuck behind data that the peer does not take, and is closed by now. The peer
 // would else notice only when UCX next looks whether it is alive, and UCX finds that its process is.
 void UcxLink::say_farewell(Farewell reason) {
-  const auto endpoint = hub_->connect(peer_address_, nullptr, object());
+  const auto endpoint = transport_.connect(peer_address_, nullptr, object());
   if (!endpoint) return;
-  hub_->send(**endpoint, farewell(reason));
-  hub_->leave(**endpoint, kLingerNs);
+  transport_.send(**endpoint, farewell(reason));
+  transport_.leave(**endpoint, kLingerNs);
 }
 
 UcxLink::Work UcxLink::work(std::int64_t now_ns) {

@@ -12,14 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "transport/ucx/hub.hpp"
+#include "transport/ucx/transport.hpp"
 
 namespace gigabar::transport::ucx {
 
 class UcxLink final : public Link {
  public:
   // The number is told to the peer, which puts it into everything that it sends.
-  UcxLink(std::shared_ptr<Hub> hub, const Peer& peer, std::uint64_t number);
+  UcxLink(UcxTransport& transport, const Peer& peer, std::uint64_t number);
   // Waits, at most 2 s, while UCX still reads local memory.
   ~UcxLink() override;
   UcxLink(const UcxLink&) = delete;
@@ -42,10 +42,10 @@ class UcxLink final : public Link {
 
   // What the peer needs to connect.
   Invitation invitation() const;
-  // Connects to the worker that the peer named. Errors: as Hub::connect.
+  // Connects to the worker that the peer named. Errors: as UcxTransport::connect.
   Result<void> connect(const Invitation& invitation);
 
-  // --- For the hub ---
+  // --- For the transport ---
   // UCX is done with an operation, which is given back afterwards. Called from its progress(), and from send().
   void sent(Operation& operation, ucs_status_t status);
   // The connection broke.
@@ -123,7 +123,7 @@ class UcxLink final : public Link {
 
   static constexpr unsigned kMaxUnderWay = 16;  // operations of a link that UCX has, of which each holds at most a piece
 
-  std::shared_ptr<Hub> hub_;
+  UcxTransport& transport_;
   Rank rank_;
   std::uint64_t number_;
   std::uint64_t peer_number_ = 0;

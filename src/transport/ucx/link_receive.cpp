@@ -62,7 +62,7 @@ void UcxLink::take_sequenced(const WireHeader& header, std::span<const std::byte
 bool UcxLink::place(const WireHeader& header, std::span<const std::byte> data) {
   const Access access = access_of(header);
   const bool is_whole = !data.empty() && access.bytes == data.size();
-  const Placed placed = is_whole ? hub_->home()->copy_to(place_of(access, rank_), data) : Placed::not_allowed;
+  const Placed placed = is_whole ? transport_.home()->copy_to(place_of(access, rank_), data) : Placed::not_allowed;
   if (placed == Placed::failed) fail(placing_failed(object()), Farewell::own_failure);
   if (placed == Placed::not_allowed) {
     refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
@@ -83,16 +83,16 @@ void UcxLink::hold(const WireHeader& header, std::span<const std::byte> data) {
 }
 
 void UcxLink::take_message(const Header& header, std::span<const std::byte> payload) {
-  if (hub_->sink() != nullptr && inbox_.empty() && is_ready_told_) return deliver(header, payload);
+  if (transport_.sink() != nullptr && inbox_.empty() && is_ready_told_) return deliver(header, payload);
   held_units_ += units_of(payload.size());
   if (held_units_ > kWindowUnits) return refuse("it sent more messages than it had leave for");
   inbox_.push_back({header, {payload.begin(), payload.end()}});
-  hub_->attend_to(*this);
+  transport_.attend_to(*this);
 }
 
 void UcxLink::deliver(const Header& header, std::span<const std::byte> payload) {
   consumed_units_ += units_of(payload.size());
-  hub_->sink()->message(*this, header, payload);
+  transport_.sink()->message(*this, header, payload);
   send_credit();
 }
 
@@ -111,7 +111,7 @@ bool UcxLink::deliver_inbox() {
 
 void UcxLink::take_read(const Access& asked) {
   const bool is_allowed =
-      asked.bytes > 0 && asked.bytes <= kTransferBytes && hub_->home()->memory(place_of(asked, rank_), asked.bytes) != nullptr;
+      asked.bytes > 0 && asked.bytes <= kTransferBytes && transport_.home()->memory(place_of(asked, rank_), asked.bytes) != nullptr;
   if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once");
   answers_.push_back({asked});
@@ -126,10 +126,11 @@ void UcxLink::take_answer(const Access& access, std::span<const std::byte> data)
   if (!is_inside) return refuse("an answer was longer than what was asked for");
   Place place = read.to;
   place.offset += access.offset;
-  if (hub_->home()->copy_to(place, data) != Placed::ok) return fail(taken_back_under_way("read", object()), Farewell::own_failure);
+  if (transport_.home()->copy_to(place, data) != Placed::ok)
+    return fail(taken_back_under_way("read", object()), Farewell::own_failure);
   read.missing_bytes -= data.size();
   if (read.missing_bytes > 0) return;
-  hub_->tell({this, Done{read.cookie, {}}});
+  transport_.tell({this, Done{read.cookie, {}}});
   reads_.erase(found);
 }
 

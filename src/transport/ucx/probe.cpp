@@ -5,7 +5,7 @@
 
 #include "driver/probe.hpp"
 #if GIGABAR_HAS_UCP
-#include "transport/ucx/hub.hpp"
+#include "transport/ucx/transport.hpp"
 #endif
 
 namespace gigabar::transport {
@@ -17,7 +17,7 @@ namespace {
 void open_ucx_once() {
   TransportOptions options;
   options.ucx_devices = "lo";
-  if (const auto hub = ucx::Hub::open(options); hub) (*hub)->progress();
+  if (const auto opened = ucx::UcxTransport::open(options); opened) (*opened)->progress();
 }
 #else
 void open_ucx_once() {}

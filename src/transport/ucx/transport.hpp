@@ -1,42 +1,177 @@
 // SPDX-License-Identifier: Apache-2.0
-// The UCX transport: what open_ucx() gives.
+// The UCX transport, what open_ucx() gives, and what all its links share: UCX's context and worker, an endpoint per link, the
+// active messages on their way out, who is at home here, and what is to be told to the sink. Callbacks of UCX end here; they reach
+// a link only through its endpoint, which forgets it first, or by its number.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <unordered_map>
+#include <variant>
 #include <vector>
 
+#include "base/descriptor.hpp"
+#include "driver/ucp/ucp.hpp"
 #include "transport/transport.hpp"
-#include "transport/ucx/hub.hpp"
+#include "transport/ucx/wire.hpp"
 
 namespace gigabar::transport::ucx {
 
+class Endpoint;
+class UcxLink;
+class UcxTransport;
+
+// One active message from when it is made until UCX needs neither header nor data.
+struct Operation {
+  WireHeader header;
+  std::vector<std::byte> copy;      // data that belongs to this object; the capacity stays
+  std::span<const std::byte> data;  // what is sent: of `copy`, or the caller's memory
+  Endpoint* endpoint = nullptr;     // while UCX has it
+  void* owner = nullptr;            // the sender's; not looked at here
+};
+
+class Endpoint {
+ public:
+  bool is_lost() const noexcept { return is_lost_; }
+
+ private:
+  friend class UcxTransport;
+  UcxTransport* transport_ = nullptr;
+  ucp_ep_h handle_ = nullptr;  // null: closed
+  UcxLink* link_ = nullptr;    // null: nobody is told
+  void* closing_ = nullptr;    // UCX's request
+  unsigned under_way_ = 0;     // operations that UCX has
+  bool is_lost_ = false;
+  std::int64_t close_at_ns_ = 0;  // without a link: when it is to be closed
+};
+
+struct Done {
+  std::uint64_t cookie = 0;
+  Result<void> outcome;
+};
+struct Ready {};
+struct Event {
+  UcxLink* link = nullptr;
+  std::variant<Ready, Done, Error> what;
+};
+
+// Outlives its links.
 class UcxTransport final : public Transport {
  public:
-  // Errors: as open_ucx().
+  // Listens at the interfaces that the options name, whatever UCX_NET_DEVICES says: UCX obeys whoever connects. Errors: unavailable
+  // (UCX's availability; no network that it can use), out_of_memory, out_of_descriptors, device_error.
   static Result<std::unique_ptr<UcxTransport>> open(const TransportOptions& options);
+  // Ends everything under way within some seconds.
+  ~UcxTransport() override;
+  UcxTransport(const UcxTransport&) = delete;
+  UcxTransport& operator=(const UcxTransport&) = delete;
 
   TransportKind kind() const noexcept override { return TransportKind::ucx; }
   std::string address() const override;
   const std::vector<std::string>& rails() const noexcept override { return rails_; }
-  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;
+  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override { return PlacedRegion::make(home_, range); }
+  Result<std::unique_ptr<RemoteRegion>> open_region(const Peer&, Parcel key) override { return open_placed_region(key); }
   std::string why_no_words() const override { return transport::why_no_words("UCX"); }
-  Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override;
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;
   Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;
-  bool poll(Sink& sink) override { return hub_->poll(sink); }
-  bool arm() override { return hub_->arm(); }
-  int wake_descriptor() const noexcept override { return hub_->wake_descriptor(); }
-
+  bool poll(Sink& sink) override;
+  bool arm() override;
+  int wake_descriptor() const noexcept override { return wake_.get(); }
   // Active messages that came from no link of this process: of processes that know UCX's port, and of links that are gone.
-  std::uint64_t strangers() const noexcept { return hub_->strangers(); }
+  std::uint64_t strangers() const noexcept { return strangers_; }
+
+  // --- For the links ---
+  const std::shared_ptr<Home>& home() const noexcept { return home_; }
+  // False in a child after fork, which has neither UCX's threads nor a right to the connections.
+  bool is_of_this_process() const noexcept { return process_ == ::getpid(); }
+  std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
+  // The sink of the poll() under way; null outside of it.
+  Sink* sink() const noexcept { return sink_; }
+
+  void add_link(std::uint64_t number, UcxLink& link);
+  void remove_link(std::uint64_t number, UcxLink& link);
+  // The link has timers or undelivered messages: its work() is called in each poll() until it returns false.
+  void attend_to(UcxLink& link);
+  void tell(Event event) { events_.push_back(std::move(event)); }
+
+  // --- UCX's worker and its endpoints ---
+  const std::string& worker_address() const noexcept { return worker_address_; }
+  std::uint32_t piece_bytes() const noexcept { return piece_bytes_; }
+  // The connection is made on the way; the first operation that fails, or the link's lost(), tells that it cannot be. Errors:
+  // unavailable (no common network), out_of_memory, device_error.
+  // Without a link nobody is told.
+  Result<Endpoint*> connect(const std::string& address, UcxLink* link, const std::string& peer);
+  // "tcp/lo": what carries this endpoint's messages, or "ucx" when UCX does not tell.
+  std::string rail_of(const Endpoint& endpoint) const;
+  // Cancels what is under way; the link's sent() is still called for each, later.
+  void close(Endpoint& endpoint);
+  // The link leaves: it is not called any more. Closes the endpoint after `linger_ns`, in which what UCX has may still go out.
+  void leave(Endpoint& endpoint, std::int64_t linger_ns);
+
+  // With a header for the receiver's link of that number; whoever sends it fills in what is counted.
+  Operation& take_operation(WireKind kind, std::uint64_t link, const Access& access = {});
+  void give_back(Operation& operation);
+  // UCX takes it, or the link's sent() was called before this returns.
+  void send(Endpoint& endpoint, Operation& operation);
+
+  // UCX's part of poll(). True when something happened.
+  bool progress();
 
  private:
-  explicit UcxTransport(std::shared_ptr<Hub> hub) noexcept : hub_(std::move(hub)) {}
+  UcxTransport() = default;
+  Result<void> open_context(const std::string& devices);
+  Result<void> open_worker();
+  Result<void> open_wake_descriptor(int worker_descriptor);
+  void set_timer(std::int64_t at_ns);
+  bool deliver();
+  bool attend();
+  void fail_all();
+  void arrived(const std::optional<WireHeader>& header, std::span<const std::byte> data, bool is_rendezvous);
+  void finished(Operation& operation, ucs_status_t status);
+  bool tidy();
 
-  std::shared_ptr<Hub> hub_;
+  static void on_sent(void* request, ucs_status_t status, void* operation) noexcept;
+  static void on_lost(void* endpoint, ucp_ep_h handle, ucs_status_t status) noexcept;
+  static ucs_status_t on_arrival(void* transport, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
+                                 const ucp_am_recv_param_t* parameters) noexcept;
+
   std::vector<std::string> rails_{"ucx"};  // which networks a link takes, and how many, is UCX's own choice
+  pid_t process_ = ::getpid();             // that opened it
+  std::shared_ptr<Home> home_ = std::make_shared<Home>("UCX");
+  std::unordered_map<std::uint64_t, UcxLink*> links_;
+  std::vector<UcxLink*> attended_;
+  std::deque<Event> events_;
+  Sink* sink_ = nullptr;
+  std::uint64_t strangers_ = 0;
+  std::int64_t connect_deadline_ns_ = 0;
+  Descriptor wake_;  // an epoll of the worker's descriptor and the timer
+  Descriptor timer_;
+  bool is_timer_set_ = false;
+
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  std::string worker_address_;
+  std::uint32_t piece_bytes_ = 0;
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+  std::size_t leaving_count_ = 0;  // endpoints without a link, or being closed
+  std::deque<Operation> operations_;
+  std::vector<Operation*> free_operations_;
+  // Whether something that arrived, or the end of something sent, was lost since, because there was no memory for it. Exceptions do
+  // not pass through UCX.
+  bool is_starved_ = false;
 };
+
+// UCX's words for it, and the status that Gigabar has for it.
+std::string text_of(ucs_status_t status);
+NativeCode native_of(ucs_status_t status);
 
 }  // namespace gigabar::transport::ucx

@@ -5,6 +5,7 @@
 
 #include "base/bytes.hpp"
 #include "base/errors.hpp"
+#include "base/fnv.hpp"
 
 namespace gigabar::transport::ucx {
 namespace {
@@ -18,12 +19,10 @@ constexpr std::string_view kAddressName = "ucx";
 constexpr std::size_t kHeadBytes = 32;
 constexpr std::size_t kSumAt = 8;
 
-// FNV-1a of everything else in an invitation: against damage, not against a forger.
+// Of everything else in an invitation: against damage, not against a forger.
 std::uint64_t sum_of(std::string invitation) {
   invitation.replace(kSumAt, sizeof(std::uint64_t), sizeof(std::uint64_t), '\0');
-  std::uint64_t sum = 0xcbf29ce484222325;
-  for (const char byte : invitation) sum = (sum ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  return sum;
+  return fnv1a(invitation);
 }
 
 Error malformed(const char* cause) {

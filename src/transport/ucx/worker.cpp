@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hub's calls of UCX, and UCX's of the hub.
+// The transport's calls of UCX, and UCX's of the transport.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -132,7 +132,7 @@ std::string text_of(ucs_status_t status) {
 
 NativeCode native_of(ucs_status_t status) { return {NativeDomain::none, status, text("UCX status ", static_cast<int>(status))}; }
 
-Result<void> Hub::open_context(const std::string& devices) {
+Result<void> UcxTransport::open_context(const std::string& devices) {
   auto configuration = configure(devices);
   if (!configuration) return std::move(configuration).error();
   ucp_params_t parameters{};
@@ -146,7 +146,7 @@ Result<void> Hub::open_context(const std::string& devices) {
                 "look at UCX_TLS, GIGABAR_UCX_TLS, UCX_NET_DEVICES and 'ucx_info -d'");
 }
 
-Result<void> Hub::open_worker() {
+Result<void> UcxTransport::open_worker() {
   const std::string object = ucp::availability().reason;
   ucp_worker_params_t parameters{};
   parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -162,7 +162,7 @@ Result<void> Hub::open_worker() {
                        UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = kMessageId;
   handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  handler.cb = &Hub::on_arrival;
+  handler.cb = &UcxTransport::on_arrival;
   handler.arg = this;
   if (status = lib().ucp_worker_set_am_recv_handler(worker_, &handler); status != UCS_OK) {
     return failed("ucp_worker_set_am_recv_handler", object, status);
@@ -172,13 +172,13 @@ Result<void> Hub::open_worker() {
   if (status = lib().ucp_worker_get_address(worker_, &address, &bytes); status != UCS_OK) {
     return failed("ucp_worker_get_address", object, status);
   }
-  address_.assign(reinterpret_cast<const char*>(address), bytes);
+  worker_address_.assign(reinterpret_cast<const char*>(address), bytes);
   lib().ucp_worker_release_address(worker_, address);
   piece_bytes_ = choose_piece_bytes();
   return open_wake_descriptor(descriptor);
 }
 
-Hub::~Hub() {
+UcxTransport::~UcxTransport() {
   if (!is_of_this_process()) return;
   if (worker_ != nullptr) {
     for (const auto& endpoint : endpoints_) {
@@ -198,18 +198,18 @@ Hub::~Hub() {
   if (context_ != nullptr) lib().ucp_cleanup(context_);
 }
 
-Result<Endpoint*> Hub::connect(const std::string& address, UcxLink* link, const std::string& peer) {
+Result<Endpoint*> UcxTransport::connect(const std::string& address, UcxLink* link, const std::string& peer) {
   // UCX takes no length: what a malformed address makes it read beyond the end is ours and zero.
   std::string padded = address;
   padded.resize(2 * kMaxParcelBytes);
   auto endpoint = std::make_unique<Endpoint>();
-  endpoint->hub_ = this;
+  endpoint->transport_ = this;
   endpoint->link_ = link;
   ucp_ep_params_t parameters{};
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   parameters.address = reinterpret_cast<const ucp_address_t*>(padded.data());
   parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  parameters.err_handler.cb = &Hub::on_lost;
+  parameters.err_handler.cb = &UcxTransport::on_lost;
   parameters.err_handler.arg = endpoint.get();
   const ucs_status_t status = lib().ucp_ep_create(worker_, &parameters, &endpoint->handle_);
   if (status != UCS_OK) return failed("ucp_ep_create", peer, status, "look at UCX_TLS and UCX_NET_DEVICES at both ranks");
@@ -217,7 +217,7 @@ Result<Endpoint*> Hub::connect(const std::string& address, UcxLink* link, const 
   return endpoints_.back().get();
 }
 
-std::string Hub::rail_of(const Endpoint& endpoint) const {
+std::string UcxTransport::rail_of(const Endpoint& endpoint) const {
   std::string rail;
   char* information = nullptr;
   std::size_t bytes = 0;
@@ -232,7 +232,7 @@ std::string Hub::rail_of(const Endpoint& endpoint) const {
   return rail.empty() ? "ucx" : rail;
 }
 
-void Hub::close(Endpoint& endpoint) {
+void UcxTransport::close(Endpoint& endpoint) {
   if (endpoint.handle_ == nullptr) return;
   if (endpoint.close_at_ns_ == 0) ++leaving_count_;
   endpoint.close_at_ns_ = 1;
@@ -243,14 +243,14 @@ void Hub::close(Endpoint& endpoint) {
   if (request != nullptr && !UCS_PTR_IS_ERR(request)) endpoint.closing_ = request;
 }
 
-void Hub::leave(Endpoint& endpoint, std::int64_t linger_ns) {
+void UcxTransport::leave(Endpoint& endpoint, std::int64_t linger_ns) {
   endpoint.link_ = nullptr;
   if (endpoint.handle_ == nullptr) return;
   if (endpoint.close_at_ns_ == 0) ++leaving_count_;
   endpoint.close_at_ns_ = now_ns() + linger_ns;
 }
 
-Operation& Hub::take_operation(WireKind kind, std::uint64_t link, const Access& access) {
+Operation& UcxTransport::take_operation(WireKind kind, std::uint64_t link, const Access& access) {
   if (free_operations_.empty()) {
     if (free_operations_.capacity() <= operations_.size()) free_operations_.reserve(2 * operations_.size() + 64);
     free_operations_.push_back(&operations_.emplace_back());
@@ -262,14 +262,14 @@ Operation& Hub::take_operation(WireKind kind, std::uint64_t link, const Access& 
   return operation;
 }
 
-void Hub::give_back(Operation& operation) {
+void UcxTransport::give_back(Operation& operation) {
   operation.endpoint = nullptr;
   operation.owner = nullptr;
   operation.data = {};
   free_operations_.push_back(&operation);  // there is room for each
 }
 
-void Hub::send(Endpoint& endpoint, Operation& operation) {
+void UcxTransport::send(Endpoint& endpoint, Operation& operation) {
   const Uncancelled uncancelled;
   operation.endpoint = &endpoint;
   ++endpoint.under_way_;
@@ -277,7 +277,7 @@ void Hub::send(Endpoint& endpoint, Operation& operation) {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  parameters.cb.send = &Hub::on_sent;
+  parameters.cb.send = &UcxTransport::on_sent;
   parameters.user_data = &operation;
   parameters.flags = UCP_AM_SEND_FLAG_EAGER;
   parameters.memory_type = UCS_MEMORY_TYPE_HOST;
@@ -288,14 +288,14 @@ void Hub::send(Endpoint& endpoint, Operation& operation) {
   if (UCS_PTR_IS_ERR(request)) return finished(operation, UCS_PTR_STATUS(request));
 }
 
-void Hub::finished(Operation& operation, ucs_status_t status) {
+void UcxTransport::finished(Operation& operation, ucs_status_t status) {
   Endpoint& endpoint = *operation.endpoint;
   --endpoint.under_way_;
   if (endpoint.link_ != nullptr) endpoint.link_->sent(operation, status);
   give_back(operation);
 }
 
-bool Hub::progress() {
+bool UcxTransport::progress() {
   bool is_something = false;
   for (unsigned i = 0; i < kMaxProgressCalls && lib().ucp_worker_progress(worker_) != 0; ++i) is_something = true;
   if (leaving_count_ > 0) is_something |= tidy();
@@ -303,7 +303,7 @@ bool Hub::progress() {
 }
 
 // Closes endpoints whose time is over and drops those that are closed.
-bool Hub::tidy() {
+bool UcxTransport::tidy() {
   const std::int64_t now = now_ns();
   const auto is_over = [&](const std::unique_ptr<Endpoint>& item) {
     Endpoint& endpoint = *item;
@@ -319,36 +319,36 @@ bool Hub::tidy() {
   return over > 0;
 }
 
-void Hub::on_sent(void* request, ucs_status_t status, void* operation) noexcept {
+void UcxTransport::on_sent(void* request, ucs_status_t status, void* operation) noexcept {
   lib().ucp_request_free(request);
   auto& sent = *static_cast<Operation*>(operation);
-  Hub& hub = *sent.endpoint->hub_;
+  UcxTransport& transport = *sent.endpoint->transport_;
   try {
-    hub.finished(sent, status);
+    transport.finished(sent, status);
   } catch (const std::bad_alloc&) {
-    hub.is_starved_ = true;
+    transport.is_starved_ = true;
   }
 }
 
-void Hub::on_lost(void* endpoint, ucp_ep_h, ucs_status_t status) noexcept {
+void UcxTransport::on_lost(void* endpoint, ucp_ep_h, ucs_status_t status) noexcept {
   auto& lost = *static_cast<Endpoint*>(endpoint);
   lost.is_lost_ = true;
   try {
     if (lost.link_ != nullptr) lost.link_->lost(status);
   } catch (const std::bad_alloc&) {
-    lost.hub_->is_starved_ = true;
+    lost.transport_->is_starved_ = true;
   }
 }
 
-ucs_status_t Hub::on_arrival(void* hub, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
-                             const ucp_am_recv_param_t* parameters) noexcept try {
+ucs_status_t UcxTransport::on_arrival(void* transport, const void* header, std::size_t header_bytes, void* data,
+                                      std::size_t data_bytes, const ucp_am_recv_param_t* parameters) noexcept try {
   const bool is_rendezvous = (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;  // `data` is no data then
-  static_cast<Hub*>(hub)->arrived(parse_header(header, header_bytes, data_bytes), {static_cast<const std::byte*>(data), data_bytes},
-                                  is_rendezvous);
+  static_cast<UcxTransport*>(transport)->arrived(parse_header(header, header_bytes, data_bytes),
+                                                 {static_cast<const std::byte*>(data), data_bytes}, is_rendezvous);
   // UCX takes the data back; a rendezvous that nobody started ends with UCS_OK at its sender.
   return UCS_OK;
 } catch (const std::bad_alloc&) {
-  static_cast<Hub*>(hub)->is_starved_ = true;
+  static_cast<UcxTransport*>(transport)->is_starved_ = true;
   return UCS_OK;
 }
 

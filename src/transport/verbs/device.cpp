@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
+
+#include "base/rounding.hpp"
+#include "memory/host_pages.hpp"
 
 namespace gigabar::transport::rdma {
 void IdCloser::operator()(rdma_cm_id* id) const noexcept {
@@ -24,8 +26,7 @@ bool unblock(int descriptor) noexcept {
 }
 
 Pages::Pages(std::size_t bytes) noexcept : data_(nullptr) {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  bytes_ = (bytes + page - 1) / page * page;
+  bytes_ = round_up(bytes, host_page_bytes());
   void* const address = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) return;
   data_ = static_cast<std::byte*>(address);

@@ -83,23 +83,14 @@ VerbsLink::VerbsLink(VerbsTransport& transport, std::size_t rail, const Token& t
       own_token_(token) {
   limits_.payload_bytes = limits_.copied_write_bytes = kPayloadBytes;
   limits_.write_bytes = piece_bytes_ * kMaxPieces;
-  limits_.posted_writes = kOperations;
   transport_->add(this);
 }
 
 VerbsLink::~VerbsLink() {
-  if (transport_ != nullptr) transport_->remove(this);
-  abandon();
-}
-
-void VerbsLink::abandon() noexcept {
-  state_ = LinkState::broken;
-  transport_ = nullptr;
+  transport_->remove(this);
   disconnect();
-  pair_ = nullptr;
-  id_.reset();
+  id_.reset();  // with its queue pair, before the completion queue of that
   if (completions_ != nullptr) verbs::functions().ibv_destroy_cq(completions_);
-  completions_ = nullptr;
 }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------

@@ -114,8 +114,6 @@ class VerbsLink final : public Link {
   bool has_device(const Device& device) const noexcept { return device_.get() == &device; }
   void fail(Error error);
   void fail_device(std::string cause);
-  // The transport goes: nothing works any more, nobody is told.
-  void abandon() noexcept;
 
  private:
   enum class Step : std::uint8_t { offered, resolving_address, resolving_route, connecting, expecting, accepting, up };
@@ -204,7 +202,7 @@ class VerbsLink final : public Link {
     if (--slots_in_use_ == 0) next_slot_ = 0;  // those used last are in the caches
   }
 
-  VerbsTransport* transport_;  // null once it is gone
+  VerbsTransport* transport_;
   std::shared_ptr<Device> device_;
   std::shared_ptr<GpuOrder> order_;
   std::size_t rail_index_;

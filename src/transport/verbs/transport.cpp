@@ -73,7 +73,6 @@ Result<std::unique_ptr<Transport>> VerbsTransport::open(const TransportOptions& 
 }
 
 VerbsTransport::~VerbsTransport() {
-  for (VerbsLink* const link : links_) link->abandon();
   if (refused_count_ == 0) return;
   quietly([&] { log(LogLevel::info, text("verbs: ", refused_count_, " connection(s) of strangers were refused")); });
 }

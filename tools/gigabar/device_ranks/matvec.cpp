@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/counted.hpp"
+#include "base/fnv.hpp"
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
 #include "device_ranks/kernels.hpp"
@@ -62,9 +63,9 @@ class MatvecSession : public Pair {
   void run() override {
     join_pair();
     grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
-    agree(ranks::digest_of_text(fmt::format("matvec {} {} {} {} {} {} {} {} {}", plan_.elements.front(), plan_.elements.back(),
-                                            plan_.batches.front(), plan_.batches.back(), grid_.block_count, grid_.threads_per_block,
-                                            options_.batch_count, options_.slot_count, options_.plants_fault)));
+    agree(fnv1a(fmt::format("matvec {} {} {} {} {} {} {} {} {}", plan_.elements.front(), plan_.elements.back(),
+                            plan_.batches.front(), plan_.batches.back(), grid_.block_count, grid_.threads_per_block,
+                            options_.batch_count, options_.slot_count, options_.plants_fault)));
     const std::uint64_t bytes = segment_bytes(layout_of(plan_.elements.back(), plan_.batches.back()));
     if (bytes > kMaxSegmentBytes) {
       refuse_usage(

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/counted.hpp"
+#include "base/fnv.hpp"
 #include "commands.hpp"
 #include "device_ranks/kernels.hpp"
 #include "device_ranks/pair.hpp"
@@ -55,10 +56,9 @@ class PingpongSession : public Pair {
   void run() override {
     join_pair();
     grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
-    agree(
-        ranks::digest_of_text(fmt::format("pingpong {} {} {} {} {} {} {} {} {}", plan_.sizes.front(), plan_.sizes.back(),
-                                          name_of(grid_.scope), grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit,
-                                          options_.work_us, round_count(), options_.fault_bytes.value_or(~std::uint64_t{0}))));
+    agree(fnv1a(fmt::format("pingpong {} {} {} {} {} {} {} {} {}", plan_.sizes.front(), plan_.sizes.back(), name_of(grid_.scope),
+                            grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit, options_.work_us, round_count(),
+                            options_.fault_bytes.value_or(~std::uint64_t{0}))));
     require_room_for_samples(round_count(), grid_);
     if (grid_.unit_count() <= kMaxRings) {
       rings_ = rings_for(std::min(part_of(plan_.sizes.back(), grid_), kMessageLimitBytes), 1, grid_.unit_count());

@@ -107,12 +107,6 @@ Timeout times(Timeout one, std::int64_t count) noexcept {
   return std::chrono::nanoseconds(one.ns() < kMost / count ? one.ns() * count : kMost);
 }
 
-std::uint64_t digest_of_text(std::string_view text) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
-  return hash;
-}
-
 std::string dump(const Json& introduction) { return introduction.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 bool is_of_stand_in(const Json& introduction) {

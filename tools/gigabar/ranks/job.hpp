@@ -29,9 +29,6 @@ Timeout times(Timeout one, std::int64_t count) noexcept;
 inline constexpr std::size_t kMaxIntroductionBytes = 65536;
 inline constexpr SegmentId kSegment = 0;  // of the memory that is measured
 
-// The same number for the same text. FNV-1a: no secret.
-std::uint64_t digest_of_text(std::string_view text) noexcept;
-
 std::string dump(const Json& introduction);
 bool is_of_stand_in(const Json& introduction);
 // A text of the introduction, fit for a terminal; empty: none.

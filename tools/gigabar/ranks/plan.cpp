@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/counted.hpp"
+#include "base/fnv.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
 
@@ -124,11 +125,11 @@ Seat seat_of(Rank rank, std::uint32_t pair_count) noexcept {
 
 std::uint64_t digest_of(const Plan& plan) {
   const Options& options = plan.options;
-  return digest_of_text(fmt::format("{} {} {}{} {} {} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.kind),
-                                    letter_of(plan.first_place), letter_of(plan.second_place), plan.range.least_bytes,
-                                    plan.range.most_bytes, options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U),
-                                    options.window, options.pair_count.value_or(0), options.thread_count, options.is_shared,
-                                    options.is_checked, options.is_compared));
+  return fnv1a(fmt::format("{} {} {}{} {} {} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.kind),
+                           letter_of(plan.first_place), letter_of(plan.second_place), plan.range.least_bytes, plan.range.most_bytes,
+                           options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U), options.window,
+                           options.pair_count.value_or(0), options.thread_count, options.is_shared, options.is_checked,
+                           options.is_compared));
 }
 
 }  // namespace gigabar::tool::ranks

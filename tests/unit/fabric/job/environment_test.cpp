@@ -52,7 +52,7 @@ TEST(FindJob, WithoutALauncherThereIsOneRank) {
   EXPECT_EQ(job->launcher, Launcher::none);
   EXPECT_EQ(job->rank, 0u);
   EXPECT_EQ(job->rank_count, 1u);
-  EXPECT_FALSE(job->has_local_rank || job->key.is_set());
+  EXPECT_FALSE(job->local_rank || job->key.is_set());
   EXPECT_FALSE(job->id.empty());
   EXPECT_NE(job->id, find_job({})->id) << "two jobs that run side by side";
 }
@@ -70,7 +70,6 @@ TEST(FindJob, ReadsTheEnvironment) {
   EXPECT_EQ(job->launcher, Launcher::environment);
   EXPECT_EQ(job->rank, 3u);
   EXPECT_EQ(job->rank_count, 8u);
-  EXPECT_TRUE(job->has_local_rank);
   EXPECT_EQ(job->local_rank, 1u);
   EXPECT_EQ(job->id, "blue");
   EXPECT_EQ(job->key.bytes(), std::string(32, '\xaa'));
@@ -184,7 +183,7 @@ TEST(FindJob, OptionsComeBeforeTheEnvironment) {
   EXPECT_EQ(job->launcher, Launcher::options);
   EXPECT_EQ(job->rank, 1u);
   EXPECT_EQ(job->rank_count, 2u);
-  EXPECT_FALSE(job->has_local_rank) << "LOCAL_RANK is of the other numbering";
+  EXPECT_FALSE(job->local_rank) << "LOCAL_RANK is of the other numbering";
   EXPECT_EQ(job->master_address, "node0");
   options.master_address = "10.0.0.1";
   options.master_port = 4000;

@@ -137,7 +137,6 @@ TEST(SlurmLauncher, TellsRankNodeAndPort) {
   EXPECT_EQ(*find_launcher(), Launcher::slurm);
   EXPECT_EQ(job->rank, 3u);
   EXPECT_EQ(job->rank_count, 4u);
-  EXPECT_TRUE(job->has_local_rank);
   EXPECT_EQ(job->local_rank, 1u);
   EXPECT_EQ(job->master_address, "gpu07");
   EXPECT_EQ(job->master_port, 21000 + (97 * 4711 + 2) % 8191);
@@ -146,7 +145,7 @@ TEST(SlurmLauncher, TellsRankNodeAndPort) {
   {
     const Launched first({kStep, kJob, kTasks, kNodes, {"SLURM_PROCID", "0"}, {"GIGABAR_JOB_KEY", std::string(64, 'a')}});
     EXPECT_EQ(find_job({})->id, job->id);
-    EXPECT_FALSE(find_job({})->has_local_rank);
+    EXPECT_FALSE(find_job({})->local_rank);
   }
   const Launched other({{"SLURM_STEP_ID", "3"}, kJob, kTask, kTasks, kNodes, {"GIGABAR_JOB_KEY", std::string(64, 'a')}});
   EXPECT_NE(find_job({})->id, job->id) << "two steps of one job side by side";

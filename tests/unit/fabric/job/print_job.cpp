@@ -67,7 +67,7 @@ int main() {
     if (const int status = exchange(*job, "second "); status != 0) return status;
   }
   const std::string launcher(gigabar::fabric::name_of(job->launcher));
-  const std::string local_rank = job->has_local_rank ? std::to_string(job->local_rank) : "unknown";
+  const std::string local_rank = job->local_rank ? std::to_string(*job->local_rank) : "unknown";
   const std::string key = job->key.is_set() ? fingerprint(job->key.bytes()) : "none";
   std::printf("launcher %s rank %u of %u local %s id %s key %s\n", launcher.c_str(), job->rank, job->rank_count, local_rank.c_str(),
               job->id.c_str(), key.c_str());

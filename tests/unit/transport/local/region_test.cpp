@@ -5,6 +5,7 @@
 
 #include "gigabar/memory.hpp"
 #include "support/scoped_environment.hpp"
+#include "transport/local/link.hpp"
 #include "transport/local/wire.hpp"
 #include "unit/transport/local/pair.hpp"
 
@@ -199,7 +200,7 @@ TEST(LocalRegion, OnlySoManyAreUnderWay) {
   const auto remote = pair.shown(1, *shown);
   std::uint32_t posted = 0;
   while (pair.links[0]->post_write(*local, 0, *remote, 0, 8, posted) == Posted::ok) ++posted;
-  EXPECT_EQ(posted, pair.links[0]->limits().posted_writes);
+  EXPECT_EQ(posted, local::kMaxPostedWrites);
   pair.poll();
   EXPECT_EQ(pair.sinks[0].dones.size(), posted);
   EXPECT_EQ(pair.links[0]->post_write(*local, 0, *remote, 0, 8, 1), Posted::ok);
