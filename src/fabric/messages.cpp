@@ -498,7 +498,7 @@ Result<Received> Engine::leave_message(Lock& lock, Operation operation, const Ti
     starve(peer);
     throw;
   }
-  return wait_message(lock, operation, Timeout::test());
+  return wait_message(lock, operation, Timeout::of(kLossTime));
 }
 
 }  // namespace gigabar::fabric

@@ -103,7 +103,8 @@ bool Engine::progress() {
     retire_starved();
     has_changed = true;
   }
-  retired_links_.clear();
+  if (!retired_links_.empty()) end_retired_links();
+  if (has_half_lost_) retire_half_lost();
   if (has_changed) ++changes_;
   if (sleeper_count_ != 0 && changes_ != told_changes_) {
     told_changes_ = changes_;
@@ -139,7 +140,7 @@ void Engine::ask_before_sleep() {
 bool Engine::arm_all() {
   ask_before_sleep();
   // Operations that wait for room in a link, and copies, tell nobody when they can go on.
-  if (!busy_.empty() || has_copies_under_way()) return false;
+  if (!busy_.empty() || has_copies_under_way() || has_half_lost_ || !retired_links_.empty()) return false;
   for (const OpenTransport& open : transports_) {
     if (!open.transport->arm()) return false;
   }
