@@ -77,6 +77,28 @@ BARE_RANK_BODY(gaspi_go_on_without) {
   EXPECT_DONE(gaspi_proc_term(kLong));
 }
 
+// However short the calls are that connect to a rank which was killed, and that leave it.
+BARE_RANK_BODY(gaspi_connect_in_short_calls) {
+  start_quietly();
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+  me.tell("ready");
+  if (me.rank() == kVictim) {
+    static_cast<void>(me.hear());  // until it is killed
+    return;
+  }
+  ASSERT_EQ(me.hear(), "go on");
+  if (me.rank() == 0) {
+    const Deadline deadline = Deadline::after_ns(20'000'000'000);
+    while (states(me)[kVictim] == GASPI_STATE_HEALTHY && !deadline.has_passed())
+      static_cast<void>(gaspi_connect(kVictim, GASPI_TEST));
+    EXPECT_EQ(states(me)[kVictim], GASPI_STATE_CORRUPT);
+    EXPECT_EQ(states(me)[1], GASPI_STATE_HEALTHY);
+  }
+  ASSERT_TRUE(me.meet());
+  EXPECT_DONE(gaspi_proc_term(kLong));
+}
+
 // Of rank 1: the rank itself is a child, so that this process can tell how it ended.
 bool ends_killed(pid_t rank) {
   int status = 0;
@@ -210,17 +232,21 @@ GASPI_BODY(gaspi_connections) {
 }
 
 class GaspiFaults : public testing::TestWithParam<RankSetup> {};
-TEST_P(GaspiFaults, GoOnWithoutADeadRank) {
-  RankSetup setup = GetParam();
-  setup.rank_count = 4;
-  GaspiJob job("gaspi_go_on_without", setup);
+// Rank 2 is killed.
+void run_with_a_dead_rank(const std::string& body, RankSetup setup, Rank rank_count) {
+  setup.rank_count = rank_count;
+  GaspiJob job(body, setup);
   job.start_all();
-  for (Rank rank = 0; rank < setup.rank_count; ++rank) ASSERT_TRUE(job.hear(rank, "ready"));
+  for (Rank rank = 0; rank < rank_count; ++rank) ASSERT_TRUE(job.hear(rank, "ready"));
   job.send_signal(kVictim, SIGKILL);
   job.wait_end(kVictim);
-  for (const Rank rank : {0U, 1U, 3U}) job.tell(rank, "go on");
+  for (Rank rank = 0; rank < rank_count; ++rank) {
+    if (rank != kVictim) job.tell(rank, "go on");
+  }
   job.finish();
 }
+TEST_P(GaspiFaults, GoOnWithoutADeadRank) { run_with_a_dead_rank("gaspi_go_on_without", GetParam(), 4); }
+TEST_P(GaspiFaults, ShortCallsFindADeadRank) { run_with_a_dead_rank("gaspi_connect_in_short_calls", GetParam(), 3); }
 TEST_P(GaspiFaults, KillARank) { run_gaspi("gaspi_kill_one", GetParam()); }
 // Rank 1 stands still until rank 0 says the word.
 void run_with_a_stopped_rank(const std::string& body, const RankSetup& setup, const std::string& word) {
