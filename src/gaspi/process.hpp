@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <condition_variable>
 #include <cstdint>
 #include <future>
 #include <initializer_list>
@@ -132,6 +133,7 @@ struct DeviceSide;  // device.cpp
 struct Process {
   // Of start and end, segments, groups and queues being made and removed. Only start and end wait for other ranks with it.
   std::mutex mutex;
+  std::condition_variable has_left;  // a segment was going, and is not any more
   std::optional<Fabric> fabric;
   std::future<Result<Fabric>> joining;  // of gaspi_proc_init: goes on when the time of its call is over
   pid_t joining_process = 0;            // whose thread joins: a child has none

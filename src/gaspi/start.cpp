@@ -187,6 +187,14 @@ void forget_everything(Process& all) {
   all.socket.reset();
 }
 
+// Other threads that delete segments are at the fabric without the mutex. False: `timeout` was too short for them.
+bool wait_for_deletes(Process& all, std::unique_lock<std::mutex>& lock, const Timeout& timeout) {
+  const auto is_none_going = [&] { return std::ranges::none_of(all.segments, &Segment::is_going); };
+  if (!timeout.is_forever()) return all.has_left.wait_for(lock, std::chrono::nanoseconds(timeout.ns()), is_none_going);
+  all.has_left.wait(lock, is_none_going);
+  return true;
+}
+
 // The fabric, the tables and the control thread: all or nothing.
 gaspi_return_t enter(Process& all, const Timeout& timeout) {
   if (const gaspi_return_t opened = open_fabric(all, timeout); opened != GASPI_SUCCESS) return opened;
@@ -233,7 +241,8 @@ gaspi_return_t pgaspi_proc_term(const gaspi_timeout_t timeout_ms) {
     if (!all.is_ready) return GASPI_ERR_NOINIT;
     raise_arrived();
     if (const Result<void> ended = close_device(all, time.left()); !ended) return code_of(ended.error(), "gaspi_proc_term");
-    const std::scoped_lock lock(all.mutex);
+    std::unique_lock lock(all.mutex);
+    if (!wait_for_deletes(all, lock, time.left())) return GASPI_TIMEOUT;
     stop_control(all);
     const Result<void> closed = all.fabric->close(time.left());
     if (closed.status() == Status::timed_out) {
