@@ -169,8 +169,7 @@ gaspi_return_t build(Process& all, const Remaining& time) {
 }
 
 void forget_everything(Process& all) {
-  all.open_device = nullptr;
-  all.device.reset();
+  set_device(all, nullptr);
   all.is_of_device = {};
   all.fabric.reset();  // before the memory that it may touch
   all.control.reset();
