@@ -118,7 +118,7 @@ class Engine final : transport::Sink, WireupEvents {
     std::optional<Error> alone;
     const bool is_over = progress_until(lock, timeout, [&] {
       if (is_done()) return true;
-      if (watch.is_due()) alone = error_when_alone(operation, what);
+      if (watch.is_due()) alone = error_when_alone(operation, what, watch.may_connect());
       return alone.has_value();
     });
     if (is_over) silence_ = {};
@@ -130,12 +130,12 @@ class Engine final : transport::Sink, WireupEvents {
   Result<Peer*> find_peer(Rank rank);
   // A peer whose links stand. Errors: peer_lost, timed_out, unavailable.
   Result<Peer*> ready_peer(Lock& lock, Rank rank, const Timeout& timeout);
-  // False: it is lost. One that has no connection yet, and has left its address, is connected to: that shows whether it is still
-  // there.
-  bool can_still_speak(Rank rank);
+  // False: it is lost. `connects`: one that has no connection yet, and has left its address, is connected to: that shows whether
+  // it is still there.
+  bool can_still_speak(Rank rank, bool connects);
   // The error of a wait for anybody when every other rank is lost; nothing as long as one can still speak, and where this rank
   // speaks to itself.
-  std::optional<Error> error_when_alone(const char* operation, const char* what);
+  std::optional<Error> error_when_alone(const char* operation, const char* what, bool connects);
   Result<void> forget(Lock& lock, Rank rank);
   Timeout connect_timeout() const noexcept { return Timeout::of(std::chrono::nanoseconds(settings_.connect_timeout_ns)); }
   void farewell();
@@ -200,7 +200,7 @@ class Engine final : transport::Sink, WireupEvents {
   // messages.cpp
   Result<Operation> post_send(Lock& lock, Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options);
   Result<Operation> post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes, const PostOptions& options);
-  void end_if_in_vain(Op& op);
+  void end_if_in_vain(Op& op, bool connects);
   bool wait_for(Lock& lock, Op& op, const Timeout& timeout);  // false: it is not over
   Result<Received> wait_message(Lock& lock, Operation operation, const Timeout& timeout);
   Result<void> cancel_recv(Operation operation);

@@ -313,7 +313,11 @@ bool Engine::Waiter::progress(Lock& lock) {
 bool Watch::is_due() noexcept {
   constexpr unsigned kCallsPerLook = 16;  // at the time
   constexpr std::int64_t kSilentNs = 1'000'000'000, kAgainNs = 100'000'000;
-  if (std::exchange(seen_lost_count_, lost_count_) != lost_count_) return true;
+  if (std::exchange(seen_lost_count_, lost_count_) != lost_count_) {
+    may_connect_ = silence_ == nullptr || lost_count_ != lost_before_;
+    return true;
+  }
+  may_connect_ = true;
   if (silence_ == nullptr || ++silence_->calls % kCallsPerLook != 0) return false;
   const std::int64_t now = now_ns();
   const bool is_first = silence_->next_look_ns == 0;
