@@ -164,7 +164,8 @@ class Fabric {
   // Connects now. Errors: timed_out (`timeout` is over: call again), peer_lost (also when connect_timeout, which counts from the
   // first attempt, is over), unavailable (no transport reaches the rank: each with its reason).
   GIGABAR_API Result<void> connect(Rank rank, Timeout timeout);
-  // Forgets a lost peer: the next operation connects again. Errors: busy (the connection is intact).
+  // Forgets a lost peer: the next operation connects again. Waits for copies on the memory of its operations, which end or are
+  // given up in 10 s. Errors: busy (the connection is intact, or there was no memory to end it).
   GIGABAR_API Result<void> forget(Rank rank);
 
   // Registers [address, address + bytes) of host, device or stand-in memory, which must live until it is deregistered. Peers of
