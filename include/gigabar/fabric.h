@@ -174,7 +174,8 @@ GIGABAR_C_API gigabar_status gigabar_fabric_json(const gigabar_fabric* fabric, c
  * counts from the first attempt, is over), UNAVAILABLE (no transport reaches it). Ordering: none. Cost: waits. */
 GIGABAR_C_API gigabar_status gigabar_fabric_connect(gigabar_fabric* fabric, uint32_t rank, int64_t timeout_ns);
 
-/* Forgets a lost peer: the next operation connects again. Errors: BUSY (the connection is intact). Ordering: none. Cost: a lock. */
+/* Forgets a lost peer: the next operation connects again. Errors: BUSY (the connection is intact, or there was no memory to end
+ * it). Ordering: none. Cost: a lock; waits for copies on the memory of its operations, which end or are given up in 10 s. */
 GIGABAR_C_API gigabar_status gigabar_fabric_forget(gigabar_fabric* fabric, uint32_t rank);
 
 /* --- Segments --------------------------------------------------------------------------------------------------------------- */

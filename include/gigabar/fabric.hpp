@@ -164,7 +164,8 @@ class Fabric {
   // Connects now. Errors: timed_out (`timeout` is over: call again), peer_lost (also when connect_timeout, which counts from the
   // first attempt, is over), unavailable (no transport reaches the rank: each with its reason).
   GIGABAR_API Result<void> connect(Rank rank, Timeout timeout);
-  // Forgets a lost peer: the next operation connects again. Errors: busy (the connection is intact).
+  // Forgets a lost peer: the next operation connects again. Waits for copies on the memory of its operations, which end or are
+  // given up in 10 s. Errors: busy (the connection is intact, or there was no memory to end it).
   GIGABAR_API Result<void> forget(Rank rank);
 
   // Registers [address, address + bytes) of host, device or stand-in memory, which must live until it is deregistered. Peers of
@@ -174,8 +175,9 @@ class Fabric {
   GIGABAR_API Result<void> register_segment(SegmentId id, void* address, std::size_t bytes);
   // After it returns, no remote write or read can access the segment until enable(segment): every peer that knows the segment has
   // confirmed this, or its connection was cut; so was that of a peer whose own write or read on it did not end in time. A read by
-  // this rank into the segment is unavailable where the peer would answer with a write.
-  // Errors: timed_out (a peer of this host neither answered nor ended: its copies may still land).
+  // this rank into the segment is unavailable where the peer would answer with a write. A lost rank of this host whose process
+  // lives on can write to what it has mapped until it finds the connection gone. Errors: timed_out (a peer of this host neither
+  // answered nor ended: its copies may still land).
   GIGABAR_API Result<void> quiesce(SegmentId id, Timeout timeout);
   GIGABAR_API Result<void> enable(SegmentId id);  // of a segment that is enabled: changes nothing
   // quiesce, then removes the segment. On timed_out the segment stays registered.

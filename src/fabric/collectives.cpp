@@ -174,10 +174,10 @@ class Engine::CollectiveCall {
 
   // A rank that has left may have done its part before.
   bool is_someone_lost() {
-    const bool is_to_probe = watch_.is_due();
+    const bool is_to_probe = watch_.is_due() && watch_.may_connect();
     const auto is_lost = [&](Rank rank, std::uint32_t way) {
       if (engine_.collective_parts_.contains(key(way, rank))) return false;
-      if (is_to_probe && engine_.can_still_speak(rank)) return false;
+      if (is_to_probe && engine_.can_still_speak(rank, true)) return false;
       const auto peer = engine_.peers_.find(rank);
       if (peer == engine_.peers_.end() || peer->second->state != Peer::State::lost) return false;
       fail(rank, *peer->second->why);

@@ -118,7 +118,7 @@ class Engine final : transport::Sink, WireupEvents {
     std::optional<Error> alone;
     const bool is_over = progress_until(lock, timeout, [&] {
       if (is_done()) return true;
-      if (watch.is_due()) alone = error_when_alone(operation, what);
+      if (watch.is_due()) alone = error_when_alone(operation, what, watch.may_connect());
       return alone.has_value();
     });
     if (is_over) silence_ = {};
@@ -130,13 +130,13 @@ class Engine final : transport::Sink, WireupEvents {
   Result<Peer*> find_peer(Rank rank);
   // A peer whose links stand. Errors: peer_lost, timed_out, unavailable.
   Result<Peer*> ready_peer(Lock& lock, Rank rank, const Timeout& timeout);
-  // False: it is lost. One that has no connection yet, and has left its address, is connected to: that shows whether it is still
-  // there.
-  bool can_still_speak(Rank rank);
+  // False: it is lost. `connects`: one that has no connection yet, and has left its address, is connected to: that shows whether
+  // it is still there.
+  bool can_still_speak(Rank rank, bool connects);
   // The error of a wait for anybody when every other rank is lost; nothing as long as one can still speak, and where this rank
   // speaks to itself.
-  std::optional<Error> error_when_alone(const char* operation, const char* what);
-  Result<void> forget(Rank rank);
+  std::optional<Error> error_when_alone(const char* operation, const char* what, bool connects);
+  Result<void> forget(Lock& lock, Rank rank);
   Timeout connect_timeout() const noexcept { return Timeout::of(std::chrono::nanoseconds(settings_.connect_timeout_ns)); }
   void farewell();
 
@@ -200,7 +200,7 @@ class Engine final : transport::Sink, WireupEvents {
   // messages.cpp
   Result<Operation> post_send(Lock& lock, Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options);
   Result<Operation> post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes, const PostOptions& options);
-  void end_if_in_vain(Op& op);
+  void end_if_in_vain(Op& op, bool connects);
   bool wait_for(Lock& lock, Op& op, const Timeout& timeout);  // false: it is not over
   Result<Received> wait_message(Lock& lock, Operation operation, const Timeout& timeout);
   Result<void> cancel_recv(Operation operation);
@@ -239,7 +239,6 @@ class Engine final : transport::Sink, WireupEvents {
     bool has_slept_ = false;
     unsigned turns_ = 0;  // since the time was looked at
   };
-  friend class Waiter;
   friend class Insider;  // tests/fault: a rank that holds the key and breaks the protocol
 
   // Of a wait for any rank. A look that does not wait has none: a program that looks now and then, and never waits, would otherwise
@@ -306,7 +305,8 @@ class Engine final : transport::Sink, WireupEvents {
   void on_link_answer(Peer& peer, Frame& frame);
   void become_ready(Peer& peer);
   void retire(Peer& peer, const Error& said);  // not from inside a transport's poll
-  void fail(Peer& peer, Error error);          // from anywhere: lost at the end of progress()
+  void retire_half_lost();
+  void fail(Peer& peer, Error error);  // from anywhere: lost at the end of progress()
   // Of what the peer does, or does not do: it is lost for that, as fail() says.
   void accuse(Peer& peer, std::string cause, const char* operation = "fabric");
   // From anywhere: something that the peer sent, or is to be sent, could not be kept, so that its connection is worth nothing any
@@ -317,6 +317,7 @@ class Engine final : transport::Sink, WireupEvents {
   static void add_rail(Peer& peer, std::unique_ptr<transport::Link> link, std::uint32_t number);
   void drop_links(Peer& peer);
   void end_links(Peer& peer) noexcept;
+  void end_retired_links();
   // The part of that transport; of none: why some are not open.
   static std::string_view part_of_address(std::string_view rank_address, std::optional<TransportKind> wanted);
   Error error_without_transport(const Peer& peer, std::string_view tried) const;
@@ -364,7 +365,6 @@ class Engine final : transport::Sink, WireupEvents {
 
   // operations.cpp
   Op& make_op(OpKind kind, QueueId queue, Peer* peer, bool is_internal);
-  void settle_copies(Peer& peer);
   Result<void> check_transfer(const Transfer& transfer, LocalSegment*& local);
   // How far the notification of an operation has come.
   struct Notifying {
@@ -438,6 +438,7 @@ class Engine final : transport::Sink, WireupEvents {
   void grant(Peer& peer);
   bool poll_copies();
   bool has_copies_under_way() const;
+  bool is_staging_settled(const Peer& peer);
   void out_copy_done(Op& op, OutSlot& slot);
   void in_chunk_placed(Peer& peer, const InCopy& copy);
   void finish_incoming(Peer& peer, IncomingStaged& incoming);
@@ -513,8 +514,8 @@ class Engine final : transport::Sink, WireupEvents {
   Peer* recent_peer_ = nullptr;  // of them; found again without a search
   std::uint32_t last_link_number_ = 0;
   std::vector<std::pair<Peer*, Error>> failures_;
-  bool has_starved_ = false;  // one of them
-  std::vector<std::unique_ptr<transport::Link>> retired_links_;
+  bool has_starved_ = false, has_half_lost_ = false;                                     // one of the peers
+  std::vector<std::pair<std::unique_ptr<transport::Link>, const Peer*>> retired_links_;  // and whose they were
   std::vector<Rank> unwanted_;  // whose channels go as soon as the channels are not being polled
   std::vector<Peer*> connecting_;
   std::vector<Peer*> busy_;  // with pending operations or words

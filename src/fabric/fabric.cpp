@@ -128,7 +128,7 @@ Result<void> Fabric::connect(Rank rank, Timeout timeout) {
 }
 
 Result<void> Fabric::forget(Rank rank) {
-  return guarded(state_, "forget", [&](Engine& engine, auto&) { return engine.forget(rank); });
+  return guarded(state_, "forget", [&](Engine& engine, auto& lock) { return engine.forget(lock, rank); });
 }
 
 // --- Segments -------------------------------------------------------------------------------------------------------------------

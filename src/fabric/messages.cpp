@@ -407,11 +407,11 @@ void Engine::on_rendezvous_cancelled(Peer& peer, const Message& message) {
 // --- Waiting --------------------------------------------------------------------------------------------------------------------
 
 // A receive for which nobody is left.
-void Engine::end_if_in_vain(Op& op) {
+void Engine::end_if_in_vain(Op& op, bool connects) {
   std::optional<Error> error;
   if (op.from == kAnyRank) {
-    error = error_when_alone("recv", "send");
-  } else if (!can_still_speak(op.from) && !op.is_over) {
+    error = error_when_alone("recv", "send", connects);
+  } else if (!can_still_speak(op.from, connects) && !op.is_over) {
     error =
         make_error(Status::peer_lost, "recv", text("rank ", op.from), "it is not connected, and the job's directory is gone", {});
   }
@@ -425,7 +425,7 @@ bool Engine::wait_for(Lock& lock, Op& op, const Timeout& timeout) {
   Silence* const silence = op.from == kAnyRank ? silence_of_others(timeout) : &op.peer->silence;
   Watch watch(lost_count_, silence);
   const bool is_over = progress_until(lock, timeout, [&] {
-    if (!op.is_over && !op.is_matched && watch.is_due()) end_if_in_vain(op);
+    if (!op.is_over && !op.is_matched && watch.is_due()) end_if_in_vain(op, watch.may_connect());
     return op.is_over;
   });
   if (is_over && silence != nullptr) *silence = {};
@@ -498,7 +498,7 @@ Result<Received> Engine::leave_message(Lock& lock, Operation operation, const Ti
     starve(peer);
     throw;
   }
-  return wait_message(lock, operation, Timeout::test());
+  return wait_message(lock, operation, Timeout::of(kLossTime));
 }
 
 }  // namespace gigabar::fabric

@@ -76,6 +76,7 @@ Engine::~Engine() {
     }
     if (thread_.joinable()) thread_.join();
     for (auto& [rank, peer] : peers_) end_links(*peer);
+    copy_streams_.clear();  // which waits for copies from and to the peers' staging memory
   } else if (thread_.joinable()) {
     thread_.detach();  // it runs in the parent
   }

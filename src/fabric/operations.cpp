@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "base/remaining.hpp"
 #include "base/rounding.hpp"
+#include "base/undo.hpp"
 #include "fabric/engine.hpp"
 
 namespace gigabar::fabric {
@@ -241,9 +242,12 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
   Result<Operation> last = record_at_once(**peer, nullptr, 0, cycle_count());
   for (const Transfer& transfer : transfers) {
     // As that of a write, the notification of a list takes no place beside its data.
-    if (transfer.kind == OpKind::notify && queue.posted_count > posted_before) --queue.posted_count;
+    const unsigned beside = transfer.kind == OpKind::notify && queue.posted_count > posted_before ? 1 : 0;
+    queue.posted_count -= beside;
+    Undo put_back([&] { queue.posted_count += beside; });
     auto posted = post(lock, transfer, options);
     if (!posted) return posted;
+    put_back.call_off();
     last = posted;
   }
   return last;

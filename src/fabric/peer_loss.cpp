@@ -2,6 +2,7 @@
 // How a peer is lost: what is under way with it ends with the reason, and its links are destroyed outside of their transport's
 // poll.
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 #include "base/errors.hpp"
@@ -10,6 +11,8 @@
 
 namespace gigabar::fabric {
 namespace {
+
+constexpr std::int64_t kSettleNs = 10'000'000'000;
 
 // To a caller timed_out means that the same call may succeed. Of a connection that did not stand in its time none does before
 // forget().
@@ -33,14 +36,20 @@ void Engine::accuse(Peer& peer, std::string cause, const char* operation) {
 void Engine::drop_links(Peer& peer) {
   close_targets(peer);
   peer.failed_candidate.reset();
-  for (Rail& rail : peer.rails) {
-    rail.link->owner = nullptr;
-    retired_links_.push_back(std::move(rail.link));
-  }
+  retired_links_.reserve(retired_links_.size() + peer.rails.size() + 1);
+  const auto drop = [&](std::unique_ptr<transport::Link> link) {
+    link->owner = nullptr;
+    retired_links_.emplace_back(std::move(link), &peer);
+  };
+  for (Rail& rail : peer.rails) drop(std::move(rail.link));
   peer.rails.clear();
-  if (peer.self_end) {
-    peer.self_end->owner = nullptr;
-    retired_links_.push_back(std::move(peer.self_end));
+  if (peer.self_end) drop(std::move(peer.self_end));
+}
+
+// Those of which nothing is under way any more. Not from inside a transport's poll.
+void Engine::end_retired_links() {
+  for (auto retired = retired_links_.begin(); retired != retired_links_.end();) {
+    retired = retired->first->stop() ? retired_links_.erase(retired) : std::next(retired);
   }
 }
 
@@ -70,22 +79,28 @@ void Engine::retire_starved() {
   has_starved_ = false;
 }
 
-// May be left for want of memory, and is then begun again.
+// May be left for want of memory, and is then begun again. So it is while copies are under way on the memory of the peer's
+// operations: until then those are not over.
 void Engine::retire(Peer& peer, const Error& said) {
   if (peer.state == Peer::State::lost && !peer.is_half_lost) return;
-  const Error error = final_error(said);
-  log(LogLevel::info, text("fabric: ", rank_text(peer.rank), " is lost: ", error.message()));
-  if (!std::exchange(peer.is_half_lost, true)) {
+  if (!peer.is_half_lost) {
+    Error error = final_error(said);
+    log(LogLevel::info, text("fabric: ", rank_text(peer.rank), " is lost: ", error.message()));
+    peer.why = std::move(error);
     peer.state = Peer::State::lost;
-    peer.why = error;
+    peer.settle_until_ns = now_ns() + kSettleNs;
+    peer.is_half_lost = has_half_lost_ = true;
     ++lost_count_;
+    ++changes_;
   }
   if (!peer.is_self) wireup_->disconnect(peer.rank);
   std::erase(connecting_, &peer);
-  // Links first: after them nothing touches the memory of operations.
+  // Links first: after them, and copies from and to staging memory, nothing touches the memory of operations.
   drop_links(peer);
-  retired_links_.clear();
-  settle_copies(peer);
+  end_retired_links();
+  if (std::ranges::any_of(retired_links_, [&](const auto& retired) { return retired.second == &peer; })) return;
+  if (!is_staging_settled(peer) && now_ns() < peer.settle_until_ns) return;
+  const Error error = *peer.why;
   std::erase_if(in_copies_, [&](const InCopy& copy) { return copy.peer == &peer; });
   for (auto& [number, incoming] : peer.incoming) release(incoming.segment);
   peer.incoming.clear();
@@ -130,7 +145,16 @@ void Engine::retire(Peer& peer, const Error& said) {
   ++changes_;
 }
 
-Result<void> Engine::forget(Rank rank) {
+void Engine::retire_half_lost() {
+  bool is_any_left = false;
+  for (auto& [rank, peer] : peers_) {
+    if (peer->is_half_lost) retire(*peer, *peer->why);
+    is_any_left = is_any_left || peer->is_half_lost;
+  }
+  has_half_lost_ = is_any_left;
+}
+
+Result<void> Engine::forget(Lock& lock, Rank rank) {
   if (auto named = find_peer(rank); !named) return std::move(named).error();
   const auto found = peers_.find(rank);
   if (found == peers_.end() || found->second->state == Peer::State::idle) return {};
@@ -138,6 +162,12 @@ Result<void> Engine::forget(Rank rank) {
   if (peer.state != Peer::State::lost) {
     return make_error(Status::busy, "forget", rank_text(rank), "its connection stands or is being made",
                       "only a lost peer can be forgotten");
+  }
+  const AwaitedPeer awaited(peer);
+  progress_until(lock, Timeout::of(kLossTime), [&] { return !peer.is_half_lost; });
+  if (awaited.is_forgotten()) return {};
+  if (peer.is_half_lost) {
+    return make_error(Status::busy, "forget", rank_text(rank), "what was under way with it has not ended", "call again");
   }
   const bool is_self = peer.is_self;
   // Operations that point to it are over; those not waited for keep only its rank.

@@ -90,11 +90,11 @@ Result<Peer*> Engine::ready_peer(Lock& lock, Rank rank, const Timeout& timeout) 
   return &peer;
 }
 
-bool Engine::can_still_speak(Rank rank) {
+bool Engine::can_still_speak(Rank rank, bool connects) {
   auto found = find_peer(rank);
   if (!found) return false;
   Peer& peer = **found;
-  if (peer.state == Peer::State::idle && directory_) {
+  if (connects && peer.state == Peer::State::idle && directory_) {
     const auto rank_address = directory_->rank_address(rank);
     if (!rank_address) return false;  // without the directory nobody finds anybody any more
     if (*rank_address) begin_to_connect(peer);
@@ -102,14 +102,14 @@ bool Engine::can_still_speak(Rank rank) {
   return peer.state != Peer::State::lost;
 }
 
-std::optional<Error> Engine::error_when_alone(const char* operation, const char* what) {
+std::optional<Error> Engine::error_when_alone(const char* operation, const char* what, bool connects) {
   const auto self = peers_.find(job_.rank);
   if (job_.rank_count == 1 || (self != peers_.end() && self->second->state == Peer::State::ready)) return {};
   const Uncancelled uncancelled;
   std::string ranks, causes;
   for (Rank rank = 0; rank < job_.rank_count; ++rank) {
     if (rank == job_.rank) continue;
-    if (can_still_speak(rank)) return {};
+    if (can_still_speak(rank, connects)) return {};
     const Peer& peer = *peers_[rank];
     ranks += text(ranks.empty() ? "" : ", ", rank);
     if (peer.why && causes.size() < 500)

@@ -267,7 +267,7 @@ Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
     retire(peer, make_error(Status::peer_lost, "quiesce", text("rank ", rank),
                             text("it did not answer in time that it has left ", segment_text(id), "; its connection was cut"), {}));
   }
-  if (is_quiet()) return {};
+  if (progress_until(lock, Timeout::of(kLossTime), [&] { return is_quiet() || !has_half_lost_; }) && is_quiet()) return {};
   return make_error(Status::timed_out, "quiesce", segment_text(id),
                     local_ranks.empty() ? std::string("operations of this rank are under way on it")
                                         : text("these ranks of this host did not answer: ", local_ranks),

@@ -10,8 +10,6 @@
 // Where the link itself reaches from the source to the target's staging memory, the copy in between is left out. Where it reaches
 // from the writer's staging memory to the place itself, the target has nothing to do: there is nothing to grant, and stage_end
 // follows the last chunk. Each peer has staging memory of its own, so that one that stops holds up nobody else.
-#include <sched.h>
-
 #include <algorithm>
 #include <span>
 
@@ -31,7 +29,6 @@ namespace {
 using transport::Direction;
 using transport::Posted;
 
-constexpr std::int64_t kSettleNs = 10'000'000'000;
 constexpr std::uint32_t kMaxSlotBytes = ~std::uint32_t{0};  // where the peer's slots set no limit
 constexpr std::uint64_t kMinChunks = 4;                     // of a write: its copies and its way over the wire overlap
 constexpr std::uint64_t kPartAlignment = 4096;
@@ -393,6 +390,10 @@ bool Engine::poll_copies() {
   };
   for (std::size_t index = 0; index < in_copies_.size();) {
     const InCopy copy = in_copies_[index];
+    if (copy.peer->state == Peer::State::lost) {  // nobody wants its bytes
+      ++index;
+      continue;
+    }
     if (Result<void> answer = ask(copy.device, false); !answer) {
       fail(*copy.peer, std::move(answer).error());
       return true;
@@ -408,7 +409,7 @@ bool Engine::poll_copies() {
   const std::vector<Op*> ops = staging_ops_;
   const Peer* full = nullptr;  // has no slot for a further chunk
   for (Op* op : ops) {
-    if (op->id == 0 || op->local == nullptr) continue;
+    if (op->id == 0 || op->local == nullptr || op->peer->state == Peer::State::lost) continue;
     Peer& peer = *op->peer;
     // Of many operations few have chunks under way.
     for (OutSlot& slot : op->outstanding != 0 ? std::span(peer.out_slots) : std::span<OutSlot>()) {
@@ -437,24 +438,22 @@ bool Engine::has_copies_under_way() const {
 }
 
 // Before a lost peer's staging memory goes: no copy may still read or write it.
-void Engine::settle_copies(Peer& peer) {
-  const std::int64_t deadline = now_ns() + kSettleNs;
-  const auto settle = [&](int device, bool is_out, std::uint64_t ticket) {
-    while (now_ns() < deadline) {
-      auto stream = copies(device, is_out);
-      if (!stream) return;
-      const auto done_up_to = (*stream)->done();
-      if (!done_up_to || *done_up_to >= ticket) return;
-      sched_yield();
-    }
+bool Engine::is_staging_settled(const Peer& peer) {
+  const auto is_under_way = [&](int device, bool is_out, std::uint64_t ticket) {
+    auto stream = copies(device, is_out);
+    if (!stream) return false;
+    const auto done_up_to = (*stream)->done();
+    return done_up_to && *done_up_to < ticket;
   };
   for (const InCopy& copy : in_copies_) {
-    if (copy.peer == &peer) settle(copy.device, false, copy.ticket);
+    if (copy.peer == &peer && is_under_way(copy.device, false, copy.ticket)) return false;
   }
   for (const OutSlot& slot : peer.out_slots) {
-    if (slot.step == OutSlot::Step::copying && slot.op->local != nullptr)
-      settle(copy_device(slot.op->local->memory), true, slot.ticket);
+    if (slot.step == OutSlot::Step::copying && slot.op->local != nullptr &&
+        is_under_way(copy_device(slot.op->local->memory), true, slot.ticket))
+      return false;
   }
+  return true;
 }
 
 }  // namespace gigabar::fabric

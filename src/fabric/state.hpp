@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -34,6 +35,8 @@ struct Peer;
 struct Op;
 
 inline constexpr std::size_t kMaxRails = 8;
+// For a peer that is cut off: longer than its copies are waited for, by the engine and by a link.
+inline constexpr std::chrono::seconds kLossTime{15};
 static_assert(kQueues <= 16, "Peer::refusable_queues and Peer::target_queues have a bit for each");
 
 // Segment numbers beyond the program's: buffers of messages, and each peer's staging memory.
@@ -349,14 +352,16 @@ struct Peer {
 
   bool is_listed = false;     // among the engine's busy peers
   bool is_starved = false;    // it is to be lost for want of memory
-  bool is_half_lost = false;  // and was not to the end
+  bool is_half_lost = false;  // and was not to the end: for want of memory, or until copies on the memory of its operations end
+  std::int64_t settle_until_ns = 0;  // then those from and to staging memory are given up
 };
 
 // Whom a call waits for: another thread may forget that peer meanwhile, and connect anew.
 class AwaitedPeer {
  public:
   explicit AwaitedPeer(const Peer& peer) noexcept : peer_(peer), generation_(peer.generation) {}
-  bool is_lost() const noexcept { return peer_.state == Peer::State::lost || peer_.generation != generation_; }
+  bool is_lost() const noexcept { return peer_.state == Peer::State::lost || is_forgotten(); }
+  bool is_forgotten() const noexcept { return peer_.generation != generation_; }
   // Only where it is. `operation`: of the caller, for the error.
   Error why(const char* operation) const {
     if (peer_.generation == generation_) return *peer_.why;

@@ -103,7 +103,8 @@ bool Engine::progress() {
     retire_starved();
     has_changed = true;
   }
-  retired_links_.clear();
+  if (!retired_links_.empty()) end_retired_links();
+  if (has_half_lost_) retire_half_lost();
   if (has_changed) ++changes_;
   if (sleeper_count_ != 0 && changes_ != told_changes_) {
     told_changes_ = changes_;
@@ -139,7 +140,7 @@ void Engine::ask_before_sleep() {
 bool Engine::arm_all() {
   ask_before_sleep();
   // Operations that wait for room in a link, and copies, tell nobody when they can go on.
-  if (!busy_.empty() || has_copies_under_way()) return false;
+  if (!busy_.empty() || has_copies_under_way() || has_half_lost_ || !retired_links_.empty()) return false;
   for (const OpenTransport& open : transports_) {
     if (!open.transport->arm()) return false;
   }
@@ -312,7 +313,11 @@ bool Engine::Waiter::progress(Lock& lock) {
 bool Watch::is_due() noexcept {
   constexpr unsigned kCallsPerLook = 16;  // at the time
   constexpr std::int64_t kSilentNs = 1'000'000'000, kAgainNs = 100'000'000;
-  if (std::exchange(seen_lost_count_, lost_count_) != lost_count_) return true;
+  if (std::exchange(seen_lost_count_, lost_count_) != lost_count_) {
+    may_connect_ = silence_ == nullptr || lost_count_ != lost_before_;
+    return true;
+  }
+  may_connect_ = true;
   if (silence_ == nullptr || ++silence_->calls % kCallsPerLook != 0) return false;
   const std::int64_t now = now_ns();
   const bool is_first = silence_->next_look_ns == 0;

@@ -43,13 +43,19 @@ struct Silence {
 class Watch {
  public:
   // `silence`, null: of a call that does not wait.
-  Watch(const std::uint64_t& lost_count, Silence* silence) noexcept : lost_count_(lost_count), silence_(silence) {}
+  Watch(const std::uint64_t& lost_count, Silence* silence) noexcept
+      : lost_count_(lost_count), lost_before_(lost_count), silence_(silence) {}
   bool is_due() noexcept;
+  // Behind is_due(): whether that look may connect to see whether a rank lives. For one that was lost before the wait it has not
+  // to: those that are left have not been silent yet. Who does not wait has no other look.
+  bool may_connect() const noexcept { return may_connect_; }
 
  private:
   const std::uint64_t& lost_count_;
+  const std::uint64_t lost_before_;
   Silence* const silence_;
   std::uint64_t seen_lost_count_ = 0;
+  bool may_connect_ = true;
 };
 
 }  // namespace gigabar::fabric

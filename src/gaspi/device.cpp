@@ -23,13 +23,15 @@ struct DeviceSide {
   std::array<bool, kSegments> is_taken_by_kernels{};
 };
 
-DeviceSide* taker_in_kernels(SegmentId segment) noexcept {
-  DeviceSide* const device = process().open_device.load(std::memory_order_acquire);
-  return device != nullptr && segment < kSegments && device->is_taken_by_kernels[segment] ? device : nullptr;
+std::shared_ptr<DeviceSide> taker_in_kernels(SegmentId segment) noexcept {
+  Process& all = process();
+  if (segment >= kSegments || !all.has_device.load(std::memory_order_acquire)) return nullptr;
+  const std::scoped_lock lock(all.device_mutex);
+  return all.device != nullptr && all.device->is_taken_by_kernels[segment] ? all.device : nullptr;
 }
 
 Result<Operation> notify_taker(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value, const PostOptions& options) {
-  DeviceSide* const device = taker_in_kernels(segment);
+  const auto device = taker_in_kernels(segment);
   return device != nullptr ? device->session.notify(rank, segment, id, value, options)
                            : process().fabric->notify(rank, segment, id, value, options);
 }
@@ -60,12 +62,17 @@ gaspi_return_t refuse_delete(SegmentId segment) {
   return refuse(segment, "gaspi_segment_delete", "kernels may use it: call gaspi_device_close first");
 }
 
+void set_device(Process& all, std::shared_ptr<DeviceSide> device) {
+  const std::scoped_lock lock(all.device_mutex);
+  all.device.swap(device);
+  all.has_device.store(all.device != nullptr, std::memory_order_release);
+}
+
 Result<void> close_device(Process& all, const Timeout& timeout) {
   if (all.device == nullptr) return {};
   Result<void> closed = all.device->session.close(timeout);
   if (!closed) return closed;
-  all.open_device = nullptr;
-  all.device.reset();
+  set_device(all, nullptr);
   const std::scoped_lock lock(all.mutex);
   all.is_of_device = {};
   return {};
@@ -121,8 +128,7 @@ gaspi_return_t open_device(std::span<const gaspi_device_segment_t> segments, gas
   auto session = DeviceSession::open(*all.fabric, options);
   if (!session) return code_of(session.error(), "gaspi_device_open");
   const gaspi_device handle{session->handle(), all.config.transfer_size_max};
-  all.device = std::make_shared<DeviceSide>(DeviceSide{std::move(*session), handle, chosen.is_taken_by_kernels});
-  all.open_device = all.device.get();
+  set_device(all, std::make_shared<DeviceSide>(DeviceSide{std::move(*session), handle, chosen.is_taken_by_kernels}));
   give_back.call_off();
   *device = &all.device->handle;
   return GASPI_SUCCESS;

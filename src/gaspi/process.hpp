@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <condition_variable>
 #include <cstdint>
 #include <future>
 #include <initializer_list>
@@ -132,6 +133,7 @@ struct DeviceSide;  // device.cpp
 struct Process {
   // Of start and end, segments, groups and queues being made and removed. Only start and end wait for other ranks with it.
   std::mutex mutex;
+  std::condition_variable has_left;  // a segment was going, and is not any more
   std::optional<Fabric> fabric;
   std::future<Result<Fabric>> joining;  // of gaspi_proc_init: goes on when the time of its call is over
   pid_t joining_process = 0;            // whose thread joins: a child has none
@@ -145,11 +147,12 @@ struct Process {
   CollectiveContext next_context = kFirstContext;  // greater than that of any group of this rank
   std::vector<PeerKnown> peers;
   std::shared_ptr<Control> control;
-  FairMutex device_turn;                          // of who opens or closes the device side; taken before the mutex
-  std::shared_ptr<DeviceSide> device;             // under the turn
-  std::atomic<DeviceSide*> open_device{nullptr};  // the same
-  std::array<bool, kSegments> is_of_device{};     // what it uses, also while it opens and closes; under the mutex
-  std::optional<Rank> socket;                     // the rank among those of its host, as GASPI_SOCKET says
+  FairMutex device_turn;               // of who opens or closes the device side; taken before the mutex
+  std::mutex device_mutex;             // taken last
+  std::shared_ptr<DeviceSide> device;  // changed with both, looked at with either
+  std::atomic<bool> has_device{false};
+  std::array<bool, kSegments> is_of_device{};  // what it uses, also while it opens and closes; under the mutex
+  std::optional<Rank> socket;                  // the rank among those of its host, as GASPI_SOCKET says
 
   Process();
 };
@@ -242,16 +245,18 @@ gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId
   return GASPI_SUCCESS;
 }
 
-// device.cpp. The device side where its kernels take the notifications of the segment; null: the CPU does.
-DeviceSide* taker_in_kernels(SegmentId segment) noexcept;
+// device.cpp. The device side where its kernels take the notifications of the segment; null: the CPU does. It may be closed, but is
+// there for as long as this is held.
+std::shared_ptr<DeviceSide> taker_in_kernels(SegmentId segment) noexcept;
 // A notification to whoever takes those of the segment.
 Result<Operation> notify_taker(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value, const PostOptions& options);
 Result<Operation> write_notify_kernel(DeviceSide& device, const LocalPlace& local, const RemotePlace& remote, std::uint64_t bytes,
                                       NotificationId id, std::uint32_t value, const PostOptions& options);
 // For a call that kernels alone may make, or none before gaspi_device_close: ERR_DEVICE.
 gaspi_return_t refuse_taker(SegmentId segment, const char* function);
-gaspi_return_t refuse_delete(SegmentId segment);                  // under the mutex; SUCCESS: the device side does not use it
-Result<void> close_device(Process& all, const Timeout& timeout);  // under the device's turn, not the mutex
+gaspi_return_t refuse_delete(SegmentId segment);                    // under the mutex; SUCCESS: the device side does not use it
+void set_device(Process& all, std::shared_ptr<DeviceSide> device);  // under the device's turn
+Result<void> close_device(Process& all, const Timeout& timeout);    // under the device's turn, not the mutex
 
 // Sets notification `id` of a segment of this rank. Errors: as Fabric::notify.
 Result<void> notify_self(SegmentId segment, NotificationId id, std::uint32_t value);

@@ -127,6 +127,7 @@ gaspi_return_t delete_segment(gaspi_segment_id_t id) {
   const std::scoped_lock lock(all.mutex);
   Segment& segment = all.segments[id];
   segment.is_going = false;
+  all.has_left.notify_all();
   if (!removed) {
     const gaspi_return_t code = code_of(removed.error(), "gaspi_segment_delete");
     return code == GASPI_TIMEOUT ? GASPI_ERROR : code;

@@ -169,8 +169,7 @@ gaspi_return_t build(Process& all, const Remaining& time) {
 }
 
 void forget_everything(Process& all) {
-  all.open_device = nullptr;
-  all.device.reset();
+  set_device(all, nullptr);
   all.is_of_device = {};
   all.fabric.reset();  // before the memory that it may touch
   all.control.reset();
@@ -185,6 +184,14 @@ void forget_everything(Process& all) {
   all.next_context = kFirstContext;
   all.peers.clear();
   all.socket.reset();
+}
+
+// Other threads that delete segments are at the fabric without the mutex. False: `timeout` was too short for them.
+bool wait_for_deletes(Process& all, std::unique_lock<std::mutex>& lock, const Timeout& timeout) {
+  const auto is_none_going = [&] { return std::ranges::none_of(all.segments, &Segment::is_going); };
+  if (!timeout.is_forever()) return all.has_left.wait_for(lock, std::chrono::nanoseconds(timeout.ns()), is_none_going);
+  all.has_left.wait(lock, is_none_going);
+  return true;
 }
 
 // The fabric, the tables and the control thread: all or nothing.
@@ -233,7 +240,8 @@ gaspi_return_t pgaspi_proc_term(const gaspi_timeout_t timeout_ms) {
     if (!all.is_ready) return GASPI_ERR_NOINIT;
     raise_arrived();
     if (const Result<void> ended = close_device(all, time.left()); !ended) return code_of(ended.error(), "gaspi_proc_term");
-    const std::scoped_lock lock(all.mutex);
+    std::unique_lock lock(all.mutex);
+    if (!wait_for_deletes(all, lock, time.left())) return GASPI_TIMEOUT;
     stop_control(all);
     const Result<void> closed = all.fabric->close(time.left());
     if (closed.status() == Status::timed_out) {

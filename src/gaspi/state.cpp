@@ -9,6 +9,7 @@ namespace {
 
 // Of a lost rank: the next operation connects again. An intact connection stays.
 void forget_lost(Rank rank) {
+  process().peers[rank].is_corrupt = true;  // whether the time is enough for another connection or not
   if (process().fabric->forget(rank)) forget_remote(rank);
 }
 

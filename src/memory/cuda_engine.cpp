@@ -17,6 +17,7 @@ namespace {
 constexpr std::size_t kSmallBytes = 64;
 constexpr std::size_t kStagingBytes = 4096;
 constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::size_t kMaxGivenUp = 16;
 
 Error copy_error(CUresult result) {
   return make_error(cuda::status_of(result) == Status::out_of_memory ? Status::out_of_memory : Status::device_error, "copy engine",
@@ -28,10 +29,16 @@ Error copy_error(CUresult result) {
 Result<std::unique_ptr<CudaEngine::Stream>> CudaEngine::take(const cuda::Functions& functions) {
   {
     const std::lock_guard lock(mutex_);
+    const CUresult result = idle_.empty() ? reclaim() : CUDA_SUCCESS;
     if (!idle_.empty()) {
       auto stream = std::move(idle_.back());
       idle_.pop_back();
       return stream;
+    }
+    if (given_up_.size() >= kMaxGivenUp) {
+      if (result != CUDA_ERROR_NOT_READY) return copy_error(result);
+      return make_error(Status::timed_out, "copy engine", "copy", text(given_up_.size(), " copies before it have not ended"),
+                        "check the GPU with nvidia-smi");
     }
   }
   auto stream = std::make_unique<Stream>();
@@ -47,9 +54,20 @@ Result<std::unique_ptr<CudaEngine::Stream>> CudaEngine::take(const cuda::Functio
   return copy_error(result);
 }
 
-void CudaEngine::keep(Streams& streams, std::unique_ptr<Stream> stream) {
-  const std::lock_guard lock(mutex_);
-  streams.push_back(std::move(stream));
+// With the lock. What the last one answers that is still at work, or failed.
+CUresult CudaEngine::reclaim() {
+  CUresult last = CUDA_SUCCESS;
+  for (auto stream = given_up_.begin(); stream != given_up_.end();) {
+    const CUresult result = (*stream)->copies.wait([] { return true; });
+    if (result != CUDA_SUCCESS) {
+      last = result;
+      ++stream;
+      continue;
+    }
+    idle_.push_back(std::move(*stream));
+    stream = given_up_.erase(stream);
+  }
+  return last;
 }
 
 Result<void> CudaEngine::copy(const cuda::Functions& functions, CopyWay way, std::span<const EngineCopy> pieces) {
@@ -79,7 +97,9 @@ Result<void> CudaEngine::copy(const cuda::Functions& functions, CopyWay way, std
     result = stream->copies.wait([&, turn = 0U]() mutable { return ++turn % 64 == 0 && deadline.has_passed(); });
   }
   if (result != CUDA_SUCCESS) {
-    keep(given_up_, std::move(stream));  // the context may be gone
+    const std::lock_guard lock(mutex_);
+    given_up_.push_back(std::move(stream));  // the context may be gone
+    reclaim();
     if (result != CUDA_ERROR_NOT_READY) return copy_error(result);
     return make_error(Status::timed_out, "copy engine", counted(total_bytes, "byte"), "the copy did not finish within its deadline",
                       "check the GPU with nvidia-smi; the buffers may still be in use");
@@ -87,7 +107,8 @@ Result<void> CudaEngine::copy(const cuda::Functions& functions, CopyWay way, std
   for (std::size_t i = 0; i < pieces.size() && way == CopyWay::from_device; ++i) {
     if (pieces[i].bytes != 0 && places[i] != pieces[i].host) std::memcpy(pieces[i].host, places[i], pieces[i].bytes);
   }
-  keep(idle_, std::move(stream));
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(stream));
   return {};
 }
 

@@ -20,8 +20,8 @@ namespace gigabar::inline v0 {
 class CudaEngine {
  public:
   // Copies the pieces in one go and waits, for at most 10 s and 1 s more per 100 MB. Pieces of up to 64 bytes go through pinned
-  // memory of the stream; larger ones directly. Errors: timed_out (the stream is given up; the copy may still happen),
-  // device_error.
+  // memory of the stream; larger ones directly. Errors: timed_out (the copy may still happen; also where too many before
+  // it have not ended), device_error.
   Result<void> copy(const cuda::Functions& functions, CopyWay way, std::span<const EngineCopy> pieces);
 
  private:
@@ -32,11 +32,11 @@ class CudaEngine {
   };
   using Streams = std::vector<std::unique_ptr<Stream>>;
   Result<std::unique_ptr<Stream>> take(const cuda::Functions& functions);
-  void keep(Streams& streams, std::unique_ptr<Stream> stream);
+  CUresult reclaim();
 
   std::mutex mutex_;
   Streams idle_;
-  Streams given_up_;  // their memory may still be written to: never used again, never freed
+  Streams given_up_;  // their memory may still be written to; they are idle as soon as all that they were given is over
 };
 
 }  // namespace gigabar::inline v0

@@ -212,6 +212,10 @@ class Link {
   // The initiator's half of connecting: the answer that the peer's accept() gave. Errors break the link.
   virtual Result<void> complete(Parcel answer) = 0;
 
+  // Before it is destroyed, outside of poll(): nothing more is told of it, and what has not begun is dropped. False: what it began
+  // is under way on local memory; ask again, or let the destructor wait. It ends, or is given up, in a time of the link's own.
+  virtual bool stop() { return true; }
+
   // Whom the caller keeps it for; transports leave it alone.
   void* owner = nullptr;
 };

@@ -77,6 +77,28 @@ BARE_RANK_BODY(gaspi_go_on_without) {
   EXPECT_DONE(gaspi_proc_term(kLong));
 }
 
+// However short the calls are that connect to a rank which was killed, and that leave it.
+BARE_RANK_BODY(gaspi_connect_in_short_calls) {
+  start_quietly();
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+  me.tell("ready");
+  if (me.rank() == kVictim) {
+    static_cast<void>(me.hear());  // until it is killed
+    return;
+  }
+  ASSERT_EQ(me.hear(), "go on");
+  if (me.rank() == 0) {
+    const Deadline deadline = Deadline::after_ns(20'000'000'000);
+    while (states(me)[kVictim] == GASPI_STATE_HEALTHY && !deadline.has_passed())
+      static_cast<void>(gaspi_connect(kVictim, GASPI_TEST));
+    EXPECT_EQ(states(me)[kVictim], GASPI_STATE_CORRUPT);
+    EXPECT_EQ(states(me)[1], GASPI_STATE_HEALTHY);
+  }
+  ASSERT_TRUE(me.meet());
+  EXPECT_DONE(gaspi_proc_term(kLong));
+}
+
 // Of rank 1: the rank itself is a child, so that this process can tell how it ended.
 bool ends_killed(pid_t rank) {
   int status = 0;
@@ -160,6 +182,51 @@ BARE_RANK_BODY(gaspi_delete_waits) {
   EXPECT_DONE(gaspi_proc_term(kLong));
 }
 
+// And from leaving the job, which waits for the call that deletes it. The mutex of other calls is free meanwhile.
+BARE_RANK_BODY(gaspi_term_waits_for_delete) {
+  start_quietly();
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  if (me.rank() == 1) {
+    ASSERT_DONE(gaspi_write(0, 0, 0, 0, 0, 8, 0, kLong));  // it has the key from now on
+    ASSERT_DONE(gaspi_wait(0, kLong));
+  }
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+  me.tell("ready");
+  ASSERT_EQ(me.hear(), "stopped");
+  if (me.rank() != 0) {
+    ASSERT_TRUE(me.meet());
+    EXPECT_DONE(gaspi_proc_term(kLong));
+    return;
+  }
+  // Of two calls that delete it one is refused at once, and the other one is under way then.
+  std::atomic<int> deleted{0}, refused{0};
+  std::atomic<bool> has_ended{false};
+  std::vector<std::thread> threads;
+  for (int number = 0; number < 2; ++number) {
+    threads.emplace_back([&] {
+      const gaspi_return_t code = gaspi_segment_delete(0);
+      if (code == GASPI_SUCCESS) ++deleted;
+      if (code == GASPI_ERR_INV_SEG) ++refused;
+    });
+  }
+  const Deadline deadline = Deadline::after_ns(20'000'000'000);
+  while (refused == 0 && !deadline.has_passed()) ::usleep(1000);
+  EXPECT_CODE(GASPI_TIMEOUT, gaspi_proc_term(20));
+  threads.emplace_back([&] {
+    EXPECT_DONE(gaspi_proc_term(kLong));
+    has_ended = true;
+  });
+  ::usleep(50'000);  // it waits by then, on most machines
+  EXPECT_DONE(gaspi_segment_alloc(1, 64, GASPI_MEM_INITIALIZED));
+  EXPECT_FALSE(has_ended);
+  me.tell("made one");
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(deleted, 1);
+  EXPECT_EQ(refused, 1);
+  EXPECT_CODE(GASPI_ERR_NOINIT, gaspi_segment_delete(1));
+  ASSERT_TRUE(me.meet());
+}
+
 // What this process prints, from the beginning to the end of its life, to be read at any time.
 class PrintedLines {
  public:
@@ -210,17 +277,21 @@ GASPI_BODY(gaspi_connections) {
 }
 
 class GaspiFaults : public testing::TestWithParam<RankSetup> {};
-TEST_P(GaspiFaults, GoOnWithoutADeadRank) {
-  RankSetup setup = GetParam();
-  setup.rank_count = 4;
-  GaspiJob job("gaspi_go_on_without", setup);
+// Rank 2 is killed.
+void run_with_a_dead_rank(const std::string& body, RankSetup setup, Rank rank_count) {
+  setup.rank_count = rank_count;
+  GaspiJob job(body, setup);
   job.start_all();
-  for (Rank rank = 0; rank < setup.rank_count; ++rank) ASSERT_TRUE(job.hear(rank, "ready"));
+  for (Rank rank = 0; rank < rank_count; ++rank) ASSERT_TRUE(job.hear(rank, "ready"));
   job.send_signal(kVictim, SIGKILL);
   job.wait_end(kVictim);
-  for (const Rank rank : {0U, 1U, 3U}) job.tell(rank, "go on");
+  for (Rank rank = 0; rank < rank_count; ++rank) {
+    if (rank != kVictim) job.tell(rank, "go on");
+  }
   job.finish();
 }
+TEST_P(GaspiFaults, GoOnWithoutADeadRank) { run_with_a_dead_rank("gaspi_go_on_without", GetParam(), 4); }
+TEST_P(GaspiFaults, ShortCallsFindADeadRank) { run_with_a_dead_rank("gaspi_connect_in_short_calls", GetParam(), 3); }
 TEST_P(GaspiFaults, KillARank) { run_gaspi("gaspi_kill_one", GetParam()); }
 // Rank 1 stands still until rank 0 says the word.
 void run_with_a_stopped_rank(const std::string& body, const RankSetup& setup, const std::string& word) {
@@ -236,6 +307,7 @@ void run_with_a_stopped_rank(const std::string& body, const RankSetup& setup, co
 }
 TEST_P(GaspiFaults, StoppedRank) { run_with_a_stopped_rank("gaspi_stopped_one", GetParam(), "timed out"); }
 TEST_P(GaspiFaults, OtherCallsGoOnBesideDelete) { run_with_a_stopped_rank("gaspi_delete_waits", GetParam(), "made one"); }
+TEST_P(GaspiFaults, LeavingWaitsForDelete) { run_with_a_stopped_rank("gaspi_term_waits_for_delete", GetParam(), "made one"); }
 TEST_P(GaspiFaults, ConnectionsAndLines) { run_gaspi("gaspi_connections", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Transports, GaspiFaults, testing::ValuesIn(each_transport(2)), setup_name);
 

@@ -219,6 +219,53 @@ class Insider {
   // As one that has connected and not said who it is.
   void forget_greeting() { peer_->has_greeted = false; }
   std::string why_lost() { return wait_until_lost() ? peer_->why->message() : "it is not lost"; }
+  // Loses `rank` while a copy is under way on the memory of one of this rank's operations, until `has_ended`.
+  void lose_beside_a_copy(Rank rank, QueueId queue, const bool& has_ended) {
+    class Copying final : public transport::Link {
+     public:
+      explicit Copying(const bool& ended) : has_ended_(ended) {}
+      transport::LinkState state() const noexcept override { return transport::LinkState::ready; }
+      const transport::LinkLimits& limits() const noexcept override { return limits_; }
+      const std::string& rail() const noexcept override { return rail_; }
+      std::uint64_t memory_bytes() const noexcept override { return 0; }
+      transport::Posted post_message(const transport::Header&, std::span<const std::byte>) override {
+        return transport::Posted::full;
+      }
+      transport::Reach reach(transport::Direction, const transport::Region&, const transport::RemoteRegion&) const override {
+        return {};
+      }
+      transport::Posted post_write(const transport::Region&, std::uint64_t, const transport::RemoteRegion&, std::uint64_t,
+                                   std::uint64_t, std::uint64_t) override {
+        return transport::Posted::full;
+      }
+      transport::Posted post_read(const transport::Region&, std::uint64_t, const transport::RemoteRegion&, std::uint64_t,
+                                  std::uint64_t, std::uint64_t) override {
+        return transport::Posted::full;
+      }
+      std::string why_no_word(transport::WordKind, const transport::RemoteRegion&) const override { return "it is no memory"; }
+      transport::Posted post_word(transport::WordKind, const transport::RemoteRegion&, std::size_t, std::uint32_t) override {
+        return transport::Posted::full;
+      }
+      Result<void> complete(transport::Parcel) override { return {}; }
+      bool stop() override { return has_ended_; }
+
+     private:
+      const bool& has_ended_;
+      transport::LinkLimits limits_;
+      std::string rail_ = "copying";
+    };
+    auto found = engine_->find_peer(rank);
+    ASSERT_TRUE(test::is_ok(found));
+    peer_ = *found;
+    Op& op = engine_->make_op(OpKind::write, queue, peer_, false);
+    op.outstanding = 1;
+    op.is_posted = true;
+    peer_->rails.push_back({std::make_unique<Copying>(has_ended)});
+    engine_->retire(*peer_, make_error(Status::peer_lost, "test", "a rank", "it is gone", {}));
+    EXPECT_EQ(peer_->state, Peer::State::lost);
+  }
+  Result<void> wait(QueueId queue, const Timeout& timeout) { return engine_->wait(lock_, queue, timeout); }
+  Result<void> forget() { return engine_->forget(lock_, peer_->rank); }
   bool wait_until_lost() {
     return engine_->progress_until(lock_, test::kPatience, [this] { return peer_->state == Peer::State::lost; });
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
@@ -88,6 +89,19 @@ QueueSizes sizes_of(const QueueOptions& options) {
   return {std::uint64_t{options.depth} * sizeof(mlx5::Block), std::uint64_t{cqe_count_of(options)} * sizeof(mlx5::Cqe)};
 }
 
+// Under create_mutex_: nobody else fills it. The one that was closed longest ago would be best; going round comes near to that.
+std::optional<std::uint32_t> SoftHca::find_slot() {
+  const std::uint32_t count = slot_count_.load(std::memory_order_relaxed);
+  if (count < kMaxQueues) return count;
+  for (std::uint32_t tries = 0; tries < kMaxQueues; ++tries) {
+    const std::uint32_t index = next_closed_;
+    next_closed_ = (next_closed_ + 1) % kMaxQueues;
+    const std::lock_guard lock(slots_[index].mutex);
+    if (slots_[index].queue == nullptr) return index;
+  }
+  return std::nullopt;
+}
+
 Result<std::uint32_t> SoftHca::create_queue(const QueueOptions& options, const QueueMemory& memory, Wire& wire,
                                             device::Queue& queue) {
   Result<void> outcome = check(options);
@@ -95,17 +109,19 @@ Result<std::uint32_t> SoftHca::create_queue(const QueueOptions& options, const Q
   if (!outcome) return std::move(outcome).error();
 
   const std::lock_guard lock(create_mutex_);
-  const std::uint32_t index = slot_count_.load(std::memory_order_relaxed);
-  if (index == kMaxQueues) {
-    return make_error(Status::out_of_memory, "create queue", "software HCA", text("it has ", kMaxQueues, " queues"));
-  }
-  const std::uint32_t number = kFirstQueueNumber + index;
+  const std::optional<std::uint32_t> index = find_slot();
+  if (!index) return make_error(Status::out_of_memory, "create queue", "software HCA", text("it has ", kMaxQueues, " queues"));
+  const std::uint32_t number = kFirstQueueNumber + *index;
   initialise(options, memory);
   queue = make_device_queue(number, options, memory);
   QueueOptions complete = options;
   complete.cq_depth = cqe_count_of(options);
-  slots_[index].queue = std::make_unique<SendQueue>(number, complete, memory, memory_, wire);
-  slot_count_.store(index + 1, std::memory_order_release);
+  auto made = std::make_unique<SendQueue>(number, complete, memory, memory_, wire);
+  {
+    const std::lock_guard slot(slots_[*index].mutex);
+    slots_[*index].queue = std::move(made);
+  }
+  slot_count_.store(std::max(slot_count_.load(std::memory_order_relaxed), *index + 1), std::memory_order_release);
   return number;
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "device/soft_hca/faults.hpp"
@@ -42,7 +43,8 @@ class SoftHca {
   MemoryTable& memory() { return memory_; }
 
   // Sets up the memory and writes `queue`, which the caller brings to where kernels find it; the number of the queue. `wire` and
-  // the memory must outlive the HCA. Errors: invalid_argument (names the option or the place), out_of_memory (kMaxQueues).
+  // the memory must outlive the HCA. The number of a closed queue is given out again when all have been. Errors: invalid_argument
+  // (names the option or the place), out_of_memory (kMaxQueues).
   Result<std::uint32_t> create_queue(const QueueOptions& options, const QueueMemory& memory, Wire& wire, device::Queue& queue);
   // Behind it nothing of the queue is executed. What it began may still land: flush it first. Errors: invalid_argument.
   Result<void> close_queue(std::uint32_t number);
@@ -61,10 +63,12 @@ class SoftHca {
     std::mutex mutex;
     std::unique_ptr<SendQueue> queue;  // guarded by mutex; null: closed
   };
+  std::optional<std::uint32_t> find_slot();
   Result<std::unique_lock<std::mutex>> lock_queue(std::uint32_t number, const char* operation);
 
   MemoryTable memory_;
   std::mutex create_mutex_;
+  std::uint32_t next_closed_ = 0;  // where the next closed queue is looked for; guarded by create_mutex_
   std::array<Slot, kMaxQueues> slots_;
   std::atomic<std::uint32_t> slot_count_{0};  // those below exist
 };

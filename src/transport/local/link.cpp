@@ -94,19 +94,29 @@ LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memor
 }
 
 LocalLink::~LocalLink() {
-  const Deadline deadline = Deadline::after_ns(kMaxWaitNs);
-  for (const Transfer& transfer : transfers_) {
+  while (!stop()) std::this_thread::yield();
+}
+
+bool LocalLink::stop() {
+  if (stopped_at_ns_ == 0) {
+    stopped_at_ns_ = now_ns();
+    std::erase(core_->links, this);
+    ::epoll_ctl(core_->wakes.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
+  }
+  for (; !transfers_.empty(); transfers_.pop_front()) {
+    const Transfer& transfer = transfers_.front();
     if (transfer.copier == nullptr) continue;
-    while (transfer.copier->look(transfer.ticket) == CopyState::running && !deadline.has_passed()) {
+    CopyState state = transfer.copier->look(transfer.ticket);
+    if (state == CopyState::running) {
       quietly([&] { transfer.copier->check(); });
-      std::this_thread::yield();
+      if (now_ns() - stopped_at_ns_ <= kMaxWaitNs) return false;
+      state = transfer.copier->look(transfer.ticket);
     }
-    if (transfer.copier->look(transfer.ticket) == CopyState::finished) continue;
+    if (state == CopyState::finished) continue;
     keep_for_ever(core_);  // the streams
     keep_for_ever(transfer.hold);
   }
-  std::erase(core_->links, this);
-  ::epoll_ctl(core_->wakes.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
+  return true;
 }
 
 void LocalLink::fail(Error error) {

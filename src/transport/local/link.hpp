@@ -33,7 +33,7 @@ class LocalLink final : public Link {
  public:
   // `side`: 0 is the initiator.
   LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket, LinkState state);
-  // Waits for the link's copies that are under way, for at most 10 s; what they use is then kept for ever.
+  // Waits for stop().
   ~LocalLink() override;
   LocalLink(const LocalLink&) = delete;
   LocalLink& operator=(const LocalLink&) = delete;
@@ -64,6 +64,8 @@ class LocalLink final : public Link {
   void store_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value,
                   std::size_t writer) noexcept override;
   Result<void> complete(Parcel answer) override;
+  // Copies by an engine end. After 10 s they are given up: what they use is then kept for ever.
+  bool stop() override;
 
   // For the transport.
   bool poll(Sink& sink);
@@ -161,6 +163,7 @@ class LocalLink final : public Link {
   bool owes_room_ = false;   // messages were taken since the peer's wish for room was looked at
   std::optional<Error> failure_;
   std::int64_t failed_at_ns_ = 0;
+  std::int64_t stopped_at_ns_ = 0;  // 0: it was not
 
   std::uint32_t seen_words_ = 0;     // of the peer, when poll() looked last
   std::uint64_t writes_posted_ = 0;  // that were not finished at once

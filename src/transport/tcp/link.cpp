@@ -425,7 +425,8 @@ void TcpLink::look_for_silence(std::int64_t now_ns) {
     // What has come is told first; at a fence nothing is received any more.
     if (!fence_ && (is_hungry_ || has_unread(stream_->socket().get()))) lane_ended_at_ns_ = now_ns;
     if (now_ns - lane_ended_at_ns_ >= kMaxEndNs) {
-      return lost("the peer's end of a connection for large writes closed");
+      const auto farewell = fence_ ? hear_farewell() : std::nullopt;
+      return lost(farewell ? std::string(sentence_of(*farewell)) : "the peer's end of a connection for large writes closed");
     }
     look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
   }

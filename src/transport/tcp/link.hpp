@@ -153,6 +153,7 @@ class TcpLink final : public Link {
   void take_fence(const FrameHeader& header);
   bool pass_fence() noexcept;
   bool leave_fence(Sink& sink);
+  std::optional<Farewell> hear_farewell();
 
   // The end.
   void become_ready();

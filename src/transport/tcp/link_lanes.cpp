@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -13,7 +14,8 @@ namespace gigabar::transport::tcp {
 namespace {
 
 constexpr std::uint64_t kMinShareBytes = 32U << 10;
-constexpr std::uint64_t kShareAlignment = 4U << 10;  // copies go page by page
+constexpr std::uint64_t kShareAlignment = 4U << 10;        // copies go page by page
+constexpr std::uint64_t kMaxBehindFenceBytes = 64U << 20;  // that are looked through: more than sockets hold
 
 }  // namespace
 
@@ -97,6 +99,34 @@ bool TcpLink::leave_fence(Sink& sink) {
   }
   want_events();
   return true;
+}
+
+// Behind a fence that is not passed any more: what the peer said last. What is before that is of no use.
+std::optional<Farewell> TcpLink::hear_farewell() {
+  Scratch& scratch = hub_->scratch();
+  std::vector<std::byte> come = std::exchange(carried_, {});
+  std::uint64_t data_bytes = 0;  // of a frame, that are still to come
+  for (std::uint64_t heard_bytes = 0; heard_bytes < kMaxBehindFenceBytes;) {
+    std::span<const std::byte> left(come);
+    for (;;) {
+      const std::size_t part = std::min<std::uint64_t>(data_bytes, left.size());
+      left = left.subspan(part);
+      data_bytes -= part;
+      if (left.size() < kHead) break;
+      const auto header = parse_header(left);
+      if (!header) return {};
+      if (static_cast<FrameKind>(header->kind) == FrameKind::bye) return static_cast<Farewell>(header->number);
+      left = left.subspan(kHead);
+      data_bytes = header->data_bytes;
+    }
+    const iovec place{scratch.data(), scratch.size()};
+    const secure::Moved moved = stream_->receive(std::span(&place, 1));
+    if (moved.how != secure::Moved::How::ok) return {};
+    heard_bytes += moved.bytes;
+    come.erase(come.begin(), come.end() - static_cast<std::ptrdiff_t>(left.size()));
+    come.insert(come.end(), scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+  }
+  return {};
 }
 
 // --- What lanes tell ------------------------------------------------------------------------------------------------------------

@@ -54,6 +54,38 @@ TEST(SoftHca, HasSoManyQueues) {
                            Place::plain(memory.data() + 16384)};
   for (std::uint32_t i = 0; i < kMaxQueues; ++i) ASSERT_TRUE(hca.create_queue(Rig::small_ring(), places, wire, queue));
   EXPECT_EQ(hca.create_queue(Rig::small_ring(), places, wire, queue).status(), Status::out_of_memory);
+  // Those that were closed make room, in whichever order.
+  for (const std::uint32_t index : {700U, 3U, kMaxQueues - 1}) ASSERT_TRUE(hca.close_queue(kFirstQueueNumber + index));
+  for (const std::uint32_t index : {3U, 700U, kMaxQueues - 1}) {
+    const auto number = hca.create_queue(Rig::small_ring(), places, wire, queue);
+    ASSERT_TRUE(number) << number.message();
+    EXPECT_EQ(*number, kFirstQueueNumber + index);
+    EXPECT_EQ(queue.number, *number);
+  }
+  EXPECT_EQ(hca.create_queue(Rig::small_ring(), places, wire, queue).status(), Status::out_of_memory);
+}
+
+// A number is given out again as late as can be, and the queue that has it then is another one.
+TEST(SoftHca, UsesPlacesOfClosedQueuesAgain) {
+  Rig rig;
+  const std::uint32_t first = rig.queues[0].number;
+  Bytes memory(64 << 10);
+  const QueueMemory places{Place::plain(memory.data()), Place::plain(memory.data() + 4096), Place::plain(memory.data() + 8192),
+                           Place::plain(memory.data() + 16384)};
+  device::Queue queue;
+  std::uint32_t last = first;
+  for (std::uint32_t i = 0; i < 3 * kMaxQueues; ++i) {
+    const auto number = rig.hca.create_queue(Rig::small_ring(), places, rig.wires.front(), queue);
+    ASSERT_TRUE(number) << number.message() << " after " << i;
+    EXPECT_NE(*number, first) << "which is open";
+    EXPECT_NE(*number, last) << "which was closed just now";
+    last = *number;
+    ASSERT_TRUE(rig.hca.close_queue(last));
+  }
+  Ticket ticket;
+  ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, rig.queue(), rig.at_peer(0), inline_value(1), ticket, kShort), Status::ok);
+  rig.run();
+  EXPECT_EQ(device::wait<kAlone>(Thread{}, rig.queue(), ticket, kShort), Status::ok);
 }
 
 TEST(SoftHca, DoesNothingOfAClosedQueue) {

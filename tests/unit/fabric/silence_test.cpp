@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -131,6 +132,56 @@ ISOLATED_TEST(SilentRank, IsLeftAloneUntilWaitsHaveLastedForASecond) {
   for (const Deadline deadline = Deadline::after_ns(20'000'000'000); !deadline.has_passed() && !is_connected();)
     EXPECT_FALSE(ends_in_time(kShort, kNever));
   EXPECT_TRUE(is_connected()) << "nobody has looked whether it lives";
+}
+
+// A rank is lost, and another one lives that nobody needs: waits that others end leave that one alone, as before the loss. When it
+// is lost as well, each wait says so at once.
+ISOLATED_TEST(SilentRank, IsLeftAloneAfterTheLossOfAnotherOne) {
+  const std::uint16_t port = test::free_port();
+  const auto of_three = [&](Rank rank) {
+    FabricOptions options = options_of(rank, port);
+    options.rank_count = 3;
+    options.connect_timeout = kPatience;
+    return options;
+  };
+  auto opened = Engine::open(of_three(0));
+  ASSERT_TRUE(opened) << opened.message();
+  Engine& engine = **opened;
+  std::vector<std::optional<Fabric>> others;
+  for (const Rank rank : {1U, 2U}) {
+    auto other = Fabric::open(of_three(rank));
+    ASSERT_TRUE(other) << other.message();
+    others.emplace_back(std::move(*other));
+  }
+  const auto state_of = [&](Rank rank) {
+    for (const PeerState& peer : engine.peers())
+      if (peer.rank == rank) return peer;
+    return PeerState{};
+  };
+  const auto meet_and_lose = [&](Rank rank) {
+    Engine::Lock lock = engine.lock();
+    EXPECT_TRUE(engine.ready_peer(lock, rank, kPatience));
+    lock.unlock();
+    others[rank - 1].reset();
+    lock.lock();
+    EXPECT_TRUE(engine.progress_until(lock, kPatience, [&] { return state_of(rank).is_broken; }));
+  };
+  const auto wait = [&](const Timeout& timeout, unsigned polls) {
+    Engine::Lock lock = engine.lock();
+    unsigned count = 0;
+    return engine.progress_unless_alone(lock, timeout, "wait", "end it", [&] { return ++count > polls; });
+  };
+  meet_and_lose(1);
+  for (const Deadline deadline = Deadline::after_ns(300'000'000); !deadline.has_passed();) {
+    const auto ended = wait(kPatience, 50);
+    EXPECT_TRUE(ended && *ended);
+  }
+  {
+    const Engine::Lock lock = engine.lock();
+    EXPECT_FALSE(state_of(2).is_connected);
+  }
+  meet_and_lose(2);
+  for (const Timeout& timeout : {Timeout::test(), Timeout(kPatience)}) EXPECT_EQ(wait(timeout, kNever).status(), Status::peer_lost);
 }
 
 }  // namespace

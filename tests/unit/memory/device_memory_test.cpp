@@ -171,6 +171,32 @@ ISOLATED_TEST(CopyEngineGpu, FailuresAreDeviceErrors) {
   EXPECT_FALSE(engine_copy_from(3, &value, address_of(*memory), sizeof value)) << "no such device";
 }
 
+// A stream is used again as soon as what it was given is over, and only so many can be at work for ever.
+ISOLATED_TEST(CopyEngineGpu, FailuresTakeNoMoreThanTheyMust) {
+  FakeSession session;
+  session.start();
+  const auto memory = DeviceMemory::allocate(0, 4096);
+  int value = 0;
+  const auto copy = [&] { return engine_copy_from(0, &value, address_of(*memory), sizeof value); };
+  ASSERT_TRUE(copy());
+  const fake::Counts before = FakeSession::counts();
+  const auto fail_often = [&](const char* step) {
+    session.plant(fake::Call::cuda, step, CUDA_ERROR_ILLEGAL_ADDRESS);
+    for (int turn = 0; turn < 40; ++turn) EXPECT_EQ(copy().status(), Status::device_error) << step;
+    session.remove_faults();
+  };
+  fail_often("cuMemcpyDtoHAsync");
+  EXPECT_EQ(FakeSession::counts().streams, before.streams);
+  EXPECT_EQ(FakeSession::counts().host_registrations, before.host_registrations);
+  fail_often("cuStreamQuery");
+  const fake::Counts most = FakeSession::counts();
+  EXPECT_LE(most.streams, before.streams + 16);
+  EXPECT_LE(most.host_registrations, before.host_registrations + 16);
+  fail_often("cuMemcpyDtoHAsync");
+  EXPECT_TRUE(copy()) << "those that had failed are over";
+  EXPECT_EQ(FakeSession::counts().streams, most.streams);
+}
+
 ISOLATED_TEST(CopyEngineGpu, ManyThreadsAtOnce) {
   FakeSession session;
   session.start();

@@ -407,6 +407,32 @@ ISOLATED_TEST(LocalCuda, ALinkThatGoesWaitsForItsCopies) {
   EXPECT_EQ(got(range_of(*machine.second)), sent);
 }
 
+// Who asks is told at once, and nothing is told of a link that was stopped.
+ISOLATED_TEST(LocalCuda, ALinkThatIsStoppedSaysWhetherItsCopiesHaveEnded) {
+  TwoGpus machine;
+  machine.allocate();
+  Pair pair(kSomebodyElse, 0);
+  const auto sent = pattern(machine.first->bytes(), 5);
+  put(range_of(*machine.first), sent);
+  const Regions regions(pair, range_of(*machine.first), range_of(*machine.second));
+  machine.session.plant(fake::Call::cuda, "cuStreamQuery", CUDA_ERROR_NOT_READY);  // copies stand still
+  for (std::uint64_t cookie = 0; cookie < 3; ++cookie)
+    ASSERT_EQ(pair.links[0]->post_write(*regions.local, 0, *regions.remote, 0, sent.size(), cookie), Posted::ok);
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_FALSE(pair.links[0]->stop());
+    pair.poll();
+  }
+  machine.session.remove_faults();
+  bool has_ended = false;
+  for (const Deadline deadline = Deadline::after_ns(kLongNs); !has_ended && !deadline.has_passed();)
+    has_ended = pair.links[0]->stop();
+  EXPECT_TRUE(has_ended);
+  EXPECT_TRUE(pair.sinks[0].dones.empty());
+  EXPECT_EQ(pair.sinks[0].broken_count, 0);
+  pair.links[0].reset();
+  EXPECT_EQ(got(range_of(*machine.second)), sent);
+}
+
 ISOLATED_TEST(LocalCuda, NumbersOfCopiesWrap) {
   TwoGpus machine;
   machine.allocate(8192);

@@ -321,6 +321,19 @@ TEST(TcpLanes, APeerThatDiesAtAFenceKeepsNobodyBusy) {
   EXPECT_TRUE(one.peer.sink.messages.empty());
 }
 
+// A peer that refuses what it was sent says so in its place, which is behind what the fence holds back.
+TEST(TcpLanes, WhatAPeerSaysLastBehindAFenceIsTold) {
+  Unfinished one;
+  const std::string messages = frame(make_header(FrameKind::message, 0, 100), std::string(100, 'm'));
+  one.peer.say(0, messages + frame(make_header(FrameKind::bye, static_cast<std::uint32_t>(Farewell::bad_access), 0)));
+  one.peer.hang_up();
+  ASSERT_TRUE(one.peer.poll_until([&] { return one.peer.sink.errors.size() == 1; }));
+  EXPECT_NE(one.peer.sink.errors.begin()->second.find("refused an access"), std::string::npos)
+      << one.peer.sink.errors.begin()->second;
+  EXPECT_EQ(one.peer.sink.statuses.begin()->second, Status::peer_lost);
+  EXPECT_TRUE(one.peer.sink.messages.empty());
+}
+
 // One connection of several ends, as a firewall may do it, and the link with it.
 TEST(TcpLanes, OneThatEndsAloneEndsTheLink) {
   const std::unique_ptr<TcpTransport> near = open_transport({}, "2");
