@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages with tags. Small ones carry their bytes; of larger ones a request (RTS) goes first. When a receive matches it, the reply
 // (CTS) tells where, and the sender writes straight into its buffer, as any other write goes.
+#include <sched.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
 
 #include "base/bytes.hpp"
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "fabric/engine.hpp"
 
@@ -412,8 +416,9 @@ void Engine::end_if_in_vain(Op& op, bool connects) {
   if (op.from == kAnyRank) {
     error = error_when_alone("recv", "send", connects);
   } else if (!can_still_speak(op.from, connects) && !op.is_over) {
-    error =
-        make_error(Status::peer_lost, "recv", text("rank ", op.from), "it is not connected, and the job's directory is gone", {});
+    error = op.peer->why ? *op.peer->why
+                         : make_error(Status::peer_lost, "recv", text("rank ", op.from),
+                                      "it is not connected, and the job's directory is gone", {});
   }
   if (!error) return;
   fail(op, std::move(*error));
@@ -490,7 +495,8 @@ Result<Received> Engine::leave_message(Lock& lock, Operation operation, const Ti
   auto ended = wait_message(lock, operation, is_short ? Timeout::of(std::chrono::nanoseconds(kMinEndingNs)) : timeout);
   Op* const* const left = ops_.find(id);
   if (left == nullptr) return ended;
-  Peer& peer = *(*left)->peer;
+  const Op& op = **left;
+  Peer& peer = *op.peer;
   try {
     retire(peer, make_error(Status::peer_lost, "message", text("rank ", peer.rank),
                             "a message between the two did not end in time; its connection was cut", {}));
@@ -498,7 +504,15 @@ Result<Received> Engine::leave_message(Lock& lock, Operation operation, const Ti
     starve(peer);
     throw;
   }
-  return wait_message(lock, operation, Timeout::of(kLossTime));
+  // Also where another thread closes the fabric meanwhile: copies may be under way on the buffer.
+  const Deadline until = Deadline::after_ns(std::chrono::nanoseconds(kLossTime).count());
+  while (op.id == id && !op.is_over && !until.has_passed()) {
+    progress();
+    lock.unlock();
+    sched_yield();
+    lock.lock();
+  }
+  return wait_message(lock, operation, Timeout::test());
 }
 
 }  // namespace gigabar::fabric

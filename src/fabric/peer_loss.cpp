@@ -97,6 +97,17 @@ void Engine::retire(Peer& peer, const Error& said) {
   std::erase(connecting_, &peer);
   // Links first: after them, and copies from and to staging memory, nothing touches the memory of operations.
   drop_links(peer);
+  std::erase_if(unexpected_, [&](const Unexpected& message) { return message.peer == &peer && message.request.has_value(); });
+  peer.unexpected_request_count = 0;
+  for (auto& [request, answer] : atomics_) {
+    if (answer.asked.remote.rank == peer.rank && !answer.is_done) {
+      answer.is_done = true;
+      answer.status = Status::peer_lost;
+    }
+  }
+  std::vector<SegmentId> known;
+  for (const auto& [id, segment] : segments_) known.push_back(id);
+  for (const SegmentId id : known) forget_knower(id, peer.rank);
   end_retired_links();
   if (std::ranges::any_of(retired_links_, [&](const auto& retired) { return retired.second == &peer; })) return;
   if (!is_staging_settled(peer) && now_ns() < peer.settle_until_ns) return;
@@ -130,17 +141,6 @@ void Engine::retire(Peer& peer, const Error& said) {
   peer.revoked.clear();
   peer.staging_in.reset();
   peer.staging_out.reset();
-  std::erase_if(unexpected_, [&](const Unexpected& message) { return message.peer == &peer && message.request.has_value(); });
-  peer.unexpected_request_count = 0;
-  for (auto& [request, answer] : atomics_) {
-    if (answer.asked.remote.rank == peer.rank && !answer.is_done) {
-      answer.is_done = true;
-      answer.status = Status::peer_lost;
-    }
-  }
-  std::vector<SegmentId> known;
-  for (const auto& [id, segment] : segments_) known.push_back(id);
-  for (const SegmentId id : known) forget_knower(id, peer.rank);
   peer.is_half_lost = false;
   ++changes_;
 }

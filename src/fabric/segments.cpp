@@ -267,7 +267,17 @@ Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
     retire(peer, make_error(Status::peer_lost, "quiesce", text("rank ", rank),
                             text("it did not answer in time that it has left ", segment_text(id), "; its connection was cut"), {}));
   }
-  if (progress_until(lock, Timeout::of(kLossTime), [&] { return is_quiet() || !has_half_lost_; }) && is_quiet()) return {};
+  // Copies of a lost one, which nothing can stop, end soon.
+  const auto is_of_lost = [&] {
+    return std::ranges::any_of(op_store_,
+                               [&](const Op& op) {
+                                 return op.id != 0 && !op.is_over && op.local == &segment && op.peer != nullptr &&
+                                        op.peer->is_half_lost;
+                               }) ||
+           std::ranges::any_of(
+               peers_, [&](const auto& entry) { return entry.second->is_half_lost && has_under_way_on(*entry.second, segment); });
+  };
+  if (progress_until(lock, Timeout::of(kLossTime), [&] { return is_quiet() || !is_of_lost(); }) && is_quiet()) return {};
   return make_error(Status::timed_out, "quiesce", segment_text(id),
                     local_ranks.empty() ? std::string("operations of this rank are under way on it")
                                         : text("these ranks of this host did not answer: ", local_ranks),

@@ -71,11 +71,10 @@ gaspi_return_t pgaspi_write_notify(const gaspi_segment_id_t segment_id_local, co
   const gaspi_return_t refused = check_notification(notification_id, notification_value);
   if (refused != GASPI_SUCCESS) return refused;
   const RemotePlace remote{rank, segment_id_remote, offset_remote};
-  const unsigned requests = taker_in_kernels(segment_id_remote) != nullptr ? 2 : 1;
+  const auto device = taker_in_kernels(segment_id_remote);
   return count_posted(
-      post_to("gaspi_write_notify", queue, rank, segment_id_remote, requests, timeout_of(timeout_ms),
+      post_to("gaspi_write_notify", queue, rank, segment_id_remote, device != nullptr ? 2 : 1, timeout_of(timeout_ms),
               [&] {
-                const auto device = taker_in_kernels(segment_id_remote);  // at the queue's turn
                 if (device != nullptr)
                   return write_notify_kernel(*device, local, remote, size, notification_id, notification_value, on(queue));
                 return process().fabric->write_notify(local, remote, size, notification_id, notification_value, on(queue));

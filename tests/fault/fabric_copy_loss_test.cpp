@@ -49,5 +49,17 @@ ISOLATED_TEST(FabricCopyLoss, ForgettingWaitsForThem) {
   EXPECT_TRUE(fails(insider.wait(kQueue, Timeout::test()), Status::peer_lost, "a rank"));
 }
 
+// No copy has its memory: it does not wait for them.
+ISOLATED_TEST(FabricCopyLoss, AReceiveIsToldWhatHappened) {
+  bool has_ended = false;
+  Insider insider(rank_0_of_2());
+  const auto receive = insider.post_receive(1);
+  ASSERT_TRUE(is_ok(receive));
+  ASSERT_NO_FATAL_FAILURE(insider.lose_beside_a_copy(1, kQueue, has_ended));
+  EXPECT_TRUE(fails(insider.wait_message(*receive, kPatience), Status::peer_lost, "a rank"));
+  has_ended = true;
+  EXPECT_TRUE(is_ok(insider.forget()));
+}
+
 }  // namespace
 }  // namespace gigabar::test

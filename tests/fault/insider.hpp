@@ -266,6 +266,10 @@ class Insider {
   }
   Result<void> wait(QueueId queue, const Timeout& timeout) { return engine_->wait(lock_, queue, timeout); }
   Result<void> forget() { return engine_->forget(lock_, peer_->rank); }
+  Result<Operation> post_receive(Rank from) { return engine_->post_recv(from, 0, 0, nullptr, 0, {}); }
+  Result<Received> wait_message(Operation operation, const Timeout& timeout) {
+    return engine_->wait_message(lock_, operation, timeout);
+  }
   bool wait_until_lost() {
     return engine_->progress_until(lock_, test::kPatience, [this] { return peer_->state == Peer::State::lost; });
   }

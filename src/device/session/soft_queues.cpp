@@ -135,6 +135,7 @@ device::Remote SoftQueues::place(Rank rank, SegmentId id) const { return {0, sof
 
 Result<void> SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const Remaining time(timeout);
+  dropped_.reserve(dropped_.size() + 2);  // a queue that is dropped is noted: its number is used again
   if (const auto old = ranks_.find(rank); old != ranks_.end()) drop(old->second);
   leave(rank);
   // Kernels store to their own rank's memory themselves: queues to it carry notifications for its CPU alone.
@@ -145,7 +146,6 @@ Result<void> SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segment
   std::vector<device::PeerQueue> queues(memory_.layout().queue_count);
   std::vector<PeerEnd> ends;
   ends.reserve(queues.size());
-  dropped_.reserve(dropped_.size() + 1);
   Undo drop_again([&] { drop(ends); });  // the HCA must know nothing of them when their memory goes
   for (std::uint32_t index = 0; index < queues.size(); ++index) {
     auto end = make_end(rank, index, queues[index]);

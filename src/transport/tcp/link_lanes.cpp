@@ -103,7 +103,7 @@ bool TcpLink::leave_fence(Sink& sink) {
 
 // Behind a fence that is not passed any more: what the peer said last. What is before that is of no use.
 std::optional<Farewell> TcpLink::hear_farewell() {
-  Scratch& scratch = hub_->scratch();
+  Scratch& scratch = transport_.scratch();
   std::vector<std::byte> come = std::exchange(carried_, {});
   std::uint64_t data_bytes = 0;  // of a frame, that are still to come
   for (std::uint64_t heard_bytes = 0; heard_bytes < kMaxBehindFenceBytes;) {
