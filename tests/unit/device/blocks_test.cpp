@@ -220,17 +220,17 @@ TEST(Blocks, AllAreToldThatOneDoesNotCome) {
 // Block 0 waits for all: the others wait for it as long as it may, and for each other.
 TEST(Blocks, ACallMayWaitLongerThanTheBlocksForEachOther) {
   TwoRanks ranks;
-  const auto blocks = ranks.open_all(2, {20'000'000});
+  const auto blocks = ranks.open_all(2, {500'000'000});
   run_threads(3, [&](std::uint32_t me) {
     if (me == 2) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      std::this_thread::sleep_for(std::chrono::milliseconds(800));
       EXPECT_EQ(notify(Thread{}, ranks.there, 0, 0, kId, 9), Status::ok);
       return;
     }
     NotificationId found = 0;
     EXPECT_EQ(notification_wait(blocks[me], ranks.fabric, 0, 0, 4, kLong, found), Status::ok);
     EXPECT_EQ(found, kId);
-    EXPECT_EQ(notification_wait(blocks[me], ranks.fabric, 0, 0, 1, {100'000'000}, found), Status::timed_out);
+    EXPECT_EQ(notification_wait(blocks[me], ranks.fabric, 0, 0, 1, {600'000'000}, found), Status::timed_out);
     EXPECT_FALSE(blocks[me].any(false)) << "the scope is whole";
   });
 }
