@@ -177,6 +177,10 @@ def test_topology_nvlinks():
     expect(outcome.status == 0, "no drawing", outcome)
     text = "\n".join(xml.etree.ElementTree.parse(path).getroot().itertext())
     expect("NVSwitch" in text and text.count("NV18") == 2, text)
+    # As a daemon starts it, with standard input closed: one of the files for 'dot' gets its number.
+    os.remove(path)
+    outcome = topology(with_nvswitches(), "--svg", path, how={"preexec_fn": lambda: os.close(0)})
+    expect(outcome.status == 0 and "NVSwitch" in "".join(xml.etree.ElementTree.parse(path).getroot().itertext()), "the drawing", outcome)
 
 
 # ---- tree ----

@@ -308,7 +308,7 @@ GIGABAR_DEVICE bool is_broken(const BasicBlocks<Own>& blocks) {
 }
 // The scope that meets behind a wait of up to `timeout` by some of its threads: the other blocks wait longer by that.
 template <class Scope>
-GIGABAR_DEVICE const Scope& patient(const Scope& scope, Timeout) {
+GIGABAR_DEVICE Scope patient(const Scope& scope, Timeout) {
   return scope;
 }
 template <class Own>

@@ -55,9 +55,10 @@ Finished run_program(std::string_view option, std::vector<std::string> words, co
   arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  const MemoryFile output(option), messages(option);
+  // Made in the order in which they become 0, 1 and 2: where standard input is closed, what gets its number is the input.
   std::optional<MemoryFile> read;
   if (input != nullptr) read.emplace(option).fill(*input);
+  const MemoryFile output(option), messages(option);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   if (read) posix_spawn_file_actions_adddup2(&actions, read->number(), STDIN_FILENO);
