@@ -6,7 +6,8 @@
 usage: tests/vm/guest -- bench/perftest.py [options]
 
 A write is compared as perftest does it: the target looks at its memory (`--op put`). What a write with a notification takes, which
-is what programs do and perftest does not have, is shown beside it against the same figure; it has no limit.
+is what programs do and perftest does not have, is shown beside it against the same figure; it has no limit. Over rxe, where a
+notification is a second write, it is also compared with two writes by bench/two_writes.c (`write+word`).
 
 Rounds of the two alternate, each a process pair of its own between the two devices of a network, in host memory. The figure of a round
 is what the tool itself calls typical (the median of a latency, the average of a bandwidth); the figure of a tool is the median of its
@@ -69,15 +70,16 @@ class Round:
 MEASURES = [
     Measure("write latency", ["latency", "--op", "put"], "ib_write_lat", True),
     Measure("write+notify", ["latency", "--op", "write"], "ib_write_lat", True),
+    Measure("write+word", ["latency", "--op", "write"], "two_writes", True, "rxe"),
     Measure("send latency", ["latency", "--op", "send"], "ib_send_lat", True),
     Measure("write bandwidth", ["bw", "--op", "write"], "ib_write_bw", False),
     Measure("mpi latency", ["latency", "--op", "send"], "mpirun", True, "rxe"),
     Measure("mpi bandwidth", ["bw", "--op", "send"], "mpirun", False, "rxe"),
     Measure("libfabric latency", ["latency", "--op", "send"], "fi_pingpong", True, "siw"),
 ]
-PERFTEST = [measure.name for measure in MEASURES if measure.tool.startswith("ib_")]
+USUAL = [measure.name for measure in MEASURES if measure.tool.startswith("ib_") or measure.tool == "two_writes"]
 PACKAGES = {"mpirun": "openmpi-bin, libopenmpi-dev", "fi_pingpong": "libfabric-bin"}
-MPI_SOURCE = ROOT / "bench/mpi_ping_pong.c"
+SOURCES = {"mpirun": ROOT / "bench/mpi_ping_pong.c", "two_writes": ROOT / "bench/two_writes.c"}  # compiled when they are needed
 # Over verbs, one device per rank. By the link-local address: with that of IPv4 UCX 1.13 finds no peer over soft-RoCE.
 MPI_OPTIONS = ["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
 MPI_RANK = ["-n", "1", "-x", "UCX_TLS=rc_verbs,ud_verbs,self", "-x", "UCX_IB_GID_INDEX=0"]
@@ -103,7 +105,7 @@ def parse(words):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
     parser.add_argument("--gigabar", default=str(ROOT / "build/release/bin/gigabar"), help="the program (default %(default)s)")
     parser.add_argument("--networks", type=list_of(str), default=["rxe", "siw"], help="rxe, siw or both (default both)")
-    parser.add_argument("--measures", type=list_of(str), default=PERFTEST, help="default: %(default)s")
+    parser.add_argument("--measures", type=list_of(str), default=USUAL, help="default: %(default)s")
     parser.add_argument("--sizes", type=list_of(bytes_of), default=[8, 64, 1024], help="of latencies (default 8,64,1K)")
     parser.add_argument("--bw-sizes", type=list_of(bytes_of), default=[65536, 1 << 20], help="of bandwidths (default 64K,1M)")
     parser.add_argument("--iterations", type=int, default=1000, help="of a latency's round (default %(default)s)")
@@ -142,7 +144,7 @@ def networks_of(options):
 
 def why_not(options):
     """Why nothing can be compared here, or nothing."""
-    for tool in {measure.tool for measure in MEASURES if measure.name in options.measures}:
+    for tool in {measure.tool for measure in MEASURES if measure.name in options.measures and measure.tool != "two_writes"}:
         if shutil.which(tool) is None:
             return f"{tool} is not installed (package {PACKAGES.get(tool, 'perftest')})"
     for network in networks_of(options):
@@ -199,7 +201,7 @@ def gigabar_round(options, network, measure, size):
 
 def mpi_round(options, network, measure, size):
     count, window = rounds_of(options, measure, size)
-    program = [options.mpi_program, "latency" if measure.is_latency else "bw", str(size), str(count), str(window)]
+    program = [options.programs["mpirun"], "latency" if measure.is_latency else "bw", str(size), str(count), str(window)]
     ranks = [[*MPI_RANK, "-x", f"UCX_NET_DEVICES={device}:1", *program] for device in (network.first, network.second)]
     done = run(["mpirun", *MPI_OPTIONS, *ranks[0], ":", *ranks[1]])
     if done.returncode != 0:
@@ -223,7 +225,17 @@ def libfabric_round(options, network, size):
     raise Failed(f"fi_pingpong: {last_line(done.stdout + done.stderr)}")
 
 
+def two_writes_round(options, network, size):
+    done = run([options.programs["two_writes"], network.first, network.second, str(size), str(options.iterations)])
+    if done.returncode != 0:
+        raise Failed(f"two_writes: {last_line(done.stderr)}")
+    best, typical = done.stdout.split()
+    return Round(float(typical), float(best))
+
+
 def beside_round(options, network, measure, size, ports):
+    if measure.tool == "two_writes":
+        return two_writes_round(options, network, size)
     if measure.tool == "mpirun":
         return mpi_round(options, network, measure, size)
     if measure.tool == "fi_pingpong":
@@ -313,7 +325,7 @@ class Case:
     def limit(self):
         if self.measure.tool == "ib_write_bw":
             return self.options.bw_limit
-        limits = {"ib_send_lat": self.options.send_limit, "ib_write_lat": self.options.write_limit}
+        limits = {"ib_send_lat": self.options.send_limit} | dict.fromkeys(("ib_write_lat", "two_writes"), self.options.write_limit)
         return None if self.measure.name == "write+notify" else limits.get(self.measure.tool)
 
     def result(self):
@@ -411,6 +423,14 @@ def write_json(options, results):
     pathlib.Path(options.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
+def compiled(tool, folder):
+    program = str(pathlib.Path(folder, tool))
+    compiler, library = ("mpicc", []) if tool == "mpirun" else ("cc", ["-libverbs"])
+    if (made := run([compiler, "-O2", "-o", program, str(SOURCES[tool]), *library])).returncode != 0:
+        sys.exit(f"{compiler}: {last_line(made.stderr)}")
+    return program
+
+
 def main():
     options = parse(sys.argv[1:])
     if reason := why_not(options):
@@ -421,12 +441,10 @@ def main():
     if any(tool.startswith("ib_") for tool in tools):
         tools = {tool for tool in tools if not tool.startswith("ib_")} | {"ib_write_lat"}
     programs = {"fi_pingpong": "fi_info"}  # has no version of its own
-    options.versions = {tool: version_of([programs.get(tool, tool), "--version"]) for tool in sorted(tools)}
+    options.versions = {tool: version_of([programs.get(tool, tool), "--version"]) for tool in sorted(tools - {"two_writes"})}
     options.versions["gigabar"] = version_of([options.gigabar, "--version"])
     with tempfile.TemporaryDirectory() as folder:
-        options.mpi_program = str(pathlib.Path(folder, "mpi_ping_pong"))
-        if "mpirun" in tools and (made := run(["mpicc", "-O2", "-o", options.mpi_program, str(MPI_SOURCE)])).returncode != 0:
-            sys.exit(f"mpicc: {last_line(made.stderr)}")
+        options.programs = {tool: compiled(tool, folder) for tool in tools if tool in SOURCES}
         run_rounds(options, cases)
     print(f"# us one way, or MB/s; {'the best samples' if options.by_best else 'medians of rounds'}; rounds: undisturbed/all of the other, of gigabar")
     print(f"# {'net':2} {'measure':16} {'bytes':>8} {'beside':>9} {'gigabar':>9} {'ratio':>6}  rounds")

@@ -279,7 +279,8 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
     if (!is_copied || peer.rails.size() != 1 || choice->path != TransferPath::host || !local->memory.is_plain())
       return std::nullopt;
     payload = {local->memory.address() + transfer.local.offset_bytes, static_cast<std::size_t>(transfer.bytes)};
-    if (link.post_copied_write(payload, *remote.region, transfer.remote.offset_bytes) != Posted::ok) return std::nullopt;
+    if (link.post_copied_write(payload, *remote.region, transfer.remote.offset_bytes, is_notified) != Posted::ok)
+      return std::nullopt;
     if (!is_notified) return recorded();
     notifying.is_data_written = true;
     payload = {};

@@ -38,7 +38,7 @@ std::atomic<bool> are_completions_held = false;
 int completions_before = 0;  // that pass before it
 std::map<std::uint32_t, ibv_mr*> regions;
 std::map<std::uint32_t, int> accesses;  // that they allow
-int writes = 0, messages = 0;
+int writes = 0, messages = 0, send_calls = 0;
 std::size_t registered_bytes = 0;
 std::uint32_t next_key = 1;
 std::uint32_t next_pair = 100;
@@ -170,25 +170,27 @@ ibv_wc_status carry_out(Pair& pair, const ibv_send_wr& request) {
   return IBV_WC_SUCCESS;
 }
 
-int post_send(ibv_qp* raw, ibv_send_wr* request, ibv_send_wr** refused) {
-  auto& pair = *static_cast<Pair*>(raw);
+int post_one(Pair& pair, ibv_send_wr& request) {
   int error = 0;
-  if (fails("post_send", error)) {
-    *refused = request;
-    return error;
-  }
-  const bool is_atomic = request->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-  if (is_atomic && !static_cast<Context*>(pair.context)->spec.has_atomics) {
-    *refused = request;
-    return EINVAL;
-  }
+  if (fails("post_send", error)) return error;
+  const bool is_atomic = request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  if (is_atomic && !static_cast<Context*>(pair.context)->spec.has_atomics) return EINVAL;
   ibv_wc completion{};
-  completion.wr_id = request->wr_id;
+  completion.wr_id = request.wr_id;
   const bool is_flushed = pair.state == IBV_QPS_ERR;
   if (int unused = 0; !is_flushed && fails("completion", unused)) return 0;
-  completion.status = is_flushed ? IBV_WC_WR_FLUSH_ERR : carry_out(pair, *request);
-  if (completion.status != IBV_WC_SUCCESS || (request->send_flags & IBV_SEND_SIGNALED) != 0) complete(pair.send_cq, completion);
+  completion.status = is_flushed ? IBV_WC_WR_FLUSH_ERR : carry_out(pair, request);
+  if (completion.status != IBV_WC_SUCCESS || (request.send_flags & IBV_SEND_SIGNALED) != 0) complete(pair.send_cq, completion);
   if (completion.status != IBV_WC_SUCCESS && !is_flushed) flush(pair);
+  return 0;
+}
+
+int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** refused) {
+  ++send_calls;
+  for (; request != nullptr; request = request->next) {
+    *refused = request;
+    if (const int error = post_one(*static_cast<Pair*>(pair), *request); error != 0) return error;
+  }
   return 0;
 }
 
@@ -309,8 +311,9 @@ void gigabar_fake_rdma_complete(int status, int skip) {
 }
 // While completions are held nobody is told of one.
 void gigabar_fake_rdma_hold(bool is_held) { are_completions_held = is_held; }
-// RDMA writes and messages that were carried out, and bytes that are registered.
+// RDMA writes and messages that were carried out, calls of ibv_post_send(), and bytes that are registered.
 int gigabar_fake_rdma_writes() { return writes; }
+int gigabar_fake_rdma_send_calls() { return send_calls; }
 int gigabar_fake_rdma_messages() { return messages; }
 std::size_t gigabar_fake_rdma_registered() { return registered_bytes; }
 // An asynchronous event of the device.

@@ -321,7 +321,8 @@ void LocalLink::add(Transfer transfer) {
   transfers_.push_back(std::move(transfer));
 }
 
-Posted LocalLink::post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) {
+Posted LocalLink::post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset,
+                                    bool /*is_word_next*/) {
   const auto& theirs = static_cast<const PeerRegion&>(remote);
   if (state_ == LinkState::broken) return Posted::broken;
   const bool is_right = !bytes.empty() && bytes.size() <= limits_.copied_write_bytes && is_cpu_memory(theirs.kind()) &&

@@ -53,7 +53,8 @@ class LocalLink final : public Link {
     return post(Direction::read, {local, local_offset, remote, remote_offset, bytes, cookie});
   }
   // By the CPU, where this process maps the peer's pages.
-  Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) override;
+  Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset,
+                           bool is_word_next) override;
   // A store or an atomic add by the CPU behind the copies, then a count in the link's page, which the peer polls and arms by.
   std::string why_no_word(WordKind kind, const RemoteRegion& words) const override;
   Posted post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) override;

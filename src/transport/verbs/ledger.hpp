@@ -43,7 +43,7 @@ class Ledger {
 
   bool has_room(unsigned requests) const noexcept { return in_use_ + requests <= kWorkRequests - kControlRequests; }
   bool has_control_room() const noexcept { return in_use_ < kWorkRequests; }
-  bool is_empty() const noexcept { return in_use_ == 0; }
+  unsigned in_use() const noexcept { return in_use_; }
   // So many from the beginning.
   std::uint64_t retired_count() const noexcept { return retired_; }
   std::uint64_t posted_count() const noexcept { return posted_; }

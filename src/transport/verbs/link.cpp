@@ -14,7 +14,6 @@
 namespace gigabar::transport::rdma {
 namespace {
 
-constexpr std::size_t kMaxInlineBytes = 256;
 // One signalled completion retires all messages before it. Less than half of the slots, so that those in use never wait for one
 // that nobody asked for.
 constexpr unsigned kSignalEvery = 12;
@@ -30,6 +29,8 @@ constexpr std::uint64_t kReadPieceBytesOfRxe = 256 << 10;
 bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t whole) noexcept {
   return bytes >= 1 && bytes <= whole && offset <= whole - bytes;
 }
+
+std::uint64_t address_of(const void* memory) noexcept { return reinterpret_cast<std::uintptr_t>(memory); }
 
 // What the completion says about the connection.
 Status status_of(ibv_wc_status status) noexcept {
@@ -96,27 +97,65 @@ VerbsLink::~VerbsLink() {
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
 // One piece only: libsiw puts several inline pieces on top of each other.
-int VerbsLink::post(ibv_wr_opcode opcode, const Span& span, std::uint64_t id, unsigned flags, std::uint64_t addend) noexcept {
-  ibv_sge piece{span.local, static_cast<std::uint32_t>(span.bytes), span.local_key};
-  ibv_send_wr request{};
-  request.wr_id = id;
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  request.opcode = opcode;
-  request.send_flags = flags;
+int VerbsLink::post(ibv_wr_opcode opcode, const Span& span, std::uint64_t id, unsigned flags, Next next,
+                    std::uint64_t addend) noexcept {
+  Request& request = requests_[request_count_++];
+  request.piece = {span.local, static_cast<std::uint32_t>(span.bytes), span.local_key};
+  ibv_send_wr& work = request.work;
+  work = {};
+  work.wr_id = id;
+  work.num_sge = 1;
+  work.opcode = opcode;
+  work.send_flags = flags;
   if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-    request.wr.atomic.remote_addr = span.remote;
-    request.wr.atomic.compare_add = addend;
-    request.wr.atomic.rkey = span.remote_key;
+    work.wr.atomic.remote_addr = span.remote;
+    work.wr.atomic.compare_add = addend;
+    work.wr.atomic.rkey = span.remote_key;
   } else {
-    request.wr.rdma.remote_addr = span.remote;
-    request.wr.rdma.rkey = span.remote_key;
+    work.wr.rdma.remote_addr = span.remote;
+    work.wr.rdma.rkey = span.remote_key;
+  }
+  if (next == Next::follows && request_count_ < requests_.size()) {
+    if ((flags & IBV_SEND_INLINE) == 0) return 0;
+    std::memcpy(request.inline_bytes.data(), reinterpret_cast<const void*>(span.local), span.bytes);
+    request.piece.addr = address_of(request.inline_bytes.data());
+    return 0;
+  }
+  const int result = post_requests();
+  if (result != 0) --request_count_;  // the caller's, who is told
+  return result;
+}
+
+// All by one call. Those that are refused, the last one at least, stay.
+int VerbsLink::post_requests() noexcept {
+  const std::span requests = std::span(requests_).first(request_count_);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].work.sg_list = &requests[i].piece;
+    requests[i].work.next = i + 1 < requests.size() ? &requests[i + 1].work : nullptr;
   }
   // A software adapter is the kernel's, and takes requests by a system call.
   std::optional<Uncancelled> uncancelled;
   if (device_->is_software) uncancelled.emplace();
   ibv_send_wr* refused = nullptr;
-  return ibv_post_send(pair_, &request, &refused);
+  const int result = ibv_post_send(pair_, &requests.front().work, &refused);
+  if (result == 0) {
+    request_count_ = 0;
+    return 0;
+  }
+  std::size_t taken = 0;
+  while (taken + 1 < requests.size() && &requests[taken].work != refused) ++taken;
+  std::ranges::copy(requests.subspan(taken), requests_.begin());
+  request_count_ -= static_cast<unsigned>(taken);
+  for (Request& request : requests_) {
+    if ((request.work.send_flags & IBV_SEND_INLINE) != 0) request.piece.addr = address_of(request.inline_bytes.data());
+  }
+  return result;
+}
+
+// Of a call that could not post what was to come behind it.
+void VerbsLink::post_what_waits() {
+  if (request_count_ == 0 || failure_) return;
+  if (const int result = post_requests(); result != 0) refused_post(result);
 }
 
 bool VerbsLink::must_signal() const noexcept { return unsignalled_ + 1 >= kSignalEvery; }
@@ -125,7 +164,7 @@ Posted VerbsLink::refused_post(int result) {
   constexpr const char* kCall = "ibv_post_send";
   const int code = code_of(result);
   // The kernel has not yet taken the entries of the queue that we count as free.
-  if ((code == ENOMEM || code == EAGAIN) && !ledger_.is_empty()) return Posted::full;
+  if ((code == ENOMEM || code == EAGAIN) && ledger_.in_use() > request_count_) return Posted::full;
   // How siw refuses work once the connection has ended.
   if (code == ENOTCONN || code == ECONNRESET || code == EPIPE) {
     fail(failed(Status::peer_lost, text(kCall, " failed: ", std::strerror(code)), "connect anew if the peer still runs"));
@@ -136,13 +175,13 @@ Posted VerbsLink::refused_post(int result) {
 }
 
 // What lies in the next slot, or goes from the request itself.
-Posted VerbsLink::post_ordered(ibv_wr_opcode opcode, const Span& span, bool is_inline, unsigned flags) {
+Posted VerbsLink::post_ordered(ibv_wr_opcode opcode, const Span& span, bool is_inline, unsigned flags, Next next) {
   if (is_inline) flags |= IBV_SEND_INLINE;
   if (span.bytes > kMaxUnsignalledBytes) flags |= IBV_SEND_SIGNALED;
   const bool is_write = opcode == IBV_WR_RDMA_WRITE;
   const Ledger::Entry entry{Ledger::kNoOperation, !is_inline};
   const std::uint64_t number = is_write ? add_write(entry) : ledger_.add(entry);
-  if (const int result = post(opcode, span, work_id(WorkKind::ordered, number), flags); result != 0) {
+  if (const int result = post(opcode, span, work_id(WorkKind::ordered, number), flags, next); result != 0) {
     if (is_write) {
       take_back_write();
     } else {
@@ -175,7 +214,7 @@ Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<c
   if (header != nullptr) std::memcpy(bytes + kMessageHeaderBytes, header->data(), caller_bytes);
   if (!payload.empty()) std::memcpy(bytes + header_bytes, payload.data(), payload.size());
 
-  const Span span{reinterpret_cast<std::uintptr_t>(bytes), 0, count, send_region_->lkey, 0};
+  const Span span{address_of(bytes), 0, count, send_region_->lkey, 0};
   const Posted posted = post_ordered(IBV_WR_SEND, span, is_inline, must_signal() ? unsigned{IBV_SEND_SIGNALED} : 0U);
   if (posted != Posted::ok) return posted;
   credits_.told(first.credits);
@@ -280,26 +319,28 @@ Posted VerbsLink::post_transfer(bool is_read, const Region& local, std::uint64_t
 }
 
 // From the request itself where the device takes so many bytes inline, else from a slot, as messages.
-Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) {
+Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset,
+                                    bool is_word_next) {
   if (state_ == LinkState::broken || failure_) return Posted::broken;
   const auto& theirs = static_cast<const VerbsRemoteRegion&>(remote);
   const bool is_right = is_inside(remote_offset, bytes.size(), theirs.bytes()) && bytes.size() <= limits_.copied_write_bytes;
   if (!theirs.has_rail(peer_rail_) || !is_right) return Posted::full;
-  const Posted posted = post_bytes_to(theirs, remote_offset, bytes, must_signal() ? unsigned{IBV_SEND_SIGNALED} : 0U);
+  const unsigned flags = must_signal() ? unsigned{IBV_SEND_SIGNALED} : 0U;
+  const Posted posted = post_bytes_to(theirs, remote_offset, bytes, flags, is_word_next ? Next::follows : Next::none);
   if (posted == Posted::ok) has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.kind());
   return posted;
 }
 
 Posted VerbsLink::post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t remote_offset, std::span<const std::byte> bytes,
-                                unsigned flags) {
+                                unsigned flags, Next next) {
   if (state_ != LinkState::ready || !ledger_.has_room(1)) return Posted::full;
   const bool is_inline = bytes.size() <= inline_bytes_;
   if (!is_inline && slots_in_use_ >= kSendSlots) return Posted::full;
   const std::byte* from = bytes.data();
   if (!is_inline) from = static_cast<const std::byte*>(std::memcpy(send_slot(), bytes.data(), bytes.size()));
-  const Span span{reinterpret_cast<std::uintptr_t>(from), theirs.address() + remote_offset, bytes.size(), send_region_->lkey,
+  const Span span{address_of(from), theirs.address() + remote_offset, bytes.size(), send_region_->lkey,
                   theirs.remote_key(peer_rail_)};
-  return post_ordered(IBV_WR_RDMA_WRITE, span, is_inline, flags);
+  return post_ordered(IBV_WR_RDMA_WRITE, span, is_inline, flags, next);
 }
 
 // --- Completions -----------------------------------------------------------------------------------------------------------------
@@ -321,6 +362,7 @@ bool VerbsLink::poll(Sink& sink) {
   std::array<ibv_wc, 16> completions;
   const int count = take_completions(completions);
   for (int i = 0; i < count; ++i) on_completion(completions[static_cast<std::size_t>(i)], sink);
+  post_what_waits();
   const bool has_told = !refused_.empty() && tell_refused(sink);
   if (count == 0 && free_receive_count_ > 0 && !failure_) post_receives();
   if (credits_.must_return() && state_ == LinkState::ready && !failure_) post_control(MessageKind::credits);
@@ -331,7 +373,7 @@ bool VerbsLink::poll(Sink& sink) {
 
 bool VerbsLink::arm() {
   if (state_ == LinkState::broken) return true;
-  if (failure_ || kept_count_ > 0 || !refused_.empty()) return false;
+  if (failure_ || kept_count_ > 0 || request_count_ > 0 || !refused_.empty()) return false;
   if (completions_ == nullptr || pair_ == nullptr) return true;
   if (const int result = ibv_req_notify_cq(completions_, 0); result != 0) {
     fail(call_failed("ibv_req_notify_cq", describe(), code_of(result)));
@@ -409,7 +451,7 @@ bool VerbsLink::post_receives() {
   std::array<ibv_recv_wr, kReceivesAtOnce> requests;
   for (unsigned i = 0; i < free_receive_count_; ++i) {
     const unsigned slot = free_receives_[i];
-    pieces[i] = {reinterpret_cast<std::uintptr_t>(receive_slot(slot)), kMessageBytes, receive_region_->lkey};
+    pieces[i] = {address_of(receive_slot(slot)), kMessageBytes, receive_region_->lkey};
     requests[i] = {work_id(WorkKind::receive, slot), i + 1 < free_receive_count_ ? &requests[i + 1] : nullptr, &pieces[i], 1};
   }
   ibv_recv_wr* refused = nullptr;

@@ -48,6 +48,7 @@ inline constexpr std::size_t kSlotPadding = kSlotBytes - kMessageBytes;
 static_assert((kSlotPadding + kMessageHeaderBytes + kHeaderBytes) % 64 == 0 && kPayloadBytes <= 65535);
 inline constexpr unsigned kAllSlots = kSendSlots + kControlSlots;
 inline constexpr unsigned kReceivesAtOnce = kCredits / 4;  // most that are posted anew
+inline constexpr std::size_t kMaxInlineBytes = 256;
 inline constexpr unsigned kMaxReads = 16;  // READs under way on the wire: enough for any bandwidth, few enough for every adapter
 
 // An event of rdma_cm without its owner: it is acknowledged before it is looked at.
@@ -86,7 +87,8 @@ class VerbsLink final : public Link {
                     std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                    std::uint64_t bytes, std::uint64_t cookie) override;
-  Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) override;
+  Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset,
+                           bool is_word_next) override;
   std::string why_no_word(WordKind kind, const RemoteRegion& words) const override;
   Posted post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) override;
   Result<void> complete(Parcel answer) override;
@@ -146,9 +148,14 @@ class VerbsLink final : public Link {
   Error failed(Status status, std::string cause, std::string remedy = {}) const;
 
   // Sending.
+  // Whether the next post comes in the same call of this link's user, and the adapter may be told of both by one.
+  enum class Next : std::uint8_t { none, follows };
   // `addend`: of an atomic.
-  int post(ibv_wr_opcode opcode, const Span& span, std::uint64_t id, unsigned flags, std::uint64_t addend = 0) noexcept;
-  Posted post_ordered(ibv_wr_opcode opcode, const Span& span, bool is_inline, unsigned flags);
+  int post(ibv_wr_opcode opcode, const Span& span, std::uint64_t id, unsigned flags, Next next = Next::none,
+           std::uint64_t addend = 0) noexcept;
+  int post_requests() noexcept;
+  void post_what_waits();
+  Posted post_ordered(ibv_wr_opcode opcode, const Span& span, bool is_inline, unsigned flags, Next next = Next::none);
   bool must_signal() const noexcept;
   void count_signal(bool is_signalled) noexcept { unsignalled_ = is_signalled ? 0 : unsignalled_ + 1; }
   Posted post_bytes(MessageKind kind, const Header* header, std::span<const std::byte> payload);
@@ -157,7 +164,7 @@ class VerbsLink final : public Link {
   Posted post_transfer(bool is_read, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
                        std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie);
   Posted post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t remote_offset, std::span<const std::byte> bytes,
-                       unsigned flags);
+                       unsigned flags, Next next = Next::none);
   std::uint64_t add_write(Ledger::Entry entry) noexcept {
     const std::uint64_t number = ledger_.add(entry);
     writes_before_ = std::exchange(writes_posted_, number + 1);
@@ -170,7 +177,7 @@ class VerbsLink final : public Link {
   }
   Posted post_set(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value);
   Posted post_unwanted_read(WorkKind kind, std::uint64_t number, const VerbsRemoteRegion& words, std::uint64_t offset,
-                            std::uint64_t addend = 0);
+                            Next next = Next::none, std::uint64_t addend = 0);
   void post_probe(std::int64_t now);
   Posted refused_post(int result);
 
@@ -240,6 +247,14 @@ class VerbsLink final : public Link {
   std::array<unsigned, kReceivesAtOnce> free_receives_{};  // slots that are to be posted anew
   unsigned free_receive_count_ = 0;
   unsigned free_credits_ = 0;  // of them
+  // Requests that wait for the one behind them: a write, and the read before its word.
+  struct Request {
+    ibv_send_wr work;
+    ibv_sge piece;
+    std::array<std::byte, kMaxInlineBytes> inline_bytes;
+  };
+  std::array<Request, 3> requests_{};
+  unsigned request_count_ = 0;
   Ledger ledger_;
   Credits credits_;
   Operations operations_;

@@ -78,11 +78,11 @@ TEST_P(LocalWords, OutsideThePeersMemoryNothingIsWritten) {
 
 TEST_P(LocalWords, ASmallWriteIsInPlaceWhenItWasPosted) {
   const auto bytes = pattern_of(40, 1);
-  ASSERT_EQ(pair.links[0]->post_copied_write(bytes, *words, 8), Posted::ok);
+  ASSERT_EQ(pair.links[0]->post_copied_write(bytes, *words, 8, false), Posted::ok);
   EXPECT_EQ(std::memcmp(memory.data() + 8, bytes.data(), bytes.size()), 0);
-  EXPECT_EQ(pair.links[0]->post_copied_write(bytes, *words, memory.bytes() - 39), Posted::full) << "beyond the end";
+  EXPECT_EQ(pair.links[0]->post_copied_write(bytes, *words, memory.bytes() - 39, false), Posted::full) << "beyond the end";
   const std::vector<std::byte> large(pair.links[0]->limits().copied_write_bytes + 1);
-  EXPECT_EQ(pair.links[0]->post_copied_write(large, *words, 0), Posted::full);
+  EXPECT_EQ(pair.links[0]->post_copied_write(large, *words, 0, false), Posted::full);
   EXPECT_TRUE(memory.are_guards_whole());
 }
 
@@ -94,7 +94,7 @@ TEST(LocalWord, ThatIsNotMappedIsRefusedWithTheReason) {
     const auto region = must(pair.transports[1]->register_memory(range));
     const auto remote = pair.shown(1, *region);
     EXPECT_NE(pair.links[0]->why_no_word(WordKind::set, *remote).find("does not map"), std::string::npos);
-    EXPECT_EQ(pair.links[0]->post_copied_write(std::span(plain).first(40), *remote, 0), Posted::full);
+    EXPECT_EQ(pair.links[0]->post_copied_write(std::span(plain).first(40), *remote, 0, false), Posted::full);
   }
   EXPECT_EQ(pair.links[0]->state(), LinkState::ready);
   Pair same;

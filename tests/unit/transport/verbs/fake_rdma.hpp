@@ -38,6 +38,7 @@ Function* fake(const char* name) {
   return library != nullptr ? reinterpret_cast<Function*>(::dlsym(library, name)) : nullptr;
 }
 inline int alive() { return fake<int()>("gigabar_fake_rdma_alive")(); }
+inline int send_calls() { return fake<int()>("gigabar_fake_rdma_send_calls")(); }
 inline int writes() { return fake<int()>("gigabar_fake_rdma_writes")(); }
 inline int messages() { return fake<int()>("gigabar_fake_rdma_messages")(); }
 inline std::size_t registered() { return fake<std::size_t()>("gigabar_fake_rdma_registered")(); }

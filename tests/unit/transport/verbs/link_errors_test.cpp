@@ -145,7 +145,7 @@ ISOLATED_TEST(VerbsErrors, ACopiedWriteIsTakenAtOnceOrNotAtAll) {
     ASSERT_GE(most, 8U);
     std::vector<std::byte> source(most + 1, std::byte{7});
     const auto post = [&](std::size_t bytes, std::uint64_t offset) {
-      return here.link->post_copied_write({source.data(), bytes}, *writing.remote, offset);
+      return here.link->post_copied_write({source.data(), bytes}, *writing.remote, offset, false);
     };
     const auto arrived = [&](std::size_t offset, std::byte value) {
       return pair.run_until([&] { return writing.bytes[4096 + offset] == value; });

@@ -97,7 +97,7 @@ ISOLATED_TEST(VerbsWords, AreNotSeenBeforeWritesThatTakeLonger) {
     const bool has_data = round % 3 != 2;
     const auto bytes = std::span<const std::byte>(from).first(is_copied ? 40 : from.size());
     if (is_copied) {
-      ASSERT_EQ(link.post_copied_write(bytes, *remote, 0), Posted::ok);
+      ASSERT_EQ(link.post_copied_write(bytes, *remote, 0, round % 2 == 0), Posted::ok);
     } else if (has_data) {
       ASSERT_EQ(link.post_write(*local, 0, *remote, 0, bytes.size(), 1), Posted::ok);
     }
@@ -116,6 +116,104 @@ ISOLATED_TEST(VerbsWords, AreNotSeenBeforeWritesThatTakeLonger) {
     }
   }
   EXPECT_EQ(pair.there->messages, 0);
+}
+
+// A call of the adapter's library costs a system call over soft-RoCE, which carries out the write before it returns.
+class AWriteAndItsWord {
+ public:
+  explicit AWriteAndItsWord(Pair& pair)
+      : pair_(pair),
+        memory_(pair.second.register_host(to.data(), to.size())),
+        remote_(pair.first.open_region(*memory_)),
+        words(pair.second, pair.first) {}
+
+  Posted write(std::uint32_t round, std::size_t bytes) {
+    from.assign(bytes, static_cast<std::byte>(round));
+    const Posted posted = pair_.here->link->post_copied_write(from, *remote_, 0, true);
+    from.assign(bytes, std::byte{0xff});  // it has been taken
+    return posted;
+  }
+  Posted word(WordKind kind, std::uint32_t value) { return pair_.here->link->post_word(kind, *words.remote, 1, value); }
+  bool has_arrived(std::uint32_t round, std::size_t bytes) const {
+    return to.front() == static_cast<std::byte>(round) && to[bytes - 1] == static_cast<std::byte>(round);
+  }
+
+  std::vector<std::byte> from, to = std::vector<std::byte>(4096);
+
+ private:
+  Pair& pair_;
+  std::unique_ptr<Region> memory_;
+  std::unique_ptr<RemoteRegion> remote_;
+
+ public:
+  Words words;
+};
+
+ISOLATED_TEST(VerbsWords, AWriteAndItsWordAreOneCall) {
+  for (const char* const network : {"a0 10.9.0.1; a1 10.9.0.2", "a0 10.9.0.1 unordered; a1 10.9.0.2"}) {
+    const FakeMachine machine(network);
+    Pair pair;
+    ASSERT_NO_FATAL_FAILURE(pair.open());
+    ASSERT_NO_FATAL_FAILURE(pair.connect());
+    AWriteAndItsWord both(pair);
+    std::uint32_t round = 0, added = 0;
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}}) {  // from the request itself, and from a slot
+      for (const WordKind kind : {WordKind::set, WordKind::add}) {
+        ++round;
+        const int before = test::send_calls();
+        ASSERT_EQ(both.write(round, bytes), Posted::ok);
+        ASSERT_EQ(both.word(kind, round), Posted::ok);
+        EXPECT_EQ(test::send_calls() - before, 1);
+        added += kind == WordKind::add ? round : 0;
+        const auto is_told = [&] { return kind == WordKind::add ? both.words.counter(1) == added : both.words.value(1) == round; };
+        ASSERT_TRUE(pair.run_until(is_told)) << bytes;
+        EXPECT_TRUE(both.has_arrived(round, bytes)) << bytes;
+      }
+    }
+    EXPECT_EQ(pair.here->broken, 0);
+  }
+}
+
+// Of the requests of one call an adapter may refuse the first, or one behind it.
+ISOLATED_TEST(VerbsWords, ARefusedRequestOfSeveralIsPostedAgain) {
+  const FakeMachine machine("a0 10.9.0.1; a1 10.9.0.2");
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.open());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  AWriteAndItsWord both(pair);
+  std::uint32_t round = 0;
+  for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}}) {
+    for (const int skip : {0, 1, 2}) {
+      ++round;
+      ASSERT_EQ(both.word(WordKind::set, 1000 + round), Posted::ok);  // so that the queue is not empty
+      ASSERT_EQ(both.write(round, bytes), Posted::ok);
+      test::fail("post_send", ENOMEM, skip);
+      const Posted posted = both.word(WordKind::set, round);
+      // Refused were the write, the read behind it, and the word.
+      EXPECT_EQ(posted, Posted::full) << skip;
+      ASSERT_TRUE(pair.run_until([&] { return both.has_arrived(round, bytes); })) << "nobody posts the write again, " << skip;
+      EXPECT_NE(both.words.value(1), round) << "of a word that was refused";
+      pair.first.poll();
+      ASSERT_EQ(both.word(WordKind::set, round), Posted::ok);
+      ASSERT_TRUE(pair.run_until([&] { return both.words.value(1) == round; }));
+    }
+  }
+  EXPECT_EQ(pair.here->broken, 0);
+}
+
+ISOLATED_TEST(VerbsWords, AWriteWhoseWordDoesNotComeGoesByItself) {
+  const FakeMachine machine("a0 10.9.0.1; a1 10.9.0.2");
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.open());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  AWriteAndItsWord both(pair);
+  ASSERT_EQ(both.write(1, 8), Posted::ok);
+  EXPECT_FALSE(both.has_arrived(1, 8)) << "it waits for nothing";
+  EXPECT_TRUE(pair.run_until([&] { return both.has_arrived(1, 8); }));
+  // Nor does an adapter that refuses it for good make anybody wait.
+  ASSERT_EQ(both.write(2, 8), Posted::ok);
+  test::fail("post_send", EINVAL, 0);
+  EXPECT_TRUE(pair.run_until([&] { return pair.here->broken == 1; }));
 }
 
 // A notification alone, behind one that is done, waits for nothing.

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Latency of an RDMA write and a second one of 8 bytes behind it, as a notification that is a word is: both by one call of
+   ibv_post_send(), inline, with nothing above libibverbs. Two processes, one at each of two devices of this machine, which look at
+   the memory that the second write goes into. For bench/perftest.py. usage: two_writes DEVICE DEVICE BYTES ROUNDS; prints the least
+   and the median, us one way. */
+#include <infiniband/verbs.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WARM_UP 100
+#define DEADLINE_S 60
+#define DATA_OFFSET 4096
+#define MEMORY_BYTES 16384
+#define MOST_BYTES 4096
+#define DEPTH 64
+
+/* What the other process must know; in memory of both, with `is_ready` last. */
+struct address {
+  union ibv_gid gid;
+  uint32_t pair, key;
+  uint64_t memory;
+  volatile int is_ready;
+};
+
+struct end {
+  struct ibv_qp* pair;
+  struct ibv_cq* queue;
+  struct ibv_mr* region;
+  uint8_t* memory;
+  int gid_index;
+  unsigned inline_bytes;
+};
+
+static double now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static int compare(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+static void check(int is_right, const char* what) {
+  if (is_right) return;
+  perror(what);
+  exit(1);
+}
+
+static struct ibv_context* open_device(const char* name) {
+  int count = 0;
+  struct ibv_device** const all = ibv_get_device_list(&count);
+  struct ibv_context* context = NULL;
+  for (int i = 0; i < count; ++i) {
+    if (strcmp(ibv_get_device_name(all[i]), name) == 0) context = ibv_open_device(all[i]);
+  }
+  check(context != NULL, name);
+  return context;
+}
+
+/* Of IPv4. */
+static int find_gid(struct ibv_context* context, union ibv_gid* gid) {
+  struct ibv_port_attr port;
+  check(ibv_query_port(context, 1, &port) == 0, "ibv_query_port");
+  for (int i = port.gid_tbl_len - 1; i >= 0; --i) {
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    if (ibv_query_gid(context, 1, i, gid) == 0 && memcmp(gid->raw, mapped, sizeof mapped) == 0) return i;
+  }
+  check(0, "no IPv4 address in the table of GIDs");
+  return -1;
+}
+
+static void open_end(struct end* end, const char* device, struct address* own) {
+  const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  struct ibv_context* const context = open_device(device);
+  struct ibv_pd* const domain = ibv_alloc_pd(context);
+  check(domain != NULL, "ibv_alloc_pd");
+  end->gid_index = find_gid(context, &own->gid);
+  end->memory = aligned_alloc(MEMORY_BYTES, MEMORY_BYTES);
+  check(end->memory != NULL, "aligned_alloc");
+  memset(end->memory, 0, MEMORY_BYTES);
+  end->region = ibv_reg_mr(domain, end->memory, MEMORY_BYTES, access);
+  check(end->region != NULL, "ibv_reg_mr");
+  end->queue = ibv_create_cq(context, 2 * DEPTH, NULL, NULL, 0);
+  check(end->queue != NULL, "ibv_create_cq");
+  end->inline_bytes = 64;
+  struct ibv_qp_init_attr wanted = {
+      .send_cq = end->queue, .recv_cq = end->queue, .qp_type = IBV_QPT_RC, .cap = {2 * DEPTH, 1, 1, 1, end->inline_bytes}};
+  end->pair = ibv_create_qp(domain, &wanted);
+  check(end->pair != NULL, "ibv_create_qp");
+  own->pair = end->pair->qp_num;
+  own->key = end->region->rkey;
+  own->memory = (uintptr_t)end->memory;
+  __sync_synchronize();
+  own->is_ready = 1;
+}
+
+static void connect_end(const struct end* end, const struct address* peer) {
+  while (!peer->is_ready) usleep(100);
+  __sync_synchronize();
+  struct ibv_qp_attr init = {
+      .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
+  check(ibv_modify_qp(end->pair, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0, "to INIT");
+  struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = peer->pair, .min_rnr_timer = 12};
+  receive.ah_attr.is_global = 1;
+  receive.ah_attr.port_num = 1;
+  receive.ah_attr.grh.dgid = peer->gid;
+  receive.ah_attr.grh.sgid_index = (uint8_t)end->gid_index;
+  receive.ah_attr.grh.hop_limit = 64;
+  check(ibv_modify_qp(end->pair, &receive,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                          IBV_QP_MIN_RNR_TIMER) == 0,
+        "to RTR");
+  struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
+  check(ibv_modify_qp(
+            end->pair, &send,
+            IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0,
+        "to RTS");
+}
+
+/* The word is signalled, and its completion taken while this end waits for the other's. */
+static void give(const struct end* end, const struct address* peer, uint32_t bytes, uint64_t word) {
+  struct ibv_sge pieces[2] = {{(uintptr_t)end->memory + DATA_OFFSET, bytes, end->region->lkey}, {(uintptr_t)&word, sizeof word, 0}};
+  struct ibv_send_wr work[2];
+  memset(work, 0, sizeof work);
+  for (int i = 0; i < 2; ++i) {
+    work[i].sg_list = &pieces[i];
+    work[i].num_sge = 1;
+    work[i].opcode = IBV_WR_RDMA_WRITE;
+    work[i].send_flags = (pieces[i].length <= end->inline_bytes ? IBV_SEND_INLINE : 0U) | (i == 1 ? IBV_SEND_SIGNALED : 0U);
+    work[i].wr.rdma.remote_addr = peer->memory + (i == 0 ? DATA_OFFSET : 0);
+    work[i].wr.rdma.rkey = peer->key;
+  }
+  work[0].next = &work[1];
+  struct ibv_send_wr* refused = NULL;
+  check(ibv_post_send(end->pair, work, &refused) == 0, "ibv_post_send");
+}
+
+static void get(const struct end* end, uint64_t word) {
+  struct ibv_wc done[4];
+  while (*(volatile uint64_t*)end->memory != word) {
+    const int count = ibv_poll_cq(end->queue, 4, done);
+    check(count >= 0, "ibv_poll_cq");
+    for (int i = 0; i < count; ++i) check(done[i].status == IBV_WC_SUCCESS, ibv_wc_status_str(done[i].status));
+  }
+}
+
+static void run_end(int number, const char* device, struct address* addresses, uint32_t bytes, int rounds, double* samples) {
+  struct end end;
+  struct address* const peer = &addresses[1 - number];
+  alarm(DEADLINE_S);
+  open_end(&end, device, &addresses[number]);
+  connect_end(&end, peer);
+  __sync_fetch_and_add(&addresses[number].is_ready, 1);
+  while (peer->is_ready != 2) usleep(100);
+  for (int round = 0; round < WARM_UP + rounds; ++round) {
+    const uint64_t word = (uint64_t)round + 1;
+    const double begin = now_us();
+    if (number == 0) give(&end, peer, bytes, word);
+    get(&end, word);
+    if (number == 1) give(&end, peer, bytes, word);
+    if (number == 0 && round >= WARM_UP) samples[round - WARM_UP] = (now_us() - begin) / 2;
+  }
+}
+
+int main(int count, char** words) {
+  check(count == 5, "usage: two_writes DEVICE DEVICE BYTES ROUNDS");
+  const int bytes = atoi(words[3]), rounds = atoi(words[4]);
+  check(bytes > 0 && bytes <= MOST_BYTES && rounds > 0, "BYTES is 1 to 4096, ROUNDS at least 1");
+  struct address* const addresses = mmap(NULL, 2 * sizeof *addresses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  check(addresses != MAP_FAILED, "mmap");
+  double* const samples = malloc((size_t)rounds * sizeof *samples);
+  check(samples != NULL, "malloc");
+  const pid_t child = fork();
+  check(child >= 0, "fork");
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    run_end(1, words[2], addresses, (uint32_t)bytes, rounds, NULL);
+    pause(); /* its queue pair answers until the other end has seen its word's completion */
+  }
+  run_end(0, words[1], addresses, (uint32_t)bytes, rounds, samples);
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
+  qsort(samples, (size_t)rounds, sizeof *samples, compare);
+  printf("%.3f %.3f\n", samples[0], samples[rounds / 2]);
+  return 0;
+}
