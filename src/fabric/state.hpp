@@ -353,6 +353,7 @@ struct Peer {
   bool is_listed = false;     // among the engine's busy peers
   bool is_starved = false;    // it is to be lost for want of memory
   bool is_half_lost = false;  // and was not to the end: for want of memory, or until copies on the memory of its operations end
+  bool is_cut_off = false;    // of a half-lost one: it has no links, no announced messages and no keys any more
   std::int64_t settle_until_ns = 0;  // then those from and to staging memory are given up
 };
 
