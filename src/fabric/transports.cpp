@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/blocked_signals.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
@@ -31,8 +32,10 @@ Result<std::unique_ptr<transport::Transport>> open_one(TransportKind kind, const
     case TransportKind::tcp: return transport::open_tcp(options);
     case TransportKind::ucx: break;
   }
+  // UCX starts a thread of its own, which has the signals blocked that the thread that opens UCX has, and runs where that may run,
+  // which is not to be where the program's do.
+  const BlockedSignals blocked;
   if (options.cpus.empty()) return transport::open_ucx(options);
-  // UCX starts a thread of its own, which runs where the thread that opens UCX may run; that is not to be one of the program's.
   std::future<Result<std::unique_ptr<transport::Transport>>> opened;
   try {
     opened = std::async(std::launch::async, [&] {

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "base/blocked_signals.hpp"
 #include "gaspi/process.hpp"
 
 namespace gigabar::gaspi {
@@ -67,6 +68,7 @@ Result<void> start_control(Process& all) {
     }
   }
   all.control->is_stopping = false;
+  const BlockedSignals blocked;
   all.control->thread = std::thread([control = all.control.get(), &fabric = *all.fabric] { run(*control, fabric); });
   return {};
 }

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/blocked_signals.hpp"
 #include "base/clock.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
@@ -206,6 +207,7 @@ Result<void> Run::repeat(unsigned number) {
 
   RepeatThreads threads(repeat);
   try {
+    const BlockedSignals blocked;
     for (const Worker& worker : workers) threads.start(worker);
   } catch (const std::system_error& error) {
     threads.give_up();

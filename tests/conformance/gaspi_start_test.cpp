@@ -15,6 +15,7 @@
 #include "base/clock.hpp"
 #include "conformance/gaspi_ranks.hpp"
 #include "support/cancellable.hpp"
+#include "support/own_threads.hpp"
 
 namespace gigabar::test {
 
@@ -416,10 +417,16 @@ GASPI_BODY(gaspi_statistics) {
   ASSERT_DONE(gaspi_wait(0, kLong));
 }
 
+GASPI_BODY(gaspi_signals) {
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+  EXPECT_GE(expect_signals_blocked_beside_main(), 2U) << "the fabric's and the one that looks what other ranks ask";
+}
+
 class GaspiStart : public testing::TestWithParam<RankSetup> {};
 TEST_P(GaspiStart, OnceAndEndOnce) { run_gaspi("gaspi_start_twice", GetParam()); }
 TEST_P(GaspiStart, ConfigurationIsChecked) { run_gaspi("gaspi_configuration", GetParam()); }
 TEST_P(GaspiStart, StatisticsCount) { run_gaspi("gaspi_statistics", GetParam()); }
+TEST_P(GaspiStart, ThreadsLeaveSignalsToTheProgram) { run_gaspi("gaspi_signals", GetParam()); }
 TEST_P(GaspiStart, WaitsForAMissingRank) {
   GaspiJob job("gaspi_missing_rank", GetParam());
   job.start(0);

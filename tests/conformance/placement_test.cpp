@@ -76,6 +76,7 @@ BARE_RANK_BODY(look_at_threads_and_staging) {
   }
   for (const OwnThread& thread : threads) EXPECT_EQ(thread.cpus, is_bound ? word : main_before) << thread.name;
   EXPECT_EQ(cpus_of_main_thread(), main_before) << "the program's";
+  EXPECT_GE(expect_signals_blocked_beside_main(), threads.size());
   if (nodes.size() == 1 && std::ifstream("/proc/self/numa_maps")) {
     const auto policies = staging_policies();
     EXPECT_GE(policies.size(), 2U) << "in and out";

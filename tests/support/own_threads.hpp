@@ -2,9 +2,13 @@
 // The threads of this process as the kernel shows them.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -17,6 +21,9 @@ struct OwnThread {
   std::string name;
   std::string cpus;  // "0-1": that it may run on
   bool is_main = false;
+  std::uint64_t blocked = 0;  // a bit for each signal, the first of signal 1
+
+  bool blocks(int signal) const { return (blocked >> (signal - 1) & 1) != 0; }
 };
 
 inline std::vector<OwnThread> own_threads() {
@@ -26,9 +33,10 @@ inline std::vector<OwnThread> own_threads() {
     thread.is_main = entry.path().filename() == std::to_string(::getpid());
     std::ifstream name(entry.path() / "comm"), status(entry.path() / "status");
     std::getline(name, thread.name);
-    const std::string key = "Cpus_allowed_list:\t";
+    const std::string cpus = "Cpus_allowed_list:\t", blocked = "SigBlk:\t";
     for (std::string line; std::getline(status, line);) {
-      if (line.starts_with(key)) thread.cpus = line.substr(key.size());
+      if (line.starts_with(cpus)) thread.cpus = line.substr(cpus.size());
+      if (line.starts_with(blocked)) thread.blocked = std::stoull(line.substr(blocked.size()), nullptr, 16);
     }
     if (!thread.cpus.empty()) threads.push_back(thread);  // else it has ended meanwhile
   }
@@ -44,6 +52,18 @@ inline std::vector<OwnThread> threads_named(const std::string& name, std::size_t
     if (found.size() >= count || std::chrono::steady_clock::now() > end) return found;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+}
+
+// The program's handlers run on its own threads. How many threads beside the main one there are.
+inline std::size_t expect_signals_blocked_beside_main() {
+  std::size_t count = 0;
+  for (const OwnThread& thread : own_threads()) {
+    if (thread.is_main) continue;
+    ++count;
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD})
+      EXPECT_TRUE(thread.blocks(signal)) << thread.name << ": " << signal;
+  }
+  return count;
 }
 
 inline std::string cpus_of_main_thread() {

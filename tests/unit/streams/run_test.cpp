@@ -10,6 +10,7 @@
 #include "gigabar/streams.hpp"
 #include "platform/numa.hpp"
 #include "platform/roots.hpp"
+#include "support/own_threads.hpp"
 #include "support/scoped_environment.hpp"
 #include "unit/streams/plans.hpp"
 
@@ -228,6 +229,22 @@ TEST_F(StreamRun, ProgressIsToldAndEndsAtAll) {
   EXPECT_EQ(last[0].bytes_done, std::uint64_t{400} << 20);
   EXPECT_EQ(last[0].bytes_total, std::uint64_t{400} << 20);
   EXPECT_EQ(last[1].bytes_total, 0u) << "nobody knows how much fits into a time";
+}
+
+TEST_F(StreamRun, ItsThreadsLeaveSignalsToTheProgram) {
+  std::atomic<bool> stop{false};
+  StreamOptions options;
+  options.stop = &stop;
+  options.progress_interval_ms = 10;
+  std::size_t threads = 0;
+  options.progress = [&](unsigned, std::span<const StreamProgress> all) {
+    if (stop || all[0].bytes_done == 0 || all[1].bytes_done == 0) return;
+    threads = test::expect_signals_blocked_beside_main();
+    stop = true;
+  };
+  ASSERT_TRUE(
+      run_streams(plan_of({"gpu0->host seconds=60", "host->gpu1 cpu:2 seconds=60", "host->gpu0 flag seconds=60"}, 1), options));
+  EXPECT_GE(threads, 5u) << "of the flag there are two";
 }
 
 TEST_F(StreamRun, WhatDoesNotFitIsRefusedByName) {
