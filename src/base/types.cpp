@@ -1,23 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of paths and addresses: text and back.
 #include <array>
-#include <charconv>
 #include <cstdio>
 
+#include "base/hexadecimal.hpp"
 #include "gigabar/types.hpp"
 
 namespace gigabar::inline v0 {
-namespace {
-
-// A hexadecimal number that is the whole of `digits` and at most `most`.
-std::optional<std::uint32_t> hexadecimal(std::string_view digits, std::uint32_t most) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-  if (error != std::errc{} || end != digits.data() + digits.size() || value > most) return {};
-  return value;
-}
-
-}  // namespace
 
 std::string PciAddress::to_string() const try {
   std::array<char, 32> line{};
@@ -34,13 +23,12 @@ std::optional<PciAddress> PciAddress::parse(std::string_view text) {
   const std::string_view before = text.substr(0, second);
   const std::size_t first = before.rfind(':');
   const auto domain =
-      first == std::string_view::npos ? std::optional<std::uint32_t>(0) : hexadecimal(before.substr(0, first), 0xffffffff);
-  const auto bus = hexadecimal(first == std::string_view::npos ? before : before.substr(first + 1), 0xff);
-  const auto device = hexadecimal(text.substr(second + 1, dot - second - 1), 0x1f);
-  const auto function = hexadecimal(text.substr(dot + 1), 7);
+      first == std::string_view::npos ? std::optional<std::uint32_t>(0) : hexadecimal<std::uint32_t>(before.substr(0, first));
+  const auto bus = hexadecimal<std::uint8_t>(first == std::string_view::npos ? before : before.substr(first + 1));
+  const auto device = hexadecimal<std::uint8_t>(text.substr(second + 1, dot - second - 1), 0x1f);
+  const auto function = hexadecimal<std::uint8_t>(text.substr(dot + 1), 7);
   if (!domain || !bus || !device || !function) return {};
-  return PciAddress{*domain, static_cast<std::uint8_t>(*bus), static_cast<std::uint8_t>(*device),
-                    static_cast<std::uint8_t>(*function)};
+  return PciAddress{*domain, *bus, *device, *function};
 }
 
 std::string_view name_of(TransportKind kind) noexcept {

@@ -7,6 +7,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/hexadecimal.hpp"
 #include "base/options.hpp"
 #include "doctor/check.hpp"
 #include "doctor/gpu_facts.hpp"
@@ -56,7 +57,7 @@ bool can_lock_any(const Patient& patient, Findings& findings) {
     return *told;
   }
   const auto word = field_of(patient.files.read("/proc/self/status").content, "CapEff");
-  const auto effective = hex_number(word.value_or(""));
+  const auto effective = hexadecimal<std::uint64_t>(word.value_or(""));
   if (!effective) return false;
   findings.reading("/proc/self/status CapEff", *word);
   constexpr unsigned kIpcLock = 14;

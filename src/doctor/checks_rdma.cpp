@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "base/hexadecimal.hpp"
 #include "doctor/check.hpp"
 #include "doctor/device_nodes.hpp"
 #include "doctor/gpu_facts.hpp"
@@ -140,8 +141,8 @@ PartitionKeys partition_keys(const Patient& patient, const RdmaPortView& view, F
   keys.is_told = patient.files.facts(folder).kind == NodeKind::folder;
   for (const std::string& index : patient.files.names(folder)) {
     const std::string word = patient.files.word(text(folder, "/", index)).value_or("");
-    const auto key = word.starts_with("0x") ? hex_number(std::string_view(word).substr(2)) : std::nullopt;
-    keys.is_told = keys.is_told && key.has_value() && *key <= 0xffff;
+    const auto key = word.starts_with("0x") ? hexadecimal<std::uint16_t>(std::string_view(word).substr(2)) : std::nullopt;
+    keys.is_told = keys.is_told && key.has_value();
     if (!keys.is_told) break;
     if (index == "0") keys.is_first_full = (*key & kFullMember) != 0 && (*key & kPartition) != 0;
     if ((*key & kPartition) == 0) continue;

@@ -40,12 +40,6 @@ std::optional<std::string> field_of(std::string_view content, std::string_view n
   return {};
 }
 
-std::optional<std::uint64_t> hex_number(std::string_view text) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
-  return error == std::errc{} && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
-}
-
 std::optional<Version> version_of(std::string_view text) {
   Version version;
   const char* const end = text.data() + text.size();

@@ -22,8 +22,6 @@ std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r
 std::string lower(std::string_view mixed);
 // What stands behind `name` at the beginning of a line, with or without a colon between them: of "CapEff:\t00" and "Max memory  5".
 std::optional<std::string> field_of(std::string_view content, std::string_view name);
-// The whole text is a hexadecimal number, without "0x".
-std::optional<std::uint64_t> hex_number(std::string_view text);
 
 struct Version {
   unsigned major = 0, minor = 0;

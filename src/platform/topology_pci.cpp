@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The PCI tree: /sys/bus/pci/devices says what there is, and the folders behind its links what is below what.
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/hexadecimal.hpp"
 #include "base/options.hpp"
 #include "platform/pci_link.hpp"
 #include "platform/topology_parts.hpp"
@@ -18,14 +18,9 @@ namespace {
 
 constexpr const char* kDevices = "/sys/bus/pci/devices";
 
-// "0x10de", at most `most`; nothing for other text.
-std::optional<std::uint32_t> hexadecimal(std::string_view text, std::uint32_t most) {
-  if (!text.starts_with("0x")) return {};
-  text.remove_prefix(2);
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc{} || end != text.data() + text.size() || value > most) return {};
-  return value;
+// "0x10de"; nothing for other text.
+std::optional<std::uint32_t> number_in(std::string_view text, std::uint32_t most) {
+  return text.starts_with("0x") ? hexadecimal(text.substr(2), most) : std::nullopt;
 }
 
 // Source: kernel, Documentation/ABI/testing/sysfs-bus-pci: current_link_speed, current_link_width, max_link_speed, max_link_width.
@@ -64,11 +59,11 @@ std::optional<Found> read_device(const Sources& from, const std::string& name) {
   PciNode& node = found.node;
   node.address = *address;
   found.path = from.files.real_path(folder).value_or(folder);
-  const auto class_code = hexadecimal(from.files.word(folder + "/class").value_or(""), 0xffffff);
+  const auto class_code = number_in(from.files.word(folder + "/class").value_or(""), 0xffffff);
   if (!class_code) from.notes.add(text(name, ": its class cannot be read, so it is not known what it is"));
   node.class_code = class_code.value_or(0);
-  node.vendor = static_cast<std::uint16_t>(hexadecimal(from.files.word(folder + "/vendor").value_or(""), 0xffff).value_or(0));
-  node.device = static_cast<std::uint16_t>(hexadecimal(from.files.word(folder + "/device").value_or(""), 0xffff).value_or(0));
+  node.vendor = static_cast<std::uint16_t>(number_in(from.files.word(folder + "/vendor").value_or(""), 0xffff).value_or(0));
+  node.device = static_cast<std::uint16_t>(number_in(from.files.word(folder + "/device").value_or(""), 0xffff).value_or(0));
   node.is_bridge = is_bridge_class(node.class_code);
   node.numa_node = read_numa_node(from.files, folder);
   node.link = read_link(from.files, folder);

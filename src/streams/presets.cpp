@@ -2,9 +2,9 @@
 // The test cases of nvbandwidth 0.8 as plans: the same ends, the same side of work, the same traffic beside what is measured.
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <utility>
 
+#include "base/edit_distance.hpp"
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
 #include "streams/plan.hpp"
@@ -235,21 +235,6 @@ std::string_view worker_text(StreamExecutor executor) {
 std::string waived_text(int device_count, bool is_between_devices) {
   if (device_count >= (is_between_devices ? 2 : 1)) return {};
   return text("needs at least ", is_between_devices ? "2 GPUs" : "1 GPU", ", this machine shows ", std::max(device_count, 0));
-}
-
-// Insertions, deletions and exchanges that make one word of the other.
-std::size_t edit_distance(std::string_view from, std::string_view to) {
-  std::vector<std::size_t> row(to.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < to.size(); ++j) {
-      const std::size_t exchanged = diagonal + (from[i] == to[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, exchanged});
-    }
-  }
-  return row[to.size()];
 }
 
 // The three names that hold the word, or else need the fewest changes.

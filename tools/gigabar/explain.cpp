@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/edit_distance.hpp"
 #include "commands.hpp"
 #include "doctor/output.hpp"
 #include "gigabar/doctor.hpp"
 #include "support/failure.hpp"
-#include "support/nearest.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 #include "support/text_table.hpp"

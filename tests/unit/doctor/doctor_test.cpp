@@ -187,9 +187,6 @@ TEST(Words, AreTakenOutOfFiles) {
   EXPECT_EQ(doctor::field_of(status, "CapEff"), "00ff");
   EXPECT_EQ(doctor::field_of(status, "Max locked memory"), "65536     bytes");
   EXPECT_EQ(doctor::field_of(status, "locked"), std::nullopt) << "it does not begin a line";
-  EXPECT_EQ(doctor::hex_number("00ff"), 255u);
-  for (const char* const word : {"", "0x1", "fg", "-1", "10000000000000000"})
-    EXPECT_EQ(doctor::hex_number(word), std::nullopt) << word;
   EXPECT_EQ(doctor::version_of("6.1.0-28-amd64"), (doctor::Version{6, 1}));
   EXPECT_LT(*doctor::version_of("2.4.9"), (doctor::Version{2, 5}));
   for (const char* const word : {"", "6", "6.", "x.1", ".5"}) EXPECT_FALSE(doctor::version_of(word)) << word;

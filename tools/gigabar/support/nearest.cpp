@@ -2,24 +2,10 @@
 #include "support/nearest.hpp"
 
 #include <algorithm>
-#include <numeric>
+
+#include "base/edit_distance.hpp"
 
 namespace gigabar::tool {
-
-std::size_t edit_distance(std::string_view one, std::string_view other) {
-  std::vector<std::size_t> row(other.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < one.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < other.size(); ++j) {
-      const std::size_t changed = diagonal + (one[i] == other[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 std::string nearest(std::string_view wanted, const std::vector<std::string>& candidates) {
   constexpr std::size_t kMaxLetters = 64;  // no name is longer

@@ -2,15 +2,11 @@
 // What a user may have meant by a name that does not exist.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace gigabar::tool {
-
-// How many letters have to be added, taken away or changed to make one text of the other (Levenshtein).
-std::size_t edit_distance(std::string_view one, std::string_view other);
 
 // The candidate that is nearest to `wanted`, dashes at their beginnings left aside; empty when none is similar, or `wanted` has
 // fewer than three letters.
