@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/counted.hpp"
+#include "base/rounding.hpp"
 #include "gigabar/copy.hpp"
 #include "support/failure.hpp"
 #include "support/pattern.hpp"
@@ -14,8 +15,6 @@
 
 namespace gigabar::tool::ranks {
 namespace {
-
-std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) noexcept { return (bytes + unit - 1) / unit * unit; }
 
 Pattern pattern_of(Rank sender, std::uint32_t round, std::uint32_t slot) noexcept {
   constexpr std::uint64_t kSpread = 0xd6e8feb86659fd93U;  // odd: neighbouring numbers become distant seeds
