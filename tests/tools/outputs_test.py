@@ -398,6 +398,7 @@ def test_outputs_standard_output_that_is_full():
                 completed = run(*command, stdout=full)
             expect(completed.status == 1, f"{command} > /dev/full", completed)
             expect("No space" in completed.err, f"{command} > /dev/full: the message", completed)
+            expect(completed.err.count("cannot be written") <= 1, f"{command} > /dev/full: it is told twice", completed)
 
 
 def test_outputs_standard_output_whose_reader_has_gone():

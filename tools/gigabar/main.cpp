@@ -26,7 +26,9 @@ int main(int argc, char** argv) {
   std::signal(SIGCHLD, SIG_DFL);  // who started this may ignore it: then no child's end could be told
   try {
     const int status = gigabar::tool::run_command_line(GIGABAR_DESCRIPTION, "gigabar " GIGABAR_VERSION, argc, argv, declare);
-    gigabar::tool::flush(stdout);
+    // A command that could not print has ended with a line that says so.
+    const bool is_told = status == gigabar::tool::kExitFailed && std::ferror(stdout) != 0;
+    if (!is_told) gigabar::tool::flush(stdout);
     return status;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gigabar: %s\n", error.what());
