@@ -4,6 +4,7 @@
 command_line_test.py.
 """
 
+import concurrent.futures
 import json
 import multiprocessing
 import os
@@ -98,6 +99,29 @@ def test_preflight_formats():
     expect(run("preflight", "--format", "nhc", "--strict", "--budget", "10", GIGABAR_STAND_IN="").status == 1, "nhc --strict")
     statuses = {name: run("preflight", "--format", name, "--require", "gpus>=9", **TWO).status for name in ("npd", "nhc", "table")}
     expect(set(statuses.values()) == {1}, f"status of unfit: {statuses}")
+
+
+def test_preflight_that_hangs():
+    """A library is a pipe that nobody writes to: who opens it waits for ever."""
+    library, path = (os.path.join(shared.FOLDER, name) for name in ("libhwloc.so.15", "preflight.json"))
+    os.mkfifo(library)
+
+    def start(*arguments):
+        return pool.submit(run, "preflight", "--budget", "0.01", *arguments, GIGABAR_HWLOC_LIBRARY=library)
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        runs = start("--format", "nhc", "--json", path), start("--format", "json")
+    told, printed = (one.result() for one in runs)
+    expect(told.status == 0 and printed.status == EXIT["unknown"], f"status {told.status}", printed)
+    expect(re.fullmatch(r"unknown: preflight: .+ did not end within 10 s; .+\n", told.out) and printed.err == told.out, "the line", told)
+    with open(path, encoding="utf-8") as file:
+        written = json.load(file)
+    for document in (written, json.loads(printed.out)):
+        expect_header(document, "preflight")
+        expect(document["verdict"] == "unknown" and document["line"] + "\n" == told.out, f"{document}")
+        (item,) = document["results"]
+        expect(item["state"] == "unknown" and item["is_decisive"] and item["statement"] in document["line"], f"{item}")
+        expect(document["origin"]["is_live"] and document["summary"]["checks"] == 0 and document["elapsed_s"] >= 10, f"{document}")
 
 
 METRIC = r'gigabar_preflight_([a-z_]+)(?:\{([a-z]+="(?:[^"\\]|\\.)*"(?:,[a-z]+="(?:[^"\\]|\\.)*")*)\})? (-?[0-9.e+]+)'

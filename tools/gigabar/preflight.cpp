@@ -82,8 +82,19 @@ void write_answer(const Options& options, const Judgement& judgement, const pref
   if (!options.textfile_path.empty()) write_file("--textfile", options.textfile_path, text);
 }
 
-// The answer of a run that hangs; this thread has nothing else left.
-[[noreturn]] void give_up(const Options& options, double seconds, const std::string& step) {
+void describe(Report& report, const Judgement& judgement, const Examination& examination, double budget_s, double elapsed_s) {
+  Json& document = report.document();
+  document["verdict"] = preflight::name_of(judgement.state);
+  document["line"] = judgement.line;
+  document["summary"] = doctor::summary_json(examination);
+  document["budget_s"] = budget_s;
+  document["elapsed_s"] = elapsed_s;
+  for (const preflight::Item& item : judgement.items) report.add_result(preflight::to_json(item));
+}
+
+// The answer of a run that hangs; this thread has nothing else left. `report` is its own: the thread that hangs may go on with the
+// run's.
+[[noreturn]] void give_up(const Options& options, Report& report, double seconds, const std::string& step) {
   Judgement judgement;
   judgement.state = State::unknown;
   judgement.items.push_back({.name = "preflight",
@@ -95,6 +106,9 @@ void write_answer(const Options& options, const Judgement& judgement, const pref
   try {
     write_answer(options, judgement, {seconds, now_since_1970(), false});
     if (options.format == Format::table || options.format == Format::json) require_line(options.format, judgement.line);
+    report.document()["origin"] = {{"is_live", options.sysroot.empty()}, {"path", plain(options.sysroot)}, {"remark", ""}};
+    describe(report, judgement, {}, options.budget_seconds, seconds);
+    report.write();
   } catch (const std::exception& error) {
     fmt::print(stderr, "gigabar preflight: {}\n", error.what());
   }
@@ -147,16 +161,6 @@ std::vector<DeviceInfo> find_devices(const Machine& machine, Evidence& evidence)
   return std::move(found).value();
 }
 
-void describe(Report& report, const Judgement& judgement, const Examination& examination, double budget_s, double elapsed_s) {
-  Json& document = report.document();
-  document["verdict"] = preflight::name_of(judgement.state);
-  document["line"] = judgement.line;
-  document["summary"] = doctor::summary_json(examination);
-  document["budget_s"] = budget_s;
-  document["elapsed_s"] = elapsed_s;
-  for (const preflight::Item& item : judgement.items) report.add_result(preflight::to_json(item));
-}
-
 void run_preflight(const Options& options, Invocation& invocation) {
   const std::uint64_t start_ns = monotonic_ns();
   const auto elapsed_s = [start_ns] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9; };
@@ -165,12 +169,14 @@ void run_preflight(const Options& options, Invocation& invocation) {
   const bool is_json = options.format == Format::json;
   if (is_json && !options.json_path.empty() && options.json_path != "-")
     refuse_usage("--json: with --format json the document goes to standard output; leave one of them out");
-  Report report("preflight", invocation, is_json ? "-" : options.json_path);
+  const std::string json_path = is_json ? "-" : options.json_path;
+  Report report("preflight", invocation, json_path);
   if (options.format != Format::table) report.end_text();
 
   const double limit_s = options.budget_seconds * kHangFactor + kHangSeconds;
+  Report of_hang("preflight", invocation, json_path);
   std::optional<preflight::Watchdog> watchdog;
-  watchdog.emplace(limit_s, [&](const std::string& step) { give_up(options, limit_s, step); });
+  watchdog.emplace(limit_s, [&](const std::string& step) { give_up(options, of_hang, limit_s, step); });
   const Tell tell = [&](const std::string& step) {
     watchdog->begin(step);
     report.show_progress("{}", step);
