@@ -151,32 +151,31 @@ class AWriteAndItsWord {
   Words words;
 };
 
-ISOLATED_TEST(VerbsWords, AWriteAndItsWordAreOneCallOfASoftwareAdapter) {
-  struct Case {
-    const char* network;
-    int calls;
-  };
-  // A hardware adapter takes one short request with the doorbell.
-  for (const auto& [network, calls] : {Case{"a0 10.9.0.1 soft; a1 10.9.0.2 soft", 1}, Case{"a0 10.9.0.1; a1 10.9.0.2", 3}}) {
-    const FakeMachine machine(network);
-    Pair pair;
-    ASSERT_NO_FATAL_FAILURE(pair.open());
-    ASSERT_NO_FATAL_FAILURE(pair.connect());
-    AWriteAndItsWord both(pair);
-    std::uint32_t round = 0;
-    for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}}) {  // from the request itself, and from a slot
-      ++round;
-      const int before = test::send_calls();
-      ASSERT_EQ(both.write(round, bytes), Posted::ok);
-      ASSERT_EQ(both.word(WordKind::set, round), Posted::ok);
-      EXPECT_EQ(test::send_calls() - before, calls) << network;
-      ASSERT_TRUE(pair.run_until([&] { return both.words.value(1) == round; })) << bytes;
-      EXPECT_TRUE(both.has_arrived(round, bytes)) << bytes;
-      pair.first.poll();
-    }
-    EXPECT_EQ(pair.here->broken, 0);
+// Of ibv_post_send(), for a write and its word, from the request itself and from a slot.
+void expect_calls(const char* network, int calls) {
+  const FakeMachine machine(network);
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.open());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  AWriteAndItsWord both(pair);
+  std::uint32_t round = 0;
+  for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}}) {
+    ++round;
+    const int before = test::send_calls();
+    ASSERT_EQ(both.write(round, bytes), Posted::ok);
+    ASSERT_EQ(both.word(WordKind::set, round), Posted::ok);
+    EXPECT_EQ(test::send_calls() - before, calls);
+    ASSERT_TRUE(pair.run_until([&] { return both.words.value(1) == round; })) << bytes;
+    EXPECT_TRUE(both.has_arrived(round, bytes)) << bytes;
+    pair.first.poll();
   }
+  EXPECT_EQ(pair.here->broken, 0);
 }
+
+ISOLATED_TEST(VerbsWords, AWriteAndItsWordAreOneCallOfASoftwareAdapter) { expect_calls(kTwoSoft, 1); }
+
+// Which takes one short request with the doorbell; between the two is a read.
+ISOLATED_TEST(VerbsWords, AWriteAndItsWordAreCallsOfTheirOwnOfAHardwareAdapter) { expect_calls("a0 10.9.0.1; a1 10.9.0.2", 3); }
 
 // Of the two the adapter may refuse either.
 ISOLATED_TEST(VerbsWords, ARefusedRequestOfTwoIsPostedAgain) {
@@ -221,8 +220,6 @@ ISOLATED_TEST(VerbsWords, AWriteWhoseWordDoesNotComeGoesByItself) {
   EXPECT_TRUE(both.has_arrived(3, 8));
   ASSERT_EQ(both.write(4, 8), Posted::ok);
   test::fail("post_send", ENOMEM);
-  pair.first.poll();
-  EXPECT_TRUE(both.has_arrived(3, 8));
   EXPECT_TRUE(pair.run_until([&] { return both.has_arrived(4, 8); }));
   EXPECT_EQ(pair.here->broken, 0);
   // An error for good breaks the link.
