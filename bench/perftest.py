@@ -36,6 +36,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SKIPPED = 77
 ROUND_DEADLINE_S = 60
+COPIED_BYTES = 4096  # longer writes are not copied, and wait for no word
 DEPTH = 128  # writes under way: perftest's own depth, and that of a link
 MOST_WINDOW = 512  # of gigabar
 CONNECT_ATTEMPTS = 40
@@ -78,7 +79,7 @@ MEASURES = [
     Measure("libfabric latency", ["latency", "--op", "send"], "fi_pingpong", True, "siw"),
 ]
 USUAL = [measure.name for measure in MEASURES if measure.tool.startswith("ib_") or measure.tool == "two_writes"]
-PACKAGES = {"mpirun": "openmpi-bin, libopenmpi-dev", "fi_pingpong": "libfabric-bin"}
+PACKAGES = {"two_writes": "gcc, libibverbs-dev", "mpirun": "openmpi-bin, libopenmpi-dev", "fi_pingpong": "libfabric-bin"}
 SOURCES = {"mpirun": ROOT / "bench/mpi_ping_pong.c", "two_writes": ROOT / "bench/two_writes.c"}  # compiled when they are needed
 # Over verbs, one device per rank. By the link-local address: with that of IPv4 UCX 1.13 finds no peer over soft-RoCE.
 MPI_OPTIONS = ["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
@@ -144,8 +145,8 @@ def networks_of(options):
 
 def why_not(options):
     """Why nothing can be compared here, or nothing."""
-    for tool in {measure.tool for measure in MEASURES if measure.name in options.measures and measure.tool != "two_writes"}:
-        if shutil.which(tool) is None:
+    for tool in {measure.tool for measure in MEASURES if measure.name in options.measures}:
+        if shutil.which("cc" if tool == "two_writes" else tool) is None:
             return f"{tool} is not installed (package {PACKAGES.get(tool, 'perftest')})"
     for network in networks_of(options):
         for device in (network.first, network.second):
@@ -361,6 +362,7 @@ def cases_of(options):
         for measure in MEASURES
         if measure.name in options.measures and measure.network in ("", network.name)
         for size in (options.sizes if measure.is_latency else options.bw_sizes)
+        if measure.tool != "two_writes" or size <= COPIED_BYTES
     ]
 
 
@@ -427,7 +429,9 @@ def compiled(tool, folder):
     program = str(pathlib.Path(folder, tool))
     compiler, library = ("mpicc", []) if tool == "mpirun" else ("cc", ["-libverbs"])
     if (made := run([compiler, "-O2", "-o", program, str(SOURCES[tool]), *library])).returncode != 0:
-        sys.exit(f"{compiler}: {last_line(made.stderr)}")
+        errors = [line for line in made.stderr.splitlines() if "error" in line]
+        print(f"skipped: {compiler}: {(errors or ['failed'])[0]} ({PACKAGES[tool]})")
+        sys.exit(SKIPPED)
     return program
 
 

@@ -135,7 +135,8 @@ def ranks_in_turns(document):
 def tcp_in_turns(document):
     """Ranks over tcp beside what others do with as many connections: a row for each, of each measure and size."""
     names = {"bare": "bare sockets", "tcp": "`tcp`", "ucx": "`ucx`", "sealed": "`tcp`, sealed", "gpu": "`tcp`, GPU memory to GPU memory",
-             "iperf3": "iperf3, a process for each connection", "earlier": "`ucx` of an earlier version, with connections for large writes"}
+             "iperf3": "iperf3, a process for each connection", "earlier": "`ucx` of an earlier version, with connections for large writes",
+             "send": "`send()`", "zerocopy": "`MSG_ZEROCOPY`", "io_uring": "io_uring", "io_uring_zerocopy": "io_uring, without a copy"}
     measures = {(result["measure"], result["bytes"]): result for result in document["results"]}  # of several judgements one
     rows = []
     for (measure, _), result in measures.items():

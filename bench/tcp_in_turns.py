@@ -10,6 +10,8 @@ usage: bench/tcp_in_turns.py [options]
   lanes      `gigabar bw --op write` over tcp with four connections and loopback beside four connections of iperf3, each in a process of
              its own; sealed; with --gpu also from GPU memory to GPU memory; with --earlier PROGRAM also beside a version of gigabar
              whose ucx has four connections
+  sends      send(), as tcp calls it, beside what could take its place: MSG_ZEROCOPY and io_uring, over one connection of
+             tcp_send_ways.c (this needs root and liburing-dev); over loopback, and between two network namespaces
 
 Each round takes every contender once, in an order that the next round reverses. The figure of a contender is the median of its rounds
 (of a round: the median of its samples or windows). The ratio is that of the first one to what is beside it; where a figure stands for a
@@ -36,8 +38,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BYTES, ROUNDS = 8, 20000  # of the latencies
 MOST_LATENCY, LEAST_BANDWIDTH = 1.15, 1.0
 LANES, LANES_BYTES = 4, 16 << 20
+LEAST_OF_SENDS = 0.9
 LEAST_OF_IPERF, LEAST_OF_GPU, LEAST_SEALED_MB_PER_S = 0.95, 0.95, 10_000
 INTERFACE = "gigabar0"
+WAYS, PIECE_BYTES, SENDS_S = ("send", "zerocopy", "io_uring", "io_uring_zerocopy"), 256 << 10, 1
 
 
 def parse(words):
@@ -54,16 +58,22 @@ def parse(words):
     options.gigabar = str(pathlib.Path(options.gigabar).resolve())  # another namespace begins in another folder
     if options.rounds < 1:
         parser.error("--rounds is at least 1")
-    if any(name not in ("latency", "bandwidth", "lanes") for name in options.what.split(",")):
-        parser.error(f"--what '{options.what}' has more than latency, bandwidth and lanes")
+    if any(name not in ("latency", "bandwidth", "lanes", "sends") for name in options.what.split(",")):
+        parser.error(f"--what '{options.what}' has more than latency, bandwidth, lanes and sends")
     return options
 
 
-class Loopback:
+class Loopback(contextlib.nullcontext):
     """Two ranks that the program starts by itself."""
+
+    def __enter__(self):
+        return self
 
     def report(self, command):
         return reports.report_of(command)
+
+    def sent(self, program, way):
+        return reports.run([program, way, "127.0.0.1", str(PIECE_BYTES), str(SENDS_S)])
 
 
 class Namespaces:
@@ -121,6 +131,15 @@ class Namespaces:
             if codes != [0, 0]:
                 raise SystemExit(f"{' '.join(command)}: the ranks ended with {codes}")
             return json.loads(file.read_text())
+
+
+    def sent(self, program, way):
+        words = ["10.79.0.2", str(PIECE_BYTES), str(SENDS_S)]
+        with subprocess.Popen(self.entered(1, [program, f"-{way}", *words]), stdin=subprocess.DEVNULL) as receiver:
+            try:
+                return self.inside(0, program, f"+{way}", *words)
+            finally:
+                receiver.kill()
 
 
 def over(transport, options, command, *others):
@@ -222,6 +241,27 @@ def lanes(options, results, heads):
     return are_right
 
 
+def sends(options, results, heads, folder):
+    program = str(pathlib.Path(folder) / "tcp_send_ways")
+    reports.run(["cc", "-O2", "-DWITH_IO_URING", "-o", program, str(ROOT / "bench/tcp_send_ways.c"), "-luring"])
+    heads.append(reports.report_of(over("tcp", options, "latency", "-m", "8:8", "-i", "10")))
+    are_right = True
+    for where, place in (("over loopback", Loopback()), ("between namespaces", Namespaces())):
+        others = {way: [] for way in WAYS}
+
+        def rate(way, between, others=others):
+            mb_per_s, cpu_s, copied_percent = map(float, between.sent(program, way).split())
+            others[way].append({"sender_cpu_s_per_gb": cpu_s, "copied_percent": copied_percent})
+            return mb_per_s
+
+        with place as between:
+            rounds = in_turns(options, {way: lambda way=way, between=between: rate(way, between) for way in WAYS})
+        fastest = max(WAYS[1:], key=lambda way, rounds=rounds: statistics.median(rounds[way]))
+        are_right &= tell(results, f"one connection {where}", PIECE_BYTES, "mb_per_s", rounds, fastest, LEAST_OF_SENDS, "send")
+        results[-1]["others"] = {way: {key: statistics.median(each[key] for each in figures) for key in figures[0]} for way, figures in others.items()}
+    return are_right
+
+
 def main(words):
     options = parse(words)
     results, heads, are_right = [], [], True
@@ -229,13 +269,13 @@ def main(words):
         with tempfile.TemporaryDirectory() as folder:
             are_right &= latency(options, results, heads, folder)
     if "bandwidth" in options.what.split(","):
-        if options.loopback:
-            are_right &= bandwidth(options, results, heads, Loopback())
-        else:
-            with Namespaces() as between:
-                are_right &= bandwidth(options, results, heads, between)
+        with Loopback() if options.loopback else Namespaces() as between:
+            are_right &= bandwidth(options, results, heads, between)
     if "lanes" in options.what.split(","):
         are_right &= lanes(options, results, heads)
+    if "sends" in options.what.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            are_right &= sends(options, results, heads, folder)
     if options.json:
         reports.write(options.json, "tcp_in_turns", ["bench/tcp_in_turns.py", *words], heads[0], results=results)
     return 0 if are_right else 1

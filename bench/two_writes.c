@@ -3,6 +3,7 @@
    ibv_post_send(), inline, with nothing above libibverbs. Two processes, one at each of two devices of this machine, which look at
    the memory that the second write goes into. For bench/perftest.py. usage: two_writes DEVICE DEVICE BYTES ROUNDS; prints the least
    and the median, us one way. */
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <signal.h>
 #include <stdint.h>
@@ -16,10 +17,11 @@
 #include <unistd.h>
 
 #define WARM_UP 100
-#define DEADLINE_S 60
+#define DEADLINE_S 30
 #define DATA_OFFSET 4096
 #define MEMORY_BYTES 16384
 #define MOST_BYTES 4096
+#define MOST_ROUNDS (1L << 24)
 #define DEPTH 64
 
 /* What the other process must know; in memory of both, with `is_ready` last. */
@@ -50,10 +52,32 @@ static int compare(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-static void check(int is_right, const char* what) {
-  if (is_right) return;
-  perror(what);
+static void fail(const char* what, const char* why) {
+  fprintf(stderr, "two_writes: %s%s%s\n", what, *why != '\0' ? ": " : "", why);
   exit(1);
+}
+
+static void check(int is_right, const char* what) {
+  if (!is_right) fail(what, strerror(errno));
+}
+
+/* What libibverbs returns: 0, or a code that some of its drivers negate. */
+static void check_code(int code, const char* what) {
+  if (code != 0) fail(what, strerror(abs(code)));
+}
+
+/* Of the other process, which has said why it ended, or of the time. */
+static void on_signal(int number) {
+  static const char late[] = "two_writes: no end in time\n";
+  if (number == SIGALRM && write(2, late, sizeof late - 1) < 0) _exit(2);
+  _exit(1);
+}
+
+static long number_of(const char* word, long most) {
+  char* end;
+  const long number = strtol(word, &end, 10);
+  if (*end != '\0' || number < 1 || number > most) fail("usage: two_writes DEVICE DEVICE BYTES ROUNDS, of at most 4096 bytes", "");
+  return number;
 }
 
 static struct ibv_context* open_device(const char* name) {
@@ -70,12 +94,12 @@ static struct ibv_context* open_device(const char* name) {
 /* Of IPv4. */
 static int find_gid(struct ibv_context* context, union ibv_gid* gid) {
   struct ibv_port_attr port;
-  check(ibv_query_port(context, 1, &port) == 0, "ibv_query_port");
+  check_code(ibv_query_port(context, 1, &port), "ibv_query_port");
   for (int i = port.gid_tbl_len - 1; i >= 0; --i) {
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     if (ibv_query_gid(context, 1, i, gid) == 0 && memcmp(gid->raw, mapped, sizeof mapped) == 0) return i;
   }
-  check(0, "no IPv4 address in the table of GIDs");
+  fail("no IPv4 address in the table of GIDs", ibv_get_device_name(context->device));
   return -1;
 }
 
@@ -109,22 +133,22 @@ static void connect_end(const struct end* end, const struct address* peer) {
   __sync_synchronize();
   struct ibv_qp_attr init = {
       .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
-  check(ibv_modify_qp(end->pair, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0, "to INIT");
+  check_code(ibv_modify_qp(end->pair, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "to INIT");
   struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = peer->pair, .min_rnr_timer = 12};
   receive.ah_attr.is_global = 1;
   receive.ah_attr.port_num = 1;
   receive.ah_attr.grh.dgid = peer->gid;
   receive.ah_attr.grh.sgid_index = (uint8_t)end->gid_index;
   receive.ah_attr.grh.hop_limit = 64;
-  check(ibv_modify_qp(end->pair, &receive,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                          IBV_QP_MIN_RNR_TIMER) == 0,
-        "to RTR");
+  check_code(ibv_modify_qp(end->pair, &receive,
+                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+             "to RTR");
   struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
-  check(ibv_modify_qp(
-            end->pair, &send,
-            IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0,
-        "to RTS");
+  check_code(
+      ibv_modify_qp(end->pair, &send,
+                    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
+      "to RTS");
 }
 
 /* The word is signalled, and its completion taken while this end waits for the other's. */
@@ -142,15 +166,17 @@ static void give(const struct end* end, const struct address* peer, uint32_t byt
   }
   work[0].next = &work[1];
   struct ibv_send_wr* refused = NULL;
-  check(ibv_post_send(end->pair, work, &refused) == 0, "ibv_post_send");
+  check_code(ibv_post_send(end->pair, work, &refused), "ibv_post_send");
 }
 
 static void get(const struct end* end, uint64_t word) {
   struct ibv_wc done[4];
   while (*(volatile uint64_t*)end->memory != word) {
     const int count = ibv_poll_cq(end->queue, 4, done);
-    check(count >= 0, "ibv_poll_cq");
-    for (int i = 0; i < count; ++i) check(done[i].status == IBV_WC_SUCCESS, ibv_wc_status_str(done[i].status));
+    if (count < 0) check_code(count, "ibv_poll_cq");
+    for (int i = 0; i < count; ++i) {
+      if (done[i].status != IBV_WC_SUCCESS) fail("a write", ibv_wc_status_str(done[i].status));
+    }
   }
 }
 
@@ -173,21 +199,23 @@ static void run_end(int number, const char* device, struct address* addresses, u
 }
 
 int main(int count, char** words) {
-  check(count == 5, "usage: two_writes DEVICE DEVICE BYTES ROUNDS");
-  const int bytes = atoi(words[3]), rounds = atoi(words[4]);
-  check(bytes > 0 && bytes <= MOST_BYTES && rounds > 0, "BYTES is 1 to 4096, ROUNDS at least 1");
+  const uint32_t bytes = (uint32_t)number_of(count == 5 ? words[3] : "", MOST_BYTES);
+  const int rounds = (int)number_of(words[4], MOST_ROUNDS);
   struct address* const addresses = mmap(NULL, 2 * sizeof *addresses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   check(addresses != MAP_FAILED, "mmap");
   double* const samples = malloc((size_t)rounds * sizeof *samples);
   check(samples != NULL, "malloc");
+  signal(SIGCHLD, on_signal);
+  signal(SIGALRM, on_signal);
   const pid_t child = fork();
   check(child >= 0, "fork");
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    run_end(1, words[2], addresses, (uint32_t)bytes, rounds, NULL);
-    pause(); /* its queue pair answers until the other end has seen its word's completion */
+    run_end(1, words[2], addresses, bytes, rounds, NULL);
+    pause(); /* its queue pair answers as long as the other end may ask */
   }
-  run_end(0, words[1], addresses, (uint32_t)bytes, rounds, samples);
+  run_end(0, words[1], addresses, bytes, rounds, samples);
+  signal(SIGCHLD, SIG_DFL);
   kill(child, SIGKILL);
   waitpid(child, NULL, 0);
   qsort(samples, (size_t)rounds, sizeof *samples, compare);

@@ -183,7 +183,8 @@ class Link {
                            std::uint64_t bytes, std::uint64_t cookie) = 0;
 
   // A write of 1 .. limits().copied_write_bytes from host memory, which is copied before it returns: there is no done(). Full also
-  // where it cannot be; post_write says why. `is_word_next`: post_word() comes next, and the link may hand over both at once.
+  // where it cannot be; post_write says why. `is_word_next`: post_word() comes next; until then, or the next poll(),
+  // the write may wait for it.
   virtual Posted post_copied_write(std::span<const std::byte> /*bytes*/, const RemoteRegion& /*remote*/,
                                    std::uint64_t /*remote_offset*/, bool /*is_word_next*/) {
     return Posted::full;

@@ -191,7 +191,9 @@ int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** refused) {
     *refused = request;
     if (const int error = post_one(*static_cast<Pair*>(pair), *request); error != 0) return error;
   }
-  return 0;
+  *refused = nullptr;  // as of soft-RoCE's library, whose doorbell is a system call
+  int error = 0;
+  return fails("doorbell", error) ? error : 0;
 }
 
 int post_receive(ibv_qp* raw, ibv_recv_wr* request, ibv_recv_wr** refused) {
@@ -300,9 +302,9 @@ extern "C" {
 int gigabar_fake_rdma_alive() { return alive; }
 int gigabar_fake_rdma_overflows() { return overflows; }
 const char* gigabar_fake_rdma_told() { return told.c_str(); }
-// The call of that name fails once, after `skip` that do not. Besides calls: "message" arrives with `error` as its first byte,
-// "private_data" with another byte at `error`, "completion" of a posted request never comes, and "route" and "request_route" lead
-// through the device of the next address.
+// The call of that name fails once, after `skip` that do not. Besides calls: "doorbell" of requests that were posted; "message"
+// arrives with `error` as its first byte, "private_data" with another byte at `error`, "completion" of a posted request never
+// comes, and "route" and "request_route" lead through the device of the next address.
 void gigabar_fake_rdma_fail(const char* call, int error, int skip) { planned[call] = {error, skip}; }
 // The work request that is posted after `skip` others ends with this status.
 void gigabar_fake_rdma_complete(int status, int skip) {

@@ -97,65 +97,57 @@ VerbsLink::~VerbsLink() {
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
 // One piece only: libsiw puts several inline pieces on top of each other.
-int VerbsLink::post(ibv_wr_opcode opcode, const Span& span, std::uint64_t id, unsigned flags, Next next,
-                    std::uint64_t addend) noexcept {
-  Request& request = requests_[request_count_++];
-  request.piece = {span.local, static_cast<std::uint32_t>(span.bytes), span.local_key};
-  ibv_send_wr& work = request.work;
-  work = {};
-  work.wr_id = id;
-  work.num_sge = 1;
-  work.opcode = opcode;
-  work.send_flags = flags;
+int VerbsLink::post(ibv_wr_opcode opcode, const Span& span, std::uint64_t id, unsigned flags, std::uint64_t addend,
+                    Next next) noexcept {
+  ibv_sge piece{span.local, static_cast<std::uint32_t>(span.bytes), span.local_key};
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = opcode;
+  request.send_flags = flags;
   if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-    work.wr.atomic.remote_addr = span.remote;
-    work.wr.atomic.compare_add = addend;
-    work.wr.atomic.rkey = span.remote_key;
+    request.wr.atomic.remote_addr = span.remote;
+    request.wr.atomic.compare_add = addend;
+    request.wr.atomic.rkey = span.remote_key;
   } else {
-    work.wr.rdma.remote_addr = span.remote;
-    work.wr.rdma.rkey = span.remote_key;
+    request.wr.rdma.remote_addr = span.remote;
+    request.wr.rdma.rkey = span.remote_key;
   }
-  if (next == Next::follows && request_count_ < requests_.size()) {
-    if ((flags & IBV_SEND_INLINE) == 0) return 0;
-    std::memcpy(request.inline_bytes.data(), reinterpret_cast<const void*>(span.local), span.bytes);
-    request.piece.addr = address_of(request.inline_bytes.data());
-    return 0;
+  // A software adapter is the kernel's, and takes requests by a system call. Others take a single short one with the doorbell, and
+  // would have to fetch several from memory.
+  if (next == Next::none || !device_->is_software || has_waiting()) return post_behind_what_waits(&request);
+  waiting_.piece = piece;
+  if ((flags & IBV_SEND_INLINE) != 0) {
+    std::memcpy(waiting_.inline_bytes.data(), reinterpret_cast<const void*>(span.local), span.bytes);
+    waiting_.piece.addr = address_of(waiting_.inline_bytes.data());
   }
-  const int result = post_requests();
-  if (result != 0) --request_count_;  // the caller's, who is told
-  return result;
+  request.sg_list = &waiting_.piece;
+  waiting_.request = request;
+  return 0;
 }
 
-// All by one call. Those that are refused, the last one at least, stay.
-int VerbsLink::post_requests() noexcept {
-  const std::span requests = std::span(requests_).first(request_count_);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    requests[i].work.sg_list = &requests[i].piece;
-    requests[i].work.next = i + 1 < requests.size() ? &requests[i + 1].work : nullptr;
-  }
-  // A software adapter is the kernel's, and takes requests by a system call.
+// Both by one call. Of an error only the request's own poster is told, and what waits waits on if it was not taken. `request`,
+// null: what waits alone.
+int VerbsLink::post_behind_what_waits(ibv_send_wr* request) noexcept {
+  const bool has_two = has_waiting() && request != nullptr;
+  ibv_send_wr* const first = has_waiting() ? &waiting_.request : request;
+  if (has_waiting()) waiting_.request.next = request;
   std::optional<Uncancelled> uncancelled;
   if (device_->is_software) uncancelled.emplace();
   ibv_send_wr* refused = nullptr;
-  const int result = ibv_post_send(pair_, &requests.front().work, &refused);
-  if (result == 0) {
-    request_count_ = 0;
-    return 0;
+  const int result = ibv_post_send(pair_, first, &refused);
+  if (result == 0 || (has_two && refused == request)) {
+    waiting_.request.num_sge = 0;
+    return result;
   }
-  std::size_t taken = 0;
-  while (taken + 1 < requests.size() && &requests[taken].work != refused) ++taken;
-  std::ranges::copy(requests.subspan(taken), requests_.begin());
-  request_count_ -= static_cast<unsigned>(taken);
-  for (Request& request : requests_) {
-    if ((request.work.send_flags & IBV_SEND_INLINE) != 0) request.piece.addr = address_of(request.inline_bytes.data());
-  }
-  return result;
+  // Where the library does not say which, nobody knows whether the data are on their way.
+  return has_two && refused != first ? EIO : result;
 }
 
-// Of a call that could not post what was to come behind it.
 void VerbsLink::post_what_waits() {
-  if (request_count_ == 0 || failure_) return;
-  if (const int result = post_requests(); result != 0) refused_post(result);
+  if (!has_waiting() || failure_) return;
+  if (const int result = post_behind_what_waits(nullptr); result != 0) refused_post(result);
 }
 
 bool VerbsLink::must_signal() const noexcept { return unsignalled_ + 1 >= kSignalEvery; }
@@ -164,7 +156,7 @@ Posted VerbsLink::refused_post(int result) {
   constexpr const char* kCall = "ibv_post_send";
   const int code = code_of(result);
   // The kernel has not yet taken the entries of the queue that we count as free.
-  if ((code == ENOMEM || code == EAGAIN) && ledger_.in_use() > request_count_) return Posted::full;
+  if ((code == ENOMEM || code == EAGAIN) && ledger_.in_use() > (has_waiting() ? 1U : 0U)) return Posted::full;
   // How siw refuses work once the connection has ended.
   if (code == ENOTCONN || code == ECONNRESET || code == EPIPE) {
     fail(failed(Status::peer_lost, text(kCall, " failed: ", std::strerror(code)), "connect anew if the peer still runs"));
@@ -181,7 +173,7 @@ Posted VerbsLink::post_ordered(ibv_wr_opcode opcode, const Span& span, bool is_i
   const bool is_write = opcode == IBV_WR_RDMA_WRITE;
   const Ledger::Entry entry{Ledger::kNoOperation, !is_inline};
   const std::uint64_t number = is_write ? add_write(entry) : ledger_.add(entry);
-  if (const int result = post(opcode, span, work_id(WorkKind::ordered, number), flags, next); result != 0) {
+  if (const int result = post(opcode, span, work_id(WorkKind::ordered, number), flags, 0, next); result != 0) {
     if (is_write) {
       take_back_write();
     } else {
@@ -373,7 +365,7 @@ bool VerbsLink::poll(Sink& sink) {
 
 bool VerbsLink::arm() {
   if (state_ == LinkState::broken) return true;
-  if (failure_ || kept_count_ > 0 || request_count_ > 0 || !refused_.empty()) return false;
+  if (failure_ || kept_count_ > 0 || has_waiting() || !refused_.empty()) return false;
   if (completions_ == nullptr || pair_ == nullptr) return true;
   if (const int result = ibv_req_notify_cq(completions_, 0); result != 0) {
     fail(call_failed("ibv_req_notify_cq", describe(), code_of(result)));

@@ -148,12 +148,12 @@ class VerbsLink final : public Link {
   Error failed(Status status, std::string cause, std::string remedy = {}) const;
 
   // Sending.
-  // Whether the next post comes in the same call of this link's user, and the adapter may be told of both by one.
+  // `follows`: another post comes at once. What waits goes with it by one call, or at the next poll.
   enum class Next : std::uint8_t { none, follows };
   // `addend`: of an atomic.
-  int post(ibv_wr_opcode opcode, const Span& span, std::uint64_t id, unsigned flags, Next next = Next::none,
-           std::uint64_t addend = 0) noexcept;
-  int post_requests() noexcept;
+  int post(ibv_wr_opcode opcode, const Span& span, std::uint64_t id, unsigned flags, std::uint64_t addend = 0,
+           Next next = Next::none) noexcept;
+  int post_behind_what_waits(ibv_send_wr* request) noexcept;
   void post_what_waits();
   Posted post_ordered(ibv_wr_opcode opcode, const Span& span, bool is_inline, unsigned flags, Next next = Next::none);
   bool must_signal() const noexcept;
@@ -177,7 +177,7 @@ class VerbsLink final : public Link {
   }
   Posted post_set(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value);
   Posted post_unwanted_read(WorkKind kind, std::uint64_t number, const VerbsRemoteRegion& words, std::uint64_t offset,
-                            Next next = Next::none, std::uint64_t addend = 0);
+                            std::uint64_t addend = 0);
   void post_probe(std::int64_t now);
   Posted refused_post(int result);
 
@@ -247,14 +247,13 @@ class VerbsLink final : public Link {
   std::array<unsigned, kReceivesAtOnce> free_receives_{};  // slots that are to be posted anew
   unsigned free_receive_count_ = 0;
   unsigned free_credits_ = 0;  // of them
-  // Requests that wait for the one behind them: a write, and the read before its word.
-  struct Request {
-    ibv_send_wr work;
-    ibv_sge piece;
-    std::array<std::byte, kMaxInlineBytes> inline_bytes;
-  };
-  std::array<Request, 3> requests_{};
-  unsigned request_count_ = 0;
+  // A write that waits for the word behind it.
+  struct Waiting {
+    ibv_send_wr request{};  // num_sge 0: none
+    ibv_sge piece{};
+    std::array<std::byte, kMaxInlineBytes> inline_bytes{};
+  } waiting_;
+  bool has_waiting() const noexcept { return waiting_.request.num_sge != 0; }
   Ledger ledger_;
   Credits credits_;
   Operations operations_;

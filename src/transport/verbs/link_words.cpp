@@ -27,11 +27,8 @@ Posted VerbsLink::post_word(WordKind kind, const RemoteRegion& words, std::size_
   }
   if (state_ == LinkState::broken || failure_) return Posted::broken;
   if (state_ != LinkState::ready) return Posted::full;
-  const Posted posted = kind == WordKind::set
-                            ? post_set(theirs, index, value)
-                            : post_unwanted_read(WorkKind::atomic, 0, theirs, word_counter_at(index), Next::none, value);
-  if (posted != Posted::ok) post_what_waits();
-  return posted;
+  if (kind == WordKind::set) return post_set(theirs, index, value);
+  return post_unwanted_read(WorkKind::atomic, 0, theirs, word_counter_at(index), value);
 }
 
 // Signalled, so that the next word soon knows that it need not wait for this one.
@@ -39,7 +36,7 @@ Posted VerbsLink::post_set(const VerbsRemoteRegion& words, std::size_t index, st
   unsigned flags = IBV_SEND_SIGNALED;
   if (!peer_->is_in_order && std::max(ledger_.retired_count(), writes_placed_) < writes_posted_) {
     if (!ledger_.has_room(2)) return Posted::full;
-    const Posted posted = post_unwanted_read(WorkKind::barrier, writes_posted_, words, 0, Next::follows);
+    const Posted posted = post_unwanted_read(WorkKind::barrier, writes_posted_, words, 0);
     if (posted != Posted::ok) return posted;
     flags |= IBV_SEND_FENCE;
   }
@@ -49,12 +46,12 @@ Posted VerbsLink::post_set(const VerbsRemoteRegion& words, std::size_t index, st
 
 // A read or an atomic of 8 bytes, which nobody wants: a responder keeps an answer for either.
 Posted VerbsLink::post_unwanted_read(WorkKind kind, std::uint64_t number, const VerbsRemoteRegion& words, std::uint64_t offset,
-                                     Next next, std::uint64_t addend) {
+                                     std::uint64_t addend) {
   if (!ledger_.has_room(1) || reads_under_way_ >= read_depth_) return Posted::full;
   const Span span{device_->unwanted_sink(), words.address() + offset, sizeof(std::uint64_t), device_->probe->lkey,
                   words.remote_key(peer_rail_)};
   const auto opcode = kind == WorkKind::atomic ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_RDMA_READ;
-  const int result = post(opcode, span, work_id(kind, number), IBV_SEND_SIGNALED, next, addend);
+  const int result = post(opcode, span, work_id(kind, number), IBV_SEND_SIGNALED, addend);
   if (result != 0) return refused_post(result);
   ledger_.add_read();
   ++reads_under_way_;
