@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/blocked_signals.hpp"
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "doctor/pci_facts.hpp"
@@ -150,7 +151,10 @@ std::optional<PcieLink> best_link(const Patient& patient, const ProbeGpu& gpu) {
 // Copies of the copy engine on a thread of their own, for as long as the object lives.
 class Load {
  public:
-  Load(int device, std::uintptr_t destination) : thread_([this, device, destination] { run(device, destination); }) {}
+  Load(int device, std::uintptr_t destination) {
+    const BlockedSignals blocked;
+    thread_ = std::thread([this, device, destination] { run(device, destination); });
+  }
   ~Load() {
     is_over_ = true;
     thread_.join();
