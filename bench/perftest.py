@@ -143,9 +143,11 @@ def networks_of(options):
     return [made[name] for name in options.networks]
 
 
-def why_not(options):
+def why_not(options, cases):
     """Why nothing can be compared here, or nothing."""
-    for tool in {measure.tool for measure in MEASURES if measure.name in options.measures}:
+    if not cases:
+        return "no measure is left of these sizes over these networks"
+    for tool in sorted({case.measure.tool for case in cases}):
         if shutil.which("cc" if tool == "two_writes" else tool) is None:
             return f"{tool} is not installed (package {PACKAGES.get(tool, 'perftest')})"
     for network in networks_of(options):
@@ -429,18 +431,20 @@ def compiled(tool, folder):
     program = str(pathlib.Path(folder, tool))
     compiler, library = ("mpicc", []) if tool == "mpirun" else ("cc", ["-libverbs"])
     if (made := run([compiler, "-O2", "-o", program, str(SOURCES[tool]), *library])).returncode != 0:
-        errors = [line for line in made.stderr.splitlines() if "error" in line]
-        print(f"skipped: {compiler}: {(errors or ['failed'])[0]} ({PACKAGES[tool]})")
+        missing = [line for line in made.stderr.splitlines() if "No such file" in line or "cannot find -l" in line]
+        if not missing:
+            sys.exit(f"{compiler}: {last_line(made.stderr)}")
+        print(f"skipped: {missing[0]} ({PACKAGES[tool]})")
         sys.exit(SKIPPED)
     return program
 
 
 def main():
     options = parse(sys.argv[1:])
-    if reason := why_not(options):
+    cases = cases_of(options)
+    if reason := why_not(options, cases):
         print(f"skipped: {reason}")
         return SKIPPED
-    cases = cases_of(options)
     tools = {case.measure.tool for case in cases}
     if any(tool.startswith("ib_") for tool in tools):
         tools = {tool for tool in tools if not tool.startswith("ib_")} | {"ib_write_lat"}

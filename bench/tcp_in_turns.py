@@ -11,7 +11,7 @@ usage: bench/tcp_in_turns.py [options]
              its own; sealed; with --gpu also from GPU memory to GPU memory; with --earlier PROGRAM also beside a version of gigabar
              whose ucx has four connections
   sends      send(), as tcp calls it, beside what could take its place: MSG_ZEROCOPY and io_uring, over one connection of
-             tcp_send_ways.c (this needs root and liburing-dev); over loopback, and between two network namespaces
+             tcp_send_ways.c (this needs liburing-dev); over loopback, and, unless --loopback, between two namespaces
 
 Each round takes every contender once, in an order that the next round reverses. The figure of a contender is the median of its rounds
 (of a round: the median of its samples or windows). The ratio is that of the first one to what is beside it; where a figure stands for a
@@ -246,7 +246,8 @@ def sends(options, results, heads, folder):
     reports.run(["cc", "-O2", "-DWITH_IO_URING", "-o", program, str(ROOT / "bench/tcp_send_ways.c"), "-luring"])
     heads.append(reports.report_of(over("tcp", options, "latency", "-m", "8:8", "-i", "10")))
     are_right = True
-    for where, place in (("over loopback", Loopback()), ("between namespaces", Namespaces())):
+    places = [("over loopback", Loopback()), *([] if options.loopback else [("between namespaces", Namespaces())])]
+    for where, place in places:
         others = {way: [] for way in WAYS}
 
         def rate(way, between, others=others):

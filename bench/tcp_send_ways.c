@@ -154,7 +154,7 @@ static void send_by_ring(int socket, size_t piece_bytes, double end_s, int is_ze
     } else {
       io_uring_prep_send(entry, socket, memory + at, piece_bytes, flags);
     }
-    io_uring_submit(&ring);
+    check(io_uring_submit_and_wait(&ring, 1) == 1, "io_uring_submit_and_wait");
     ++under_way; /* one: of several the kernel may send parts in any order */
     while (under_way > 0 || unfinished > DEPTH) take(&ring, &under_way, &unfinished);
   }

@@ -6,7 +6,11 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <exception>
+#include <future>
 #include <optional>
+#include <system_error>
+#include <thread>
 
 #include "commands.hpp"
 #include "doctor/output.hpp"
@@ -46,6 +50,7 @@ struct Options {
 constexpr double kDoctorShare = 0.5;
 // A run that is not over by then hangs in a call that has no limit.
 constexpr double kHangFactor = 2, kHangSeconds = 10;
+constexpr auto kOutputTime = std::chrono::seconds(10);
 
 Criteria criteria_of(const Options& options) {
   Criteria criteria;
@@ -92,6 +97,16 @@ void describe(Report& report, const Judgement& judgement, const Examination& exa
   for (const preflight::Item& item : judgement.items) report.add_result(preflight::to_json(item));
 }
 
+// One that fails keeps no other back.
+template <class Act>
+void try_output(const Act& act) {
+  try {
+    act();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "gigabar preflight: {}\n", error.what());
+  }
+}
+
 // The answer of a run that hangs; this thread has nothing else left. `report` is its own: the thread that hangs may go on with the
 // run's.
 [[noreturn]] void give_up(const Options& options, Report& report, double seconds, const std::string& step) {
@@ -103,16 +118,26 @@ void describe(Report& report, const Judgement& judgement, const Examination& exa
                              .remedy = "look for Xid lines and for hung tasks in the kernel's log (dmesg)"});
   const preflight::Item& item = judgement.items.front();
   judgement.line = plain(fmt::format("unknown: {}: {}; {}", item.name, item.statement, item.remedy));
+  std::promise<void> done;
+  const auto write_all = [&] {
+    try_output([&] {
+      report.document()["origin"] = {{"is_live", options.sysroot.empty()}, {"path", plain(options.sysroot)}, {"remark", ""}};
+      describe(report, judgement, {}, options.budget_seconds, seconds);
+      report.write();
+    });
+    try_output([&] {
+      write_answer(options, judgement, {seconds, now_since_1970(), false});
+      if (options.format == Format::table || options.format == Format::json) require_line(options.format, judgement.line);
+      std::fflush(nullptr);
+    });
+    done.set_value();
+  };
   try {
-    write_answer(options, judgement, {seconds, now_since_1970(), false});
-    if (options.format == Format::table || options.format == Format::json) require_line(options.format, judgement.line);
-    report.document()["origin"] = {{"is_live", options.sysroot.empty()}, {"path", plain(options.sysroot)}, {"remark", ""}};
-    describe(report, judgement, {}, options.budget_seconds, seconds);
-    report.write();
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "gigabar preflight: {}\n", error.what());
+    std::thread(write_all).detach();
+  } catch (const std::system_error&) {
+    write_all();
   }
-  std::fflush(nullptr);
+  done.get_future().wait_for(kOutputTime);  // where they are to go may hang as well
   _exit(preflight::exit_status_of(State::unknown, options.format, options.is_strict));
 }
 

@@ -141,8 +141,8 @@ int VerbsLink::post_behind_what_waits(ibv_send_wr* request) noexcept {
     waiting_.request.num_sge = 0;
     return result;
   }
-  // Where the library does not say which, nobody knows whether the data are on their way.
-  return has_two && refused != first ? EIO : result;
+  // Where the library does not say which, as soft-RoCE's when its system call fails, nobody knows what is on its way.
+  return (has_two || device_->is_rxe) && refused != first ? EIO : result;
 }
 
 void VerbsLink::post_what_waits() {

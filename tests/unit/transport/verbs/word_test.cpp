@@ -174,34 +174,45 @@ void expect_calls(const char* network, int calls) {
 
 ISOLATED_TEST(VerbsWords, AWriteAndItsWordAreOneCallOfASoftwareAdapter) { expect_calls(kTwoSoft, 1); }
 
+// To a peer of hardware the read behind the write goes with it.
+ISOLATED_TEST(VerbsWords, AWriteAndItsWordAreTwoCallsToAHardwareAdapter) { expect_calls("a0 10.9.0.1 soft; a1 10.9.0.2", 2); }
+
 // Which takes one short request with the doorbell; between the two is a read.
 ISOLATED_TEST(VerbsWords, AWriteAndItsWordAreCallsOfTheirOwnOfAHardwareAdapter) { expect_calls("a0 10.9.0.1; a1 10.9.0.2", 3); }
 
-// Of the two the adapter may refuse either.
-ISOLATED_TEST(VerbsWords, ARefusedRequestOfTwoIsPostedAgain) {
-  const FakeMachine machine(kTwoSoft);
+// Of the requests that belong together the adapter may refuse each.
+void refuse_each(const char* network, WordKind kind, int requests) {
+  const FakeMachine machine(network);
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.open());
   ASSERT_NO_FATAL_FAILURE(pair.connect());
   AWriteAndItsWord both(pair);
   std::uint32_t round = 0;
+  const auto word = [&]() -> std::uint64_t { return kind == WordKind::set ? both.words.value(1) : both.words.counter(1); };
   for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}}) {
-    for (const int skip : {0, 1}) {
+    for (int skip = 0; skip < requests; ++skip) {
       ++round;
-      ASSERT_EQ(both.word(WordKind::set, 1000 + round), Posted::ok);  // so that the queue is not empty
+      ASSERT_EQ(pair.here->link->post_word(WordKind::set, *both.words.remote, 2, round), Posted::ok);  // the queue is not empty
       ASSERT_EQ(both.write(round, bytes), Posted::ok);
+      const std::uint64_t before = word();
       test::fail("post_send", ENOMEM, skip);
-      EXPECT_EQ(both.word(WordKind::set, round), Posted::full) << skip;
-      EXPECT_EQ(both.has_arrived(round, bytes), skip == 1);
-      EXPECT_EQ(both.words.value(1), 1000 + round) << "of a word that was refused";
+      const Posted posted = both.word(kind, kind == WordKind::set ? round : 1);
+      EXPECT_EQ(posted, Posted::full) << skip;
+      EXPECT_EQ(word(), before) << "of a word that was refused";
       ASSERT_TRUE(pair.run_until([&] { return both.has_arrived(round, bytes); })) << "nobody posts the write again";
-      EXPECT_EQ(both.words.value(1), 1000 + round);
-      ASSERT_EQ(both.word(WordKind::set, round), Posted::ok);
-      ASSERT_TRUE(pair.run_until([&] { return both.words.value(1) == round; }));
+      EXPECT_EQ(word(), before);
+      pair.first.poll();
+      ASSERT_EQ(both.word(kind, kind == WordKind::set ? round : 1), Posted::ok);
+      ASSERT_TRUE(pair.run_until([&] { return word() == (kind == WordKind::set ? round : before + 1); }));
+      pair.first.poll();
     }
   }
   EXPECT_EQ(pair.here->broken, 0);
 }
+
+ISOLATED_TEST(VerbsWords, ARefusedRequestOfTwoIsPostedAgain) { refuse_each(kTwoSoft, WordKind::set, 2); }
+ISOLATED_TEST(VerbsWords, ARefusedRequestWithAnAtomicIsPostedAgain) { refuse_each(kTwoSoft, WordKind::add, 2); }
+ISOLATED_TEST(VerbsWords, ARefusedRequestOfThreeIsPostedAgain) { refuse_each("a0 10.9.0.1 soft; a1 10.9.0.2", WordKind::set, 3); }
 
 ISOLATED_TEST(VerbsWords, AWriteWhoseWordDoesNotComeGoesByItself) {
   const FakeMachine machine(kTwoSoft);
@@ -238,6 +249,18 @@ ISOLATED_TEST(VerbsWords, AnAdapterThatDoesNotSayWhatItRefusesBreaksTheLink) {
   ASSERT_EQ(both.write(1, 8), Posted::ok);
   test::fail("doorbell", ENOMEM);
   EXPECT_EQ(both.word(WordKind::set, 1), Posted::broken);
+  EXPECT_TRUE(pair.run_until([&] { return pair.here->broken == 1; }));
+}
+
+ISOLATED_TEST(VerbsWords, AWriteThatMayBeOnItsWayIsNotPostedAgain) {
+  const FakeMachine machine(kTwoSoft);
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.open());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  AWriteAndItsWord both(pair);
+  ASSERT_EQ(both.word(WordKind::set, 7), Posted::ok);  // so that the queue is not empty
+  ASSERT_EQ(both.write(1, 8), Posted::ok);
+  test::fail("doorbell", ENOMEM);
   EXPECT_TRUE(pair.run_until([&] { return pair.here->broken == 1; }));
 }
 
