@@ -11,7 +11,8 @@ usage: bench/tcp_in_turns.py [options]
              its own; sealed; with --gpu also from GPU memory to GPU memory; with --earlier PROGRAM also beside a version of gigabar
              whose ucx has four connections
   sends      send(), as tcp calls it, beside what could take its place: MSG_ZEROCOPY and io_uring, over one connection of
-             tcp_send_ways.c (this needs liburing-dev); over loopback, and, unless --loopback, between two namespaces
+             tcp_send_ways.c (this needs liburing-dev), and over two at once; over loopback, and, unless --loopback, between two
+             namespaces
 
 Each round takes every contender once, in an order that the next round reverses. The figure of a contender is the median of its rounds
 (of a round: the median of its samples or windows). The ratio is that of the first one to what is beside it; where a figure stands for a
@@ -21,6 +22,7 @@ exit code: 0 every ratio is within its limit; 1 one is not, or a round failed; 2
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -38,10 +40,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BYTES, ROUNDS = 8, 20000  # of the latencies
 MOST_LATENCY, LEAST_BANDWIDTH = 1.15, 1.0
 LANES, LANES_BYTES = 4, 16 << 20
-LEAST_OF_SENDS = 0.9
+LEAST_OF_SENDS = 0.7
 LEAST_OF_IPERF, LEAST_OF_GPU, LEAST_SEALED_MB_PER_S = 0.95, 0.95, 10_000
 INTERFACE = "gigabar0"
-WAYS, PIECE_BYTES, SENDS_S = ("send", "zerocopy", "io_uring", "io_uring_zerocopy"), 256 << 10, 1
+WAYS, PIECE_BYTES, SENDS_S, FIRST_PORT = ("send", "zerocopy", "io_uring", "io_uring_zerocopy"), 256 << 10, 1, 21200
 
 
 def parse(words):
@@ -72,8 +74,8 @@ class Loopback(contextlib.nullcontext):
     def report(self, command):
         return reports.report_of(command)
 
-    def sent(self, program, way):
-        return reports.run([program, way, "127.0.0.1", str(PIECE_BYTES), str(SENDS_S)])
+    def sender(self, program, way, port):
+        return contextlib.nullcontext([program, way, *sent_words("127.0.0.1", port)])
 
 
 class Namespaces:
@@ -132,14 +134,18 @@ class Namespaces:
                 raise SystemExit(f"{' '.join(command)}: the ranks ended with {codes}")
             return json.loads(file.read_text())
 
-
-    def sent(self, program, way):
-        words = ["10.79.0.2", str(PIECE_BYTES), str(SENDS_S)]
+    @contextlib.contextmanager
+    def sender(self, program, way, port):
+        words = sent_words("10.79.0.2", port)
         with subprocess.Popen(self.entered(1, [program, f"-{way}", *words]), stdin=subprocess.DEVNULL) as receiver:
             try:
-                return self.inside(0, program, f"+{way}", *words)
+                yield self.entered(0, [program, f"+{way}", *words])
             finally:
                 receiver.kill()
+
+
+def sent_words(address, port):
+    return [address, str(PIECE_BYTES), str(SENDS_S), str(port)]
 
 
 def over(transport, options, command, *others):
@@ -245,22 +251,32 @@ def sends(options, results, heads, folder):
     program = str(pathlib.Path(folder) / "tcp_send_ways")
     reports.run(["cc", "-O2", "-DWITH_IO_URING", "-o", program, str(ROOT / "bench/tcp_send_ways.c"), "-luring"])
     heads.append(reports.report_of(over("tcp", options, "latency", "-m", "8:8", "-i", "10")))
-    are_right = True
     places = [("over loopback", Loopback()), *([] if options.loopback else [("between namespaces", Namespaces())])]
+    are_right = True
     for where, place in places:
-        others = {way: [] for way in WAYS}
-
-        def rate(way, between, others=others):
-            mb_per_s, cpu_s, copied_percent = map(float, between.sent(program, way).split())
-            others[way].append({"sender_cpu_s_per_gb": cpu_s, "copied_percent": copied_percent})
-            return mb_per_s
-
         with place as between:
-            rounds = in_turns(options, {way: lambda way=way, between=between: rate(way, between) for way in WAYS})
-        fastest = max(WAYS[1:], key=lambda way, rounds=rounds: statistics.median(rounds[way]))
-        are_right &= tell(results, f"one connection {where}", PIECE_BYTES, "mb_per_s", rounds, fastest, LEAST_OF_SENDS, "send")
-        results[-1]["others"] = {way: {key: statistics.median(each[key] for each in figures) for key in figures[0]} for way, figures in others.items()}
+            are_right &= all([sends_at_once(results, options, program, count, where, between) for count in (1, 2)])
     return are_right
+
+
+def sends_at_once(results, options, program, count, where, between):
+    """So many connections."""
+    others = {way: [] for way in WAYS}
+
+    def rate(way):
+        with contextlib.ExitStack() as stack:
+            commands = [stack.enter_context(between.sender(program, way, FIRST_PORT + number)) for number in range(count)]
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                said = [list(map(float, out.split())) for out in pool.map(reports.run, commands)]
+        others[way].append({"sender_cpu_s_per_gb": statistics.mean(each[1] for each in said), "copied_percent": statistics.mean(each[2] for each in said)})
+        return sum(each[0] for each in said)
+
+    rounds = in_turns(options, {way: lambda way=way: rate(way) for way in WAYS})
+    fastest = max(WAYS[1:], key=lambda way: statistics.median(rounds[way]))
+    measure = f"{count} connection{'s' if count > 1 else ''} {where}"
+    is_right = tell(results, measure, PIECE_BYTES, "mb_per_s", rounds, fastest, LEAST_OF_SENDS, "send")
+    results[-1]["others"] = {way: {key: statistics.median(each[key] for each in figures) for key in figures[0]} for way, figures in others.items()}
+    return is_right
 
 
 def main(words):

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How fast one process sends to another over one TCP connection, by four ways: send(), MSG_ZEROCOPY, io_uring's send, and its send
    without a copy. The receiver copies into 16 MiB of memory, as a rank receives into its segment. For bench/tcp_in_turns.py.
-   usage: tcp_send_ways send|zerocopy|io_uring|io_uring_zerocopy ADDRESS PIECE_BYTES SECONDS
+   usage: tcp_send_ways send|zerocopy|io_uring|io_uring_zerocopy ADDRESS PIECE_BYTES SECONDS PORT
    prints MB/s, CPU seconds of the sender for each 10^9 bytes, and how much of what was to go without a copy the kernel copied, in
-   percent. ADDRESS is of this machine; with "-" before the way the program only receives, with "+" it only sends, on PORT.
+   percent. ADDRESS is of this machine; with "-" before the way the program only receives, with "+" it only sends.
    Compiled with -DWITH_IO_URING it needs liburing. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -32,11 +32,11 @@
 #endif
 
 #define MEMORY_BYTES (16U << 20)
-#define PORT 21200
 #define DEPTH 8
 #define DEADLINE_S 60
 
 static char* memory;
+static uint16_t port;
 static uint64_t uncopied_sends, copied_sends; /* of those that were to go without a copy */
 
 static double now_s(void) {
@@ -61,7 +61,7 @@ static int open_socket(struct sockaddr_in* address, const char* text) {
   const int made = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
   check(made >= 0 && setsockopt(made, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) == 0, "socket");
   setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(PORT)};
+  *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
   check(inet_pton(AF_INET, text, &address->sin_addr) == 1, "ADDRESS");
   return made;
 }
@@ -191,10 +191,11 @@ static void measure(const char* way, const char* text, size_t piece_bytes, doubl
 }
 
 int main(int count, char** words) {
-  const long piece_bytes = count == 5 ? atol(words[3]) : 0;
-  const double seconds = count == 5 ? atof(words[4]) : 0;
-  if (piece_bytes <= 0 || MEMORY_BYTES % piece_bytes != 0 || seconds <= 0 || seconds > DEADLINE_S / 2) {
-    fprintf(stderr, "usage: tcp_send_ways [-|+]WAY ADDRESS PIECE_BYTES SECONDS; pieces divide 16 MiB\n");
+  const long piece_bytes = count == 6 ? atol(words[3]) : 0;
+  const double seconds = count == 6 ? atof(words[4]) : 0;
+  port = count == 6 ? (uint16_t)atoi(words[5]) : 0;
+  if (piece_bytes <= 0 || MEMORY_BYTES % piece_bytes != 0 || seconds <= 0 || seconds > DEADLINE_S / 2 || port == 0) {
+    fprintf(stderr, "usage: tcp_send_ways [-|+]WAY ADDRESS PIECE_BYTES SECONDS PORT; pieces divide 16 MiB\n");
     return 2;
   }
   memory = malloc(MEMORY_BYTES);
