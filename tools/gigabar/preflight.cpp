@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <exception>
-#include <future>
 #include <optional>
-#include <system_error>
-#include <thread>
 
 #include "commands.hpp"
 #include "doctor/output.hpp"
@@ -107,6 +107,22 @@ void try_output(const Act& act) {
   }
 }
 
+// The process, in kOutputTime: where outputs go may hang as well. By a signal to this thread, since one to the process may go to
+// the thread that hangs. A call that hangs in the loader of libraries lets no thread start.
+void end_in_time(int status) {
+  static std::atomic<int> wanted_status;
+  wanted_status = status;
+  std::signal(SIGALRM, [](int) { _exit(wanted_status); });
+  sigevent event{};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = SIGALRM;
+  event._sigev_un._tid = ::gettid();
+  timer_t timer{};
+  if (::timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) return;
+  const itimerspec time{{}, {kOutputTime.count(), 0}};
+  ::timer_settime(timer, 0, &time, nullptr);
+}
+
 // The answer of a run that hangs; this thread has nothing else left. `report` is its own: the thread that hangs may go on with the
 // run's.
 [[noreturn]] void give_up(const Options& options, Report& report, double seconds, const std::string& step) {
@@ -118,26 +134,17 @@ void try_output(const Act& act) {
                              .remedy = "look for Xid lines and for hung tasks in the kernel's log (dmesg)"});
   const preflight::Item& item = judgement.items.front();
   judgement.line = plain(fmt::format("unknown: {}: {}; {}", item.name, item.statement, item.remedy));
-  std::promise<void> done;
-  const auto write_all = [&] {
-    try_output([&] {
-      report.document()["origin"] = {{"is_live", options.sysroot.empty()}, {"path", plain(options.sysroot)}, {"remark", ""}};
-      describe(report, judgement, {}, options.budget_seconds, seconds);
-      report.write();
-    });
-    try_output([&] {
-      write_answer(options, judgement, {seconds, now_since_1970(), false});
-      if (options.format == Format::table || options.format == Format::json) require_line(options.format, judgement.line);
-      std::fflush(nullptr);
-    });
-    done.set_value();
-  };
-  try {
-    std::thread(write_all).detach();
-  } catch (const std::system_error&) {
-    write_all();
-  }
-  done.get_future().wait_for(kOutputTime);  // where they are to go may hang as well
+  end_in_time(preflight::exit_status_of(State::unknown, options.format, options.is_strict));
+  try_output([&] {
+    write_answer(options, judgement, {seconds, now_since_1970(), false});
+    if (options.format == Format::table || options.format == Format::json) require_line(options.format, judgement.line);
+  });
+  try_output([&] {
+    report.document()["origin"] = {{"is_live", options.sysroot.empty()}, {"path", plain(options.sysroot)}, {"remark", ""}};
+    describe(report, judgement, {}, options.budget_seconds, seconds);
+    report.write();
+  });
+  std::fflush(nullptr);
   _exit(preflight::exit_status_of(State::unknown, options.format, options.is_strict));
 }
 
