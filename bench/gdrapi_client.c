@@ -14,6 +14,8 @@
 #include <sys/utsname.h>
 #include <time.h>
 
+#include "samples.h"
+
 enum { kCalls = 5000, kWarmUp = 500, kRegion = 1 << 20 };
 static const size_t sizes[] = {8, 64, 1024, 4096, 8192};
 
@@ -21,22 +23,6 @@ static void require(int is_right, const char* what) {
   if (is_right) return;
   fprintf(stderr, "gdrapi_client: %s failed\n", what);
   exit(1);
-}
-
-static double now_us(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1e6 + now.tv_nsec * 1e-3;
-}
-
-static int by_value(const void* one, const void* other) {
-  const double a = *(const double*)one, b = *(const double*)other;
-  return (a > b) - (a < b);
-}
-
-static double median(double* samples) {
-  qsort(samples, kCalls, sizeof *samples, by_value);
-  return samples[kCalls / 2];
 }
 
 static double time_calls(gdr_mh_t handle, char* mapped, char* host, size_t bytes, int is_store) {
@@ -48,7 +34,7 @@ static double time_calls(gdr_mh_t handle, char* mapped, char* host, size_t bytes
     if (i >= 0) samples[i] = now_us() - begin;
     require(code == 0, is_store ? "gdr_copy_to_mapping" : "gdr_copy_from_mapping");
   }
-  return median(samples);
+  return median_of(samples, kCalls);
 }
 
 int main(void) {

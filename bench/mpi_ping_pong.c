@@ -7,10 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
+#include "samples.h"
 
 static double latency_us(char* buffer, int bytes, int rank) {
   const double begin = MPI_Wtime();
@@ -55,8 +52,7 @@ int main(int count, char** words) {
     const double sample = is_latency ? latency_us(buffer, bytes, rank) : window_mb_per_s(buffer, bytes, window, rank, requests);
     if (round >= 0) samples[round] = sample;
   }
-  qsort(samples, (size_t)rounds, sizeof(double), compare);
-  if (rank == 0) printf("%.3f\n", samples[rounds / 2]);
+  if (rank == 0) printf("%.3f\n", median_of(samples, (size_t)rounds));
   free(requests);
   free(samples);
   free(buffer);

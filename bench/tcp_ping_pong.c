@@ -12,22 +12,12 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "samples.h"
 
 #define WARM_UP 100
 #define DEADLINE_S 60
-
-static double now_us(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
-static int compare(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
 
 static void check(int is_right, const char* what) {
   if (is_right) return;
@@ -108,7 +98,6 @@ int main(int argc, char** argv) {
   }
   int status = 0;
   check(waitpid(child, &status, 0) == child && status == 0, "the other process");
-  qsort(samples, (size_t)rounds, sizeof(double), compare);
-  printf("%.3f %.3f\n", sum / (double)rounds, samples[rounds / 2]);
+  printf("%.3f %.3f\n", sum / (double)rounds, median_of(samples, (size_t)rounds));
   return 0;
 }

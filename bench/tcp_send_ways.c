@@ -20,8 +20,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "samples.h"
 #ifdef WITH_IO_URING
 #include <liburing.h>
 /* Newer than some liburing. */
@@ -39,11 +40,7 @@ static char* memory;
 static uint16_t port;
 static uint64_t uncopied_sends, copied_sends; /* of those that were to go without a copy */
 
-static double now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
+static double now_s(void) { return now_us() / 1e6; }
 
 static double cpu_s(void) {
   struct rusage usage;

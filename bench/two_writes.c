@@ -13,8 +13,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "samples.h"
 
 #define WARM_UP 100
 #define DEADLINE_S 30
@@ -40,17 +41,6 @@ struct end {
   int gid_index;
   unsigned inline_bytes;
 };
-
-static double now_us(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
-static int compare(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
 
 static void fail(const char* what, const char* why) {
   fprintf(stderr, "two_writes: %s%s%s\n", what, *why != '\0' ? ": " : "", why);
@@ -221,7 +211,7 @@ int main(int count, char** words) {
   signal(SIGCHLD, SIG_DFL);
   kill(child, SIGKILL);
   waitpid(child, NULL, 0);
-  qsort(samples, (size_t)rounds, sizeof *samples, compare);
-  printf("%.3f %.3f\n", samples[0], samples[rounds / 2]);
+  const double median = median_of(samples, (size_t)rounds);
+  printf("%.3f %.3f\n", samples[0], median);
   return 0;
 }

@@ -124,52 +124,58 @@ constexpr const char* kTwoSoft = "a0 10.9.0.1 soft; a1 10.9.0.2 soft";
 class AWriteAndItsWord {
  public:
   explicit AWriteAndItsWord(Pair& pair)
-      : pair_(pair),
-        memory_(pair.second.register_host(to.data(), to.size())),
-        remote_(pair.first.open_region(*memory_)),
-        words(pair.second, pair.first) {}
+      : words(pair.second, pair.first),
+        link_(*pair.here->link),
+        memory_(pair.second.register_host(to_.data(), to_.size())),
+        remote_(pair.first.open_region(*memory_)) {}
 
   Posted write(std::uint32_t round, std::size_t bytes) {
-    from.assign(bytes, static_cast<std::byte>(round));
-    const Posted posted = pair_.here->link->post_copied_write(from, *remote_, 0, true);
-    from.assign(bytes, std::byte{0xff});  // it has been taken
+    from_.assign(bytes, static_cast<std::byte>(round));
+    const Posted posted = link_.post_copied_write(from_, *remote_, 0, true);
+    from_.assign(bytes, std::byte{0xff});  // it has been taken
     return posted;
   }
-  Posted word(WordKind kind, std::uint32_t value) { return pair_.here->link->post_word(kind, *words.remote, 1, value); }
+  Posted word(WordKind kind, std::uint32_t value) { return link_.post_word(kind, *words.remote, 1, value); }
   bool has_arrived(std::uint32_t round, std::size_t bytes) const {
-    return to.front() == static_cast<std::byte>(round) && to[bytes - 1] == static_cast<std::byte>(round);
+    return to_.front() == static_cast<std::byte>(round) && to_[bytes - 1] == static_cast<std::byte>(round);
   }
 
-  std::vector<std::byte> from, to = std::vector<std::byte>(4096);
+  Words words;
 
  private:
-  Pair& pair_;
+  std::vector<std::byte> from_, to_ = std::vector<std::byte>(4096);
+  Link& link_;
   std::unique_ptr<Region> memory_;
   std::unique_ptr<RemoteRegion> remote_;
-
- public:
-  Words words;
 };
 
-// Of ibv_post_send(), for a write and its word, from the request itself and from a slot.
-void expect_calls(const char* network, int calls) {
+// `body(pair, both)` over a link that stands, and is to end with so many broken ones.
+template <class Body>
+void with_both(const char* network, int broken, const Body& body) {
   const FakeMachine machine(network);
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.open());
   ASSERT_NO_FATAL_FAILURE(pair.connect());
   AWriteAndItsWord both(pair);
-  std::uint32_t round = 0;
-  for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}}) {
-    ++round;
-    const int before = test::send_calls();
-    ASSERT_EQ(both.write(round, bytes), Posted::ok);
-    ASSERT_EQ(both.word(WordKind::set, round), Posted::ok);
-    EXPECT_EQ(test::send_calls() - before, calls);
-    ASSERT_TRUE(pair.run_until([&] { return both.words.value(1) == round; })) << bytes;
-    EXPECT_TRUE(both.has_arrived(round, bytes)) << bytes;
-    pair.first.poll();
-  }
-  EXPECT_EQ(pair.here->broken, 0);
+  ASSERT_NO_FATAL_FAILURE(body(pair, both));
+  EXPECT_EQ(pair.here->broken, broken);
+}
+
+// Of ibv_post_send(), for a write and its word, from the request itself and from a slot.
+void expect_calls(const char* network, int calls) {
+  with_both(network, 0, [&](Pair& pair, AWriteAndItsWord& both) {
+    std::uint32_t round = 0;
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}}) {
+      ++round;
+      const int before = test::send_calls();
+      ASSERT_EQ(both.write(round, bytes), Posted::ok);
+      ASSERT_EQ(both.word(WordKind::set, round), Posted::ok);
+      EXPECT_EQ(test::send_calls() - before, calls);
+      ASSERT_TRUE(pair.run_until([&] { return both.words.value(1) == round; })) << bytes;
+      EXPECT_TRUE(both.has_arrived(round, bytes)) << bytes;
+      pair.first.poll();
+    }
+  });
 }
 
 ISOLATED_TEST(VerbsWords, AWriteAndItsWordAreOneCallOfASoftwareAdapter) { expect_calls(kTwoSoft, 1); }
@@ -182,32 +188,27 @@ ISOLATED_TEST(VerbsWords, AWriteAndItsWordAreCallsOfTheirOwnOfAHardwareAdapter) 
 
 // Of the requests that belong together the adapter may refuse each.
 void refuse_each(const char* network, WordKind kind, int requests) {
-  const FakeMachine machine(network);
-  Pair pair;
-  ASSERT_NO_FATAL_FAILURE(pair.open());
-  ASSERT_NO_FATAL_FAILURE(pair.connect());
-  AWriteAndItsWord both(pair);
-  std::uint32_t round = 0;
-  const auto word = [&]() -> std::uint64_t { return kind == WordKind::set ? both.words.value(1) : both.words.counter(1); };
-  for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}}) {
-    for (int skip = 0; skip < requests; ++skip) {
-      ++round;
-      ASSERT_EQ(pair.here->link->post_word(WordKind::set, *both.words.remote, 2, round), Posted::ok);  // the queue is not empty
-      ASSERT_EQ(both.write(round, bytes), Posted::ok);
-      const std::uint64_t before = word();
-      test::fail("post_send", ENOMEM, skip);
-      const Posted posted = both.word(kind, kind == WordKind::set ? round : 1);
-      EXPECT_EQ(posted, Posted::full) << skip;
-      EXPECT_EQ(word(), before) << "of a word that was refused";
-      ASSERT_TRUE(pair.run_until([&] { return both.has_arrived(round, bytes); })) << "nobody posts the write again";
-      EXPECT_EQ(word(), before);
-      pair.first.poll();
-      ASSERT_EQ(both.word(kind, kind == WordKind::set ? round : 1), Posted::ok);
-      ASSERT_TRUE(pair.run_until([&] { return word() == (kind == WordKind::set ? round : before + 1); }));
-      pair.first.poll();
+  with_both(network, 0, [&](Pair& pair, AWriteAndItsWord& both) {
+    std::uint32_t round = 0;
+    const auto word = [&]() -> std::uint64_t { return kind == WordKind::set ? both.words.value(1) : both.words.counter(1); };
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}}) {
+      for (int skip = 0; skip < requests; ++skip) {
+        ++round;
+        ASSERT_EQ(pair.here->link->post_word(WordKind::set, *both.words.remote, 2, round), Posted::ok);  // the queue is not empty
+        ASSERT_EQ(both.write(round, bytes), Posted::ok);
+        const std::uint64_t before = word();
+        test::fail("post_send", ENOMEM, skip);
+        EXPECT_EQ(both.word(kind, kind == WordKind::set ? round : 1), Posted::full) << skip;
+        EXPECT_EQ(word(), before) << "of a word that was refused";
+        ASSERT_TRUE(pair.run_until([&] { return both.has_arrived(round, bytes); })) << "nobody posts the write again";
+        EXPECT_EQ(word(), before);
+        pair.first.poll();
+        ASSERT_EQ(both.word(kind, kind == WordKind::set ? round : 1), Posted::ok);
+        ASSERT_TRUE(pair.run_until([&] { return word() == (kind == WordKind::set ? round : before + 1); }));
+        pair.first.poll();
+      }
     }
-  }
-  EXPECT_EQ(pair.here->broken, 0);
+  });
 }
 
 ISOLATED_TEST(VerbsWords, ARefusedRequestOfTwoIsPostedAgain) { refuse_each(kTwoSoft, WordKind::set, 2); }
@@ -215,54 +216,42 @@ ISOLATED_TEST(VerbsWords, ARefusedRequestWithAnAtomicIsPostedAgain) { refuse_eac
 ISOLATED_TEST(VerbsWords, ARefusedRequestOfThreeIsPostedAgain) { refuse_each("a0 10.9.0.1 soft; a1 10.9.0.2", WordKind::set, 3); }
 
 ISOLATED_TEST(VerbsWords, AWriteWhoseWordDoesNotComeGoesByItself) {
-  const FakeMachine machine(kTwoSoft);
-  Pair pair;
-  ASSERT_NO_FATAL_FAILURE(pair.open());
-  ASSERT_NO_FATAL_FAILURE(pair.connect());
-  AWriteAndItsWord both(pair);
-  ASSERT_EQ(both.write(1, 8), Posted::ok);
-  EXPECT_FALSE(both.has_arrived(1, 8)) << "it does not wait for its word";
-  EXPECT_FALSE(pair.first.transport->arm()) << "who sleeps would not post it";
-  EXPECT_TRUE(pair.run_until([&] { return both.has_arrived(1, 8); }));
-  // A second one that is to wait takes the first one along, and one that is refused waits on.
-  ASSERT_EQ(both.word(WordKind::set, 1), Posted::ok);
-  ASSERT_EQ(both.write(2, 8), Posted::ok);
-  ASSERT_EQ(both.write(3, 8), Posted::ok);
-  EXPECT_TRUE(both.has_arrived(3, 8));
-  ASSERT_EQ(both.write(4, 8), Posted::ok);
-  test::fail("post_send", ENOMEM);
-  EXPECT_TRUE(pair.run_until([&] { return both.has_arrived(4, 8); }));
-  EXPECT_EQ(pair.here->broken, 0);
-  // An error for good breaks the link.
-  ASSERT_EQ(both.write(5, 8), Posted::ok);
-  test::fail("post_send", EINVAL);
-  EXPECT_TRUE(pair.run_until([&] { return pair.here->broken == 1; }));
+  with_both(kTwoSoft, 1, [](Pair& pair, AWriteAndItsWord& both) {
+    ASSERT_EQ(both.write(1, 8), Posted::ok);
+    EXPECT_FALSE(both.has_arrived(1, 8)) << "it does not wait for its word";
+    EXPECT_FALSE(pair.first.transport->arm()) << "who sleeps would not post it";
+    EXPECT_TRUE(pair.run_until([&] { return both.has_arrived(1, 8); }));
+    // A second one that is to wait takes the first one along, and one that is refused waits on.
+    ASSERT_EQ(both.word(WordKind::set, 1), Posted::ok);
+    ASSERT_EQ(both.write(2, 8), Posted::ok);
+    ASSERT_EQ(both.write(3, 8), Posted::ok);
+    EXPECT_TRUE(both.has_arrived(3, 8));
+    ASSERT_EQ(both.write(4, 8), Posted::ok);
+    test::fail("post_send", ENOMEM);
+    EXPECT_TRUE(pair.run_until([&] { return both.has_arrived(4, 8); }));
+    EXPECT_EQ(pair.here->broken, 0);
+    // An error for good breaks the link.
+    ASSERT_EQ(both.write(5, 8), Posted::ok);
+    test::fail("post_send", EINVAL);
+    EXPECT_TRUE(pair.run_until([&] { return pair.here->broken == 1; }));
+  });
 }
 
-ISOLATED_TEST(VerbsWords, AnAdapterThatDoesNotSayWhatItRefusesBreaksTheLink) {
-  const FakeMachine machine(kTwoSoft);
-  Pair pair;
-  ASSERT_NO_FATAL_FAILURE(pair.open());
-  ASSERT_NO_FATAL_FAILURE(pair.connect());
-  AWriteAndItsWord both(pair);
-  ASSERT_EQ(both.word(WordKind::set, 7), Posted::ok);  // so that the queue is not empty
-  ASSERT_EQ(both.write(1, 8), Posted::ok);
-  test::fail("doorbell", ENOMEM);
-  EXPECT_EQ(both.word(WordKind::set, 1), Posted::broken);
-  EXPECT_TRUE(pair.run_until([&] { return pair.here->broken == 1; }));
+// Nobody knows whether what it refuses is on its way: the write, or one of the two.
+void fail_the_doorbell(bool is_with_word) {
+  with_both(kTwoSoft, 1, [&](Pair& pair, AWriteAndItsWord& both) {
+    ASSERT_EQ(both.word(WordKind::set, 7), Posted::ok);  // so that the queue is not empty
+    ASSERT_EQ(both.write(1, 8), Posted::ok);
+    test::fail("doorbell", ENOMEM);
+    if (is_with_word) {
+      EXPECT_EQ(both.word(WordKind::set, 1), Posted::broken);
+    }
+    EXPECT_TRUE(pair.run_until([&] { return pair.here->broken == 1; }));
+  });
 }
 
-ISOLATED_TEST(VerbsWords, AWriteThatMayBeOnItsWayIsNotPostedAgain) {
-  const FakeMachine machine(kTwoSoft);
-  Pair pair;
-  ASSERT_NO_FATAL_FAILURE(pair.open());
-  ASSERT_NO_FATAL_FAILURE(pair.connect());
-  AWriteAndItsWord both(pair);
-  ASSERT_EQ(both.word(WordKind::set, 7), Posted::ok);  // so that the queue is not empty
-  ASSERT_EQ(both.write(1, 8), Posted::ok);
-  test::fail("doorbell", ENOMEM);
-  EXPECT_TRUE(pair.run_until([&] { return pair.here->broken == 1; }));
-}
+ISOLATED_TEST(VerbsWords, AnAdapterThatDoesNotSayWhatItRefusesBreaksTheLink) { fail_the_doorbell(true); }
+ISOLATED_TEST(VerbsWords, AWriteThatMayBeOnItsWayIsNotPostedAgain) { fail_the_doorbell(false); }
 
 // A notification alone, behind one that is done, waits for nothing.
 ISOLATED_TEST(VerbsWords, CostARoundTripOnlyWhileWritesAreUnderWay) {
