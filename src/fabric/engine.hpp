@@ -315,6 +315,7 @@ class Engine final : transport::Sink, WireupEvents {
   void starve_all() noexcept;
   void retire_starved();
   static void add_rail(Peer& peer, std::unique_ptr<transport::Link> link, std::uint32_t number);
+  void cut_off(Peer& peer);
   void drop_links(Peer& peer);
   void end_links(Peer& peer) noexcept;
   void end_retired_links();

@@ -79,8 +79,29 @@ void Engine::retire_starved() {
   has_starved_ = false;
 }
 
+// Once: nothing more comes from a peer that is lost, and nobody asks it. Begun again where memory was wanting.
+void Engine::cut_off(Peer& peer) {
+  if (peer.is_cut_off) return;
+  if (!peer.is_self) wireup_->disconnect(peer.rank);
+  std::erase(connecting_, &peer);
+  // Links first: after them, and copies from and to staging memory, nothing touches the memory of operations.
+  drop_links(peer);
+  std::erase_if(unexpected_, [&](const Unexpected& message) { return message.peer == &peer && message.request.has_value(); });
+  peer.unexpected_request_count = 0;
+  for (auto& [request, answer] : atomics_) {
+    if (answer.asked.remote.rank == peer.rank && !answer.is_done) {
+      answer.is_done = true;
+      answer.status = Status::peer_lost;
+    }
+  }
+  std::vector<SegmentId> known;
+  for (const auto& [id, segment] : segments_) known.push_back(id);
+  for (const SegmentId id : known) forget_knower(id, peer.rank);
+  peer.is_cut_off = true;
+}
+
 // May be left for want of memory, and is then begun again. So it is while copies are under way on the memory of the peer's
-// operations: until then those are not over. A peer that is cut off stays so: nothing more comes from it, and nobody asks it.
+// operations: until then those are not over.
 void Engine::retire(Peer& peer, const Error& said) {
   if (peer.state == Peer::State::lost && !peer.is_half_lost) return;
   if (!peer.is_half_lost) {
@@ -93,24 +114,7 @@ void Engine::retire(Peer& peer, const Error& said) {
     ++lost_count_;
     ++changes_;
   }
-  if (!peer.is_cut_off) {
-    if (!peer.is_self) wireup_->disconnect(peer.rank);
-    std::erase(connecting_, &peer);
-    // Links first: after them, and copies from and to staging memory, nothing touches the memory of operations.
-    drop_links(peer);
-    std::erase_if(unexpected_, [&](const Unexpected& message) { return message.peer == &peer && message.request.has_value(); });
-    peer.unexpected_request_count = 0;
-    for (auto& [request, answer] : atomics_) {
-      if (answer.asked.remote.rank == peer.rank && !answer.is_done) {
-        answer.is_done = true;
-        answer.status = Status::peer_lost;
-      }
-    }
-    std::vector<SegmentId> known;
-    for (const auto& [id, segment] : segments_) known.push_back(id);
-    for (const SegmentId id : known) forget_knower(id, peer.rank);
-    peer.is_cut_off = true;
-  }
+  cut_off(peer);
   end_retired_links();
   if (std::ranges::any_of(retired_links_, [&](const auto& retired) { return retired.second == &peer; })) return;
   if (!is_staging_settled(peer) && now_ns() < peer.settle_until_ns) return;
