@@ -70,14 +70,15 @@ ping_pairs() {  # OPTION...: rping over both networks
 }
 
 ping_with_losses() {  # OPTION...: as ping_pairs; where frames are lost the kernel's own connections stand still for minutes once in a while
-  local peer try status
+  local peer try status  # that may be at their end, after all the pings: only what the last try printed is told
   for peer in $GIGABAR_VM_RXE_PEER $GIGABAR_VM_SIW_PEER; do
     for try in 1 2 3; do
       status=0
-      with_server 7174 "exec timeout -k 1 80 rping -s -a $peer -V $*" "exec timeout -k 1 60 rping -c -a $peer -V -v $*" || status=$?
+      with_server 7174 "exec timeout -k 1 80 rping -s -a $peer -V $*" "exec timeout -k 1 60 rping -c -a $peer -V -v $*" >/tmp/pings || status=$?
       if [ $status != 124 ] && [ $status != 137 ]; then break; fi
       echo "over $peer: not over in time"
     done
+    cat /tmp/pings
     [ $status = 0 ]
   done
 }
