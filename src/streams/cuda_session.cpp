@@ -180,10 +180,15 @@ Result<void> Session::read_clocks() {
   return {};
 }
 
-// Serves all streams of one GPU in turn, so that none gets ahead of the others.
-void serve_streams(const StreamDevice& device, std::vector<std::unique_ptr<CudaStream>>& streams, Repeat& repeat) {
+// Serves all streams of one GPU in turn, so that none gets ahead of the others. They wait behind the gate when `others`, the
+// workers that wait for copies of theirs before it opens, have arrived: streams share hardware queues
+// (CUDA_DEVICE_MAX_CONNECTIONS), and what one waits for holds up those behind it.
+void serve_streams(const StreamDevice& device, std::vector<std::unique_ptr<CudaStream>>& streams, std::size_t others,
+                   Repeat& repeat) {
   const ContextGuard guard = device.enter();
-  for (const auto& stream : streams) stream->prepare();
+  if (repeat.await_arrivals(others)) {
+    for (const auto& stream : streams) stream->prepare();
+  }
   repeat.arrive_and_wait();  // when it was given up, what waits behind the gate still has to end
   Pause pause;
   for (;;) {
@@ -219,13 +224,15 @@ void Session::add_workers(std::span<const std::unique_ptr<TransferRun>> runs, st
       by_device[transfer.device].push_back(&transfer);
     }
   }
+  const std::size_t others = workers.size();
   for (const auto& [device, served] : by_device) {
     auto streams = std::make_shared<std::vector<std::unique_ptr<CudaStream>>>();
     for (CudaTransfer* const transfer : served) {
       streams->push_back(std::make_unique<CudaStream>(*transfer, *ends[transfer->index], *runs[transfer->index], repeat,
                                                       carried_count[device] == 1));
     }
-    workers.push_back({device->numa_node, [worker = device, streams, &repeat] { serve_streams(*worker, *streams, repeat); }});
+    workers.push_back(
+        {device->numa_node, [worker = device, streams, others, &repeat] { serve_streams(*worker, *streams, others, repeat); }});
   }
 }
 

@@ -35,12 +35,17 @@ bool Repeat::arrive_and_wait() {
   return is_open();
 }
 
-bool Repeat::open(std::size_t worker_count) {
+bool Repeat::await_arrivals(std::size_t worker_count) const {
   Pause pause;
   while (arrived_.load(std::memory_order_acquire) < worker_count) {
     if (has_timed_out() || is_aborted()) return false;
     pause();
   }
+  return true;
+}
+
+bool Repeat::open(std::size_t worker_count) {
+  if (!await_arrivals(worker_count)) return false;
   opened_ns_.store(now_ns(), std::memory_order_release);
   raise_gate();
   return true;

@@ -53,6 +53,8 @@ class Repeat {
 
   // For workers: everything that can be prepared is; wait until the gate opens. False when the repeat was given up.
   bool arrive_and_wait();
+  // Waits until so many workers have arrived. False when they did not in time, or the repeat was given up.
+  bool await_arrivals(std::size_t worker_count) const;
   // Whether the transfer begins another copy, having begun `begun`.
   bool wants_more(const TransferRun& run, std::uint64_t begun) const noexcept;
   // A part has ended. The last one of a foreground transfer lets background transfers end.

@@ -75,11 +75,12 @@ void set_now(CUdeviceptr destination, unsigned char value, std::uint64_t bytes) 
 // True when nothing is left of what was asked for.
 bool run_pending(const CUstream* only) {
   auto& pending = state().pending;
+  const bool is_one_queue = state().machine.is_one_queue;
   std::set<CUstream> waiting;
   for (std::size_t i = 0; i < pending.size();) {
-    const bool is_asked = only == nullptr || pending[i].stream == *only;
+    const bool is_asked = only == nullptr || is_one_queue || pending[i].stream == *only;
     if (is_asked && pending[i].may_run && !pending[i].may_run()) waiting.insert(pending[i].stream);
-    if (!is_asked || waiting.contains(pending[i].stream)) {
+    if (!is_asked || waiting.contains(pending[i].stream) || (is_one_queue && !waiting.empty())) {
       ++i;
       continue;
     }

@@ -144,8 +144,8 @@ class DeviceFabricTest : public GpuTest {
     EXPECT_NE(QueueEngine::software_hca, reach->engine) << reach->reason;
     RecordProperty("engine", std::string(name_of(reach->engine)));
   }
+  // Of a test that skips itself as well: each rank answers the other one while that closes.
   void TearDown() override {
-    if (IsSkipped()) return;
     std::thread other([&] { ranks_[1].close(); });
     ranks_[0].close();
     other.join();

@@ -121,6 +121,17 @@ TEST_F(StreamsTest, EightStreamsOfSmallCopiesAreNotSerialised) {
   EXPECT_GE(overlap(report), kAtOncePercent);
 }
 
+// Copies that are waited for before the gate opens are not held up by streams that wait behind it.
+TEST_F(StreamsTest, MoreStreamsThanHardwareQueues) {
+  for (const unsigned before : {9U, 10U, 11U, 12U}) {
+    StreamPlan plan = plan_of({"gpu0->host count=" + std::to_string(before), "gpu0->host latency count=8",
+                               "host->gpu0 sm latency count=4", "host->gpu0 count=12"},
+                              2, 4097, 20);
+    plan.timeout_seconds = 20;
+    run(plan);
+  }
+}
+
 TEST_F(StreamsTest, CpuThreadsBesideACopyEngine) {
   const StreamReport report = run(plan_of({"host->gpu0 cpu:4 bytes=64M iterations=100", "gpu0->host background bytes=1G"}));
   EXPECT_GT(rate(report, 0), 0);

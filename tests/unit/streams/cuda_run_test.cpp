@@ -59,6 +59,22 @@ ISOLATED_TEST(StreamCuda, CopyEnginesMoveEverythingBehindOneGate) {
   expect_nothing_left(before);
 }
 
+// Streams share hardware queues: a copy that is waited for before the gate opens comes before those that wait behind it.
+ISOLATED_TEST(StreamCuda, ALatencyIsNotHeldUpByStreamsBehindTheGate) {
+  test::FakeSession session;
+  session.machine().is_one_queue = true;
+  session.start();
+  StreamPlan plan =
+      plan_of({"gpu0->host count=3", "host->gpu0 latency bytes=8M count=8 iterations=2", "gpu0->host pages=pageable"});
+  plan.timeout_seconds = 10;
+  const auto report = run_streams(plan);
+  ASSERT_TRUE(report) << report.error().message();
+  for (const TransferReport& told : report->transfers) {
+    EXPECT_FALSE(told.error) << told.error->message();
+    EXPECT_EQ(told.life_gb_per_s.samples.size(), 2u);
+  }
+}
+
 ISOLATED_TEST(StreamCuda, OneFailsInTheMiddleAndTheOthersRunOn) {
   test::FakeSession session;
   session.machine().gpu_count = 2;
