@@ -233,19 +233,39 @@ GIGABAR_DEVICE Status flush(const Scope& scope, const DeviceFabric& fabric, Rank
 
 namespace detail {
 
+// Whether a wait goes on (ok), and its deadline, by value: the caller's stays in registers. Not in place, so that what follows a
+// poll is near to it: a warp that comes to code for the first time since long waits for the code.
+struct Looked {
+  Status status;
+  Deadline deadline;
+};
+GIGABAR_DEVICE_CALLED Looked look_around(const std::uint32_t* peer, const std::uint32_t* lost_count, Deadline deadline) {
+  const bool is_over = deadline.look();
+  const bool is_lost = peer != nullptr ? status_at(peer) != Status::ok : is_over && load_relaxed(lost_count) != 0;
+  return {is_lost ? Status::peer_lost : is_over ? Status::timed_out : Status::ok, deadline};
+}
+
 // One thread. Polls until `look` finds something. `peer`: the status of the rank that it waits for; null: any rank, with
 // `lost_count`, the number of lost ranks. Both are read no more often than the clock, because each load would delay the next poll.
 template <class Look>
 GIGABAR_DEVICE Status await(const std::uint32_t* peer, const std::uint32_t* lost_count, Deadline& deadline, const Look& look) {
-  while (!look()) {
-    const bool is_over = deadline.has_passed();
-    if (!deadline.has_looked()) continue;
-    const bool is_lost = peer != nullptr ? status_at(peer) != Status::ok : is_over && load_relaxed(lost_count) != 0;
-    if (!is_over && !is_lost) continue;
-    // A lost rank may have raised it just before it was lost.
-    return look() ? Status::ok : is_lost ? Status::peer_lost : Status::timed_out;
+  if (deadline.tests_once()) {
+    if (look()) return Status::ok;
+    const Status status = look_around(peer, lost_count, deadline).status;
+    return look() ? Status::ok : status;
   }
-  return Status::ok;
+  while (true) {
+    for (std::uint32_t polls = Deadline::kPollsPerLook; polls != 0; --polls) {
+      if (look()) return Status::ok;
+#if !defined(__CUDA_ARCH__)
+      deadline.note_poll();
+#endif
+    }
+    const Looked looked = look_around(peer, lost_count, deadline);
+    deadline = looked.deadline;
+    // A lost rank may have raised it just before it was lost.
+    if (looked.status != Status::ok) return look() ? Status::ok : looked.status;
+  }
 }
 
 // agree(), and a number from the thread of rank 0.

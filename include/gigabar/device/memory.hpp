@@ -263,7 +263,8 @@ GIGABAR_DEVICE void compute_now([[maybe_unused]] std::uint32_t& value) {
   asm volatile("" : "+r"(value));
 #endif
 }
-GIGABAR_DEVICE void compute_now([[maybe_unused]] std::byte*& value) {
+template <class T>
+GIGABAR_DEVICE void compute_now([[maybe_unused]] T*& value) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+l"(value));
 #endif
@@ -301,19 +302,27 @@ class Deadline {
   GIGABAR_DEVICE explicit Deadline(Timeout timeout) : timeout_ns_(timeout.ns) {}
   // Call after an unsuccessful poll. Returns whether the wait is over.
   GIGABAR_DEVICE bool has_passed() {
-    if (timeout_ns_ == 0) return true;
+    note_poll();
+    return has_looked() && look();
+  }
+  // Its parts, for a loop that counts polls by itself: kPollsPerLook, or one if tests_once(); then look(), the moment for other
+  // loads too, which would slow down a normal poll. A CPU notes each poll, and gives way to others.
+  GIGABAR_DEVICE bool tests_once() const { return timeout_ns_ == 0; }
+  GIGABAR_DEVICE void note_poll() {
     ++polls_;
 #if !defined(__CUDA_ARCH__)
-    if (polls_ >= kPollsBeforeYield) std::this_thread::yield();
+    if (timeout_ns_ != 0 && polls_ >= kPollsBeforeYield) std::this_thread::yield();
 #endif
-    if (polls_ % kPollsPerLook != 0) return false;
+  }
+  GIGABAR_DEVICE bool look() {
+    if (timeout_ns_ == 0) return true;
     if (begin_ns_ == 0) {
       begin_ns_ = now_ns();
       return false;
     }
     return timeout_ns_ != kForever.ns && now_ns() - begin_ns_ >= timeout_ns_;
   }
-  // Whether this poll read the clock: the moment for other loads, which would slow down a normal poll.
+  // Whether this poll read the clock.
   GIGABAR_DEVICE bool has_looked() const { return timeout_ns_ == 0 || polls_ % kPollsPerLook == 0; }
 
  private:

@@ -251,10 +251,11 @@ GIGABAR_DEVICE Status recv_at_once(const Scope& scope, const BasicRecvRing<Line>
     return size > room || size % kWordBytes != 0 ? Status::out_of_range : take_runs(ring, size, to, head, deadline);
   }
   // What does not depend on the message is computed before it comes.
-  const std::uint32_t step = scope.size();
-  std::uint32_t k = scope.rank() + 1, begin = bytes_before<Line>(k), number = ring.number(k);
+  std::uint32_t step = scope.size(), k = scope.rank() + 1, begin = bytes_before<Line>(k), number = ring.number(k);
   std::byte* at = to + begin;
-  const MessageLine* const line = ring.line(k);
+  // A thread that can have no line of its own looks at the first one again: a branch would cost more than the load.
+  const MessageLine* const line = begin < room ? ring.line(k) : ring.first_line();
+  compute_now(step);
   compute_now(room);
   compute_now(begin);
   compute_now(at);
@@ -262,13 +263,17 @@ GIGABAR_DEVICE Status recv_at_once(const Scope& scope, const BasicRecvRing<Line>
   Status status = await(ring.status(), nullptr, deadline, [&] {
     const bool has_head = Line::template load<Order::none>(ring.first_line(), ring.first_number(), head);
     const bool has_own = Line::template load<Order::none>(line, number, own);
-    return has_head && (has_own || begin >= head[0] || head[0] > room);
+    bool is_here = has_own;  // without branches, which would lie between two polls
+    is_here |= begin >= head[0];
+    is_here |= head[0] > room;
+    is_here &= has_head;
+    return is_here;
   });
   size = head[0];
   if (status != Status::ok) return status;
   if (size > room || size % kWordBytes != 0) return Status::out_of_range;
   for (std::uint32_t j = 1; j < Line::kWords; ++j) {
-    if (k == 1 && (j - 1) * kWordBytes < size) store_word(to + std::size_t{j - 1} * kWordBytes, head[j]);
+    if (k == 1 && (j - 1) * kWordBytes < size) store_word(at - bytes_before<Line>(1) + std::size_t{j - 1} * kWordBytes, head[j]);
   }
   for (std::uint32_t j = 0; j < Line::kWords; ++j) {
     if (begin + j * kWordBytes < size) store_word(at + std::size_t{j} * kWordBytes, own[j]);

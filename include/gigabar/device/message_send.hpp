@@ -61,17 +61,6 @@ GIGABAR_DEVICE constexpr std::uint32_t full_lines_of(std::uint32_t bytes) {
   return (bytes / kWordBytes + 1) / Line::kWords;
 }
 
-// The words of line k of a piece, where it has them; `words(i)` is word i of the message, and `first_word` of them are before the
-// piece.
-template <class Line, class Words>
-GIGABAR_DEVICE void load_line(std::uint32_t k, std::uint32_t piece, std::uint32_t first_word, const Words& words,
-                              std::uint32_t (&line)[Line::kWords]) {
-  const std::uint32_t begin = bytes_before<Line>(k);
-  for (std::uint32_t j = 0; j < Line::kWords; ++j) {
-    if (begin + j * kWordBytes < piece) line[j] = words(first_word + k * Line::kWords - 1 + j);
-  }
-}
-
 // The words of a message in memory of any type: at an address that is a multiple of 4, with a size that is one.
 struct WholeWords {
   const std::byte* bytes;
@@ -82,6 +71,34 @@ struct WholeWords {
     return word;
   }
 };
+
+// Words from `first` on; word -1, before the first line's data, is asked for by nobody.
+template <class Words>
+GIGABAR_DEVICE auto words_from(const Words& words, std::uint32_t first) {
+  return [&words, first](std::uint32_t i) { return words(first + i); };
+}
+// One address for the words of a line.
+GIGABAR_DEVICE WholeWords words_from(const WholeWords& words, std::uint32_t first) {
+  return {words.bytes + std::int64_t{static_cast<std::int32_t>(first)} * kWordBytes};
+}
+
+// Once for all words, also where each is loaded under a condition of its own.
+template <class Words>
+GIGABAR_DEVICE void compute_address_now(Words&) {}
+GIGABAR_DEVICE void compute_address_now(WholeWords& words) { compute_now(words.bytes); }
+
+// The words of line k of a piece, where it has them; `words(i)` is word i of the message, and `first_word` of them are before the
+// piece.
+template <class Line, class Words>
+GIGABAR_DEVICE void load_line(std::uint32_t k, std::uint32_t piece, std::uint32_t first_word, const Words& words,
+                              std::uint32_t (&line)[Line::kWords]) {
+  const std::uint32_t begin = bytes_before<Line>(k);
+  auto own = words_from(words, first_word + k * Line::kWords - 1);
+  compute_address_now(own);
+  for (std::uint32_t j = 0; j < Line::kWords; ++j) {
+    if (begin + j * kWordBytes < piece) line[j] = own(j);
+  }
+}
 
 // Whether one thread of a CPU has all lines: it stores and loads them in runs.
 template <class Scope, class Line>
@@ -112,9 +129,8 @@ GIGABAR_DEVICE void store_more(const Scope& scope, const BasicSendRing<Line>& ri
 #pragma unroll
 #endif
     for (std::uint32_t n = 0; n < kLinesAtOnce; ++n) {
-      for (std::uint32_t j = 0; j < kWords; ++j) {
-        lines[n][j] = k + n * step < full ? words(first_word + (k + n * step) * kWords - 1 + j) : 0;
-      }
+      const auto own = words_from(words, first_word + (k + n * step) * kWords - 1);
+      for (std::uint32_t j = 0; j < kWords; ++j) lines[n][j] = k + n * step < full ? own(j) : 0;
     }
 #if defined(__CUDA_ARCH__)
 #pragma unroll

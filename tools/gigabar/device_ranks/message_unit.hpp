@@ -25,43 +25,79 @@ class MessageUnit {
   // `samples`: [iteration_count], written by the active side.
   GIGABAR_DEVICE void run(std::uint64_t* samples) const {
     const RunClock clock;
-    const bool is_active = plan_.is_active;
-    const bool is_latency = plan_.measure == Measure::latency;
     device::SendRing to;
     device::RecvRing from;
-    Status status = open_ring(plan_.fabric, plan_.partner, index_, to);
-    if (status == Status::ok) status = open_ring(plan_.fabric, plan_.partner, index_, from);
-    const std::uint32_t rounds = part_.is_there ? plan_.round_count() : 0;
-    std::uint32_t round = 0;
-    for (; status == Status::ok && round < rounds; ++round) {
-      if (round % plan_.rounds_per_look == 0 && is_over(scope_, clock, plan_.timeout_ns)) {
-        status = Status::timed_out;
-        break;
-      }
-      if (round == plan_.warm_up_count && scope_.rank() == 0) end_->timed_from_ns = device::now_ns();
-      if (plan_.is_checked && is_active) fill(round);
-      if (is_active) scope_.sync();
-      const std::uint64_t before = ticks();
-      if (is_active) {
-        status = is_latency ? send(to, 0) : send_window(to);
-        if (status == Status::ok) status = is_latency ? recv(from, 0) : take_answer(from, round);
-      } else {
-        status = is_latency ? recv(from, 0) : recv_window(from, round);
-      }
-      const std::uint64_t after = ticks();
-      if (status != Status::ok) break;
-      if (is_latency && plan_.is_checked) check(round, 0);
-      if (!is_active) status = answer(to, round);
-      if (is_active && scope_.rank() == 0 && round >= plan_.warm_up_count) {
-        samples[round - plan_.warm_up_count] = is_latency ? after - before : device::now_ns();
-      }
+    Done done;
+    done.status = open_ring(plan_.fabric, plan_.partner, index_, to);
+    if (done.status == Status::ok) done.status = open_ring(plan_.fabric, plan_.partner, index_, from);
+    if (done.status == Status::ok && part_.is_there) {
+      if (plan_.measure != Measure::latency)
+        play_windows(to, from, clock, samples, done);
+      else if (plan_.is_active)
+        play_turns<true>(to, from, clock, samples, done);
+      else
+        play_turns<false>(to, from, clock, samples, done);
     }
     to.close(scope_);
     from.close(scope_);
-    clock.report(scope_, is_active, status, round, end_);
+    clock.report(scope_, plan_.is_active, done.status, done.rounds, end_);
   }
 
  private:
+  struct Done {
+    Status status = Status::ok;
+    std::uint32_t rounds = 0;
+  };
+
+  // Before a round. False: the time is over.
+  GIGABAR_DEVICE bool begin(std::uint32_t round, const RunClock& clock, Done& done) const {
+    if (round % plan_.rounds_per_look == 0 && is_over(scope_, clock, plan_.timeout_ns)) done.status = Status::timed_out;
+    if (round == plan_.warm_up_count && scope_.rank() == 0) end_->timed_from_ns = device::now_ns();
+    return done.status == Status::ok;
+  }
+
+  // A message each way per round. Each side has a loop of its own, as a PingUnit's.
+  template <bool IsActive>
+  GIGABAR_DEVICE void play_turns(device::SendRing& to, device::RecvRing& from, const RunClock& clock, std::uint64_t* samples,
+                                 Done& done) const {
+    const std::uint32_t rounds = plan_.round_count(), warm_up = plan_.warm_up_count;
+    const bool is_checked = plan_.is_checked;
+    for (; done.rounds < rounds && begin(done.rounds, clock, done); ++done.rounds) {
+      if (is_checked && IsActive) fill(done.rounds);
+      if constexpr (IsActive) scope_.sync();
+      const std::uint64_t before = ticks();
+      if constexpr (IsActive) done.status = send(to, 0);
+      if (done.status == Status::ok) done.status = recv(from, 0);
+      const std::uint64_t after = ticks();
+      if (done.status == Status::ok && is_checked) {
+        check(done.rounds, 0);
+        if constexpr (!IsActive) fill(done.rounds);  // behind the last message's words: receiving syncs the scope
+      }
+      if (!IsActive && done.status == Status::ok) done.status = send(to, 0);
+      if (done.status != Status::ok) return;
+      if (IsActive && scope_.rank() == 0 && done.rounds >= warm_up) samples[done.rounds - warm_up] = after - before;
+    }
+  }
+
+  // Windows of messages, which a message with the number of the round answers.
+  GIGABAR_DEVICE void play_windows(device::SendRing& to, device::RecvRing& from, const RunClock& clock, std::uint64_t* samples,
+                                   Done& done) const {
+    const std::uint32_t rounds = plan_.round_count();
+    for (; done.rounds < rounds && begin(done.rounds, clock, done); ++done.rounds) {
+      const std::uint32_t round = done.rounds;
+      if (plan_.is_checked && plan_.is_active) fill(round);
+      if (plan_.is_active) scope_.sync();
+      done.status = plan_.is_active ? send_window(to) : recv_window(from, round);
+      if (done.status == Status::ok) {
+        done.status = plan_.is_active ? take_answer(from, round) : device::send_value(scope_, to, round, timeout());
+      }
+      if (done.status != Status::ok) return;
+      if (plan_.is_active && scope_.rank() == 0 && round >= plan_.warm_up_count) {
+        samples[round - plan_.warm_up_count] = device::now_ns();
+      }
+    }
+  }
+
   GIGABAR_DEVICE device::Timeout timeout() const { return {plan_.timeout_ns}; }
   GIGABAR_DEVICE std::uint32_t slot_of(std::uint32_t message) const { return message % plan_.slot_count; }
   GIGABAR_DEVICE std::uint32_t* sent(std::uint32_t slot) const { return words_at(slot * plan_.slot_stride_bytes); }
@@ -93,12 +129,6 @@ class MessageUnit {
       if (status == Status::ok && plan_.is_checked) check(round, message);
     }
     return status;
-  }
-  // Of a latency with a message as long, of a window with the number of the round.
-  GIGABAR_DEVICE Status answer(device::SendRing& to, std::uint32_t round) const {
-    if (plan_.measure != Measure::latency) return device::send_value(scope_, to, round, timeout());
-    if (plan_.is_checked) fill(round);
-    return send(to, 0);
   }
   GIGABAR_DEVICE Status take_answer(device::RecvRing& from, std::uint32_t round) const {
     std::uint32_t value = 0;
