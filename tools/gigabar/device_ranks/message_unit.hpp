@@ -70,7 +70,7 @@ class MessageUnit {
       if (done.status == Status::ok) done.status = recv(from, 0);
       const std::uint64_t after = ticks();
       if (done.status == Status::ok && is_checked) {
-        check(done.rounds, 0);
+        check(done.rounds, 0, true);
         if constexpr (!IsActive) fill(done.rounds);  // behind the last message's words: receiving syncs the scope
       }
       if (!IsActive && done.status == Status::ok) done.status = send(to, 0);
@@ -99,7 +99,8 @@ class MessageUnit {
   }
 
   GIGABAR_DEVICE device::Timeout timeout() const { return {plan_.timeout_ns}; }
-  GIGABAR_DEVICE std::uint32_t slot_of(std::uint32_t message) const { return message % plan_.slot_count; }
+  // The memory of the messages of a window, in turn. A division would take as long as a tenth of a message.
+  GIGABAR_DEVICE std::uint32_t behind(std::uint32_t slot) const { return slot + 1 == plan_.slot_count ? 0 : slot + 1; }
   GIGABAR_DEVICE std::uint32_t* sent(std::uint32_t slot) const { return words_at(slot * plan_.slot_stride_bytes); }
   GIGABAR_DEVICE std::uint32_t* received(std::uint32_t slot) const {
     return words_at(plan_.receive_offset_bytes + slot * plan_.slot_stride_bytes);
@@ -108,25 +109,27 @@ class MessageUnit {
     return reinterpret_cast<std::uint32_t*>(own_ + offset + part_.begin);
   }
 
-  GIGABAR_DEVICE Status send(device::SendRing& to, std::uint32_t message) const {
-    return device::send(scope_, to, sent(slot_of(message)), part_.bytes, timeout());
+  GIGABAR_DEVICE Status send(device::SendRing& to, std::uint32_t slot) const {
+    return device::send(scope_, to, sent(slot), part_.bytes, timeout());
   }
-  GIGABAR_DEVICE Status recv(device::RecvRing& from, std::uint32_t message) const {
+  GIGABAR_DEVICE Status recv(device::RecvRing& from, std::uint32_t slot) const {
     std::uint64_t bytes = 0;
-    const Status status = device::recv(scope_, from, received(slot_of(message)), part_.bytes, bytes, timeout());
+    const Status status = device::recv(scope_, from, received(slot), part_.bytes, bytes, timeout());
     return status == Status::ok && bytes != part_.bytes ? Status::device_error : status;
   }
 
   GIGABAR_DEVICE Status send_window(device::SendRing& to) const {
     Status status = Status::ok;
-    for (std::uint32_t message = 0; message < plan_.window && status == Status::ok; ++message) status = send(to, message);
+    std::uint32_t slot = 0;
+    for (std::uint32_t left = plan_.window; left != 0 && status == Status::ok; --left, slot = behind(slot)) status = send(to, slot);
     return status;
   }
   GIGABAR_DEVICE Status recv_window(device::RecvRing& from, std::uint32_t round) const {
     Status status = Status::ok;
-    for (std::uint32_t message = 0; message < plan_.window && status == Status::ok; ++message) {
-      status = recv(from, message);
-      if (status == Status::ok && plan_.is_checked) check(round, message);
+    std::uint32_t slot = 0;
+    for (std::uint32_t left = plan_.window; left != 0 && status == Status::ok; --left, slot = behind(slot)) {
+      status = recv(from, slot);
+      if (status == Status::ok && plan_.is_checked) check(round, slot, left == plan_.window);
     }
     return status;
   }
@@ -145,9 +148,8 @@ class MessageUnit {
     }
     scope_.sync();
   }
-  GIGABAR_DEVICE void check(std::uint32_t round, std::uint32_t message) const {
-    const bool is_false = plan_.plants_fault && round + 1 == plan_.round_count() && message == 0;
-    const std::uint32_t slot = slot_of(message);
+  GIGABAR_DEVICE void check(std::uint32_t round, std::uint32_t slot, bool is_first) const {
+    const bool is_false = plan_.plants_fault && round + 1 == plan_.round_count() && is_first;
     check_words(scope_, received(slot), part_.bytes, plan_.partner, {round, slot, part_.begin}, is_false ? 1 : 0, end_);
     scope_.sync();
   }
