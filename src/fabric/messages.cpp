@@ -119,6 +119,7 @@ bool Engine::post_eager(Op& op) {
   const LocalMemory* const memory = op.local != nullptr ? &op.local->memory : op.memory.get();
   auto said = say_eager(*op.peer, op.tag, op.source, memory, op.local_offset, op.bytes);
   if (!said) {
+    op.peer->eager_in_flight -= std::min(op.peer->eager_in_flight, cost_of(op.bytes));  // the peer will not say that it took it
     fail(op, std::move(said).error());
     return true;
   }
@@ -252,9 +253,10 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
       reply_to_request(op, *message.peer, message.tag, message.bytes, *message.request);
     } else {
       deliver(op, *message.peer, message.tag, std::as_bytes(std::span(message.data)));
-      // A peer that was lost and forgotten meanwhile began anew with nothing.
-      message.peer->unexpected_bytes -= std::min(message.peer->unexpected_bytes, cost_of(message.bytes));
-      took_eager(*message.peer, message.bytes);
+      if (message.generation == message.peer->generation) {
+        message.peer->unexpected_bytes -= cost_of(message.bytes);
+        took_eager(*message.peer, message.bytes);
+      }
     }
   } catch (const std::bad_alloc&) {
     starve(*message.peer);  // which is not lost: its request has come
@@ -289,7 +291,7 @@ void Engine::on_eager(Peer& peer, const Message& message, std::span<const std::b
   if (peer.unexpected_bytes + cost_of(payload.size()) > kEagerWindowBytes)
     return accuse(peer, "it sent more than its window of messages");
   peer.unexpected_bytes += cost_of(payload.size());
-  unexpected_.push_back({&peer, message.a, payload.size(), std::string(text_of(payload)), std::nullopt});
+  unexpected_.push_back({&peer, peer.generation, message.a, payload.size(), std::string(text_of(payload)), std::nullopt});
 }
 
 // The sender may send as much again. Told in quarters of the window, so that few words go back.
@@ -331,7 +333,7 @@ void Engine::on_rendezvous_request(Peer& peer, const Message& message) {
   // It cannot wait for more of them itself.
   if (peer.unexpected_request_count >= kMaxMessages) return overrun(peer, "messages that nobody has received");
   ++peer.unexpected_request_count;
-  unexpected_.push_back({&peer, message.a, message.c, {}, message.b});
+  unexpected_.push_back({&peer, peer.generation, message.a, message.c, {}, message.b});
 }
 
 void Engine::reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t request) {

@@ -154,9 +154,8 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   notifying.is_word = is_notified && is_by_word(*peer, *remote, transfer.flags, transfer.notification, notifying.way);
   const Choice* choice = nullptr;
   if (transfer.bytes != 0 && transfer.is_between_segments()) {
-    // Waiting above may have given the lock away: the segment is looked up again.
-    local = find_segment(transfer.local.segment);
-    if (local == nullptr) return local_segment(transfer.local.segment).error();
+    // Waiting above may have given the lock away: the segment is looked up again, and may be another one.
+    if (Result<void> checked = check_transfer(transfer, local); !checked) return std::move(checked).error();
     const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
     const bool needs_message = is_notified && !notifying.is_word;
     bool is_direct_alone = false;

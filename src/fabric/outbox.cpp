@@ -137,15 +137,17 @@ void Engine::wake(Peer& peer) {
   say(peer, {.type = MessageType::wake});
 }
 
+// While links are made the peer's may all stand and carry messages already: what answers them waits until these do.
 void Engine::say(Peer& peer, const Message& message, std::span<const std::byte> payload) noexcept {
-  if (peer.state != Peer::State::ready) return;
+  const bool is_ready = peer.state == Peer::State::ready;
+  if (!is_ready && peer.state != Peer::State::linking) return;
   try {
-    if (say_first(peer, message, payload)) return;
+    if (is_ready && say_first(peer, message, payload)) return;
     if (peer.outbox.size() >= kMaxOutbox)
       return accuse(peer, text("it has not taken the ", kMaxOutbox, " answers that wait for it"));
     close_targets(peer);
     peer.outbox.push_back({message, std::string(text_of(payload))});
-    list_busy(peer);
+    if (is_ready) list_busy(peer);
   } catch (const std::bad_alloc&) {
     starve(peer);
   }

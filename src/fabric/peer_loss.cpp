@@ -43,6 +43,8 @@ void Engine::drop_links(Peer& peer) {
   };
   for (Rail& rail : peer.rails) drop(std::move(rail.link));
   peer.rails.clear();
+  peer.offered_rails = 0;
+  peer.outbox.clear();  // answers to what came by them
   if (peer.self_end) drop(std::move(peer.self_end));
 }
 
@@ -135,7 +137,6 @@ void Engine::retire(Peer& peer, const Error& said) {
   }
   peer.pending.clear();
   peer.by_id.clear();
-  peer.outbox.clear();
   peer.held.clear();
   peer.stalled.clear();
   peer.held_bytes = 0;

@@ -324,6 +324,7 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
     drop_links(peer);
     ++peer.candidate;
   }
+  peer.offered_rails = std::max<std::uint8_t>(rail_count, 1);
   if (peer.rails.size() >= kMaxRails || peer.candidate > kTransportKinds) {
     return accuse(peer, text("it offers more than ", kMaxRails, " links, or more than ", kTransportKinds, " transports"),
                   "connect");
@@ -334,6 +335,8 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
   bool is_accepted = false;
   const auto open = std::ranges::find(transports_, static_cast<TransportKind>(kind), &OpenTransport::kind);
   if (open != transports_.end()) {
+    if (!peer.rails.empty() && peer.transport != open->transport.get())
+      return accuse(peer, "it offers links of two transports", "connect");
     peer.identity.address = part_of_address(peer.rank_address, open->kind);
     auto link = open->transport->accept(peer.identity, {std::string(bytes), std::move(frame.descriptors)}, answer);
     is_accepted = link.is_ok();
@@ -381,7 +384,7 @@ void Engine::on_link_answer(Peer& peer, Frame& frame) {
 }
 
 void Engine::become_ready(Peer& peer) {
-  if (peer.state != Peer::State::linking || peer.rails.empty()) return;
+  if (peer.state != Peer::State::linking || peer.rails.empty() || peer.rails.size() < peer.offered_rails) return;
   for (const Rail& rail : peer.rails) {
     if (rail.link->state() != transport::LinkState::ready) return;
   }

@@ -326,7 +326,8 @@ void Engine::on_stage_chunk(Peer& peer, const Message& message) {
   const std::uint64_t bytes = message.high_b();
   const bool is_good = found != peer.incoming.end() && slot_offset % limits(peer).chunk_bytes == 0 && slot < peer.in_slots.size() &&
                        peer.in_slots[slot] && bytes != 0 && bytes <= found->second.chunk_bytes &&
-                       fits(message.c, bytes, found->second.bytes) && bytes <= found->second.bytes - found->second.arrived;
+                       fits(slot_offset, bytes, peer.staging_in->memory.bytes()) && fits(message.c, bytes, found->second.bytes) &&
+                       bytes <= found->second.bytes - found->second.arrived;
   if (!is_good) return accuse(peer, "its chunk of a staged write makes no sense");
   // When all that it has announced is placed no copy is under way any more: the segment may go.
   IncomingStaged& incoming = found->second;

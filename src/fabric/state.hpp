@@ -254,6 +254,7 @@ struct InCopy {
 // A message of a peer that nobody asked for yet, or its request.
 struct Unexpected {
   Peer* peer = nullptr;
+  std::uint32_t generation = 0;  // the peer's: one that was lost and forgotten meanwhile began anew with nothing
   Tag tag = 0;
   std::uint64_t bytes = 0;
   std::string data;                      // of an eager one
@@ -293,6 +294,7 @@ struct Peer {
   std::string reasons;        // why earlier candidates do not do
   transport::Transport* transport = nullptr;
   std::vector<Rail> rails;
+  std::uint8_t offered_rails = 0;             // by the peer, of this candidate; 0: this rank offers
   std::unique_ptr<transport::Link> self_end;  // the other end of a link with oneself
   struct FailedCandidate {
     std::int64_t at_ns;

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <thread>
+#include <vector>
 
 #include "conformance/rank_segment.hpp"
 
@@ -263,6 +266,32 @@ RANK_BODY(register_many_times) {
   EXPECT_LT(resident_bytes(), resident + 16 * kMiB);
 }
 
+// While a post waits for its peer, its own segment goes, and one of the same number and less memory comes.
+BARE_RANK_BODY(shrink_under_a_post) {
+  std::vector<std::byte> large(65536), small(4096);
+  auto opened = Fabric::open(me.options());
+  ASSERT_TRUE(is_ok(opened));
+  Fabric& fabric = *opened;
+  ASSERT_TRUE(is_ok(fabric.register_segment(kOrigin, large.data(), large.size())));
+  std::atomic<bool> is_begun{false};
+  std::thread poster([&] {
+    is_begun = true;
+    EXPECT_TRUE(fails(fabric.write({kOrigin, small.size()}, {1, kTarget, 0}, 64), Status::out_of_range));
+  });
+  while (!is_begun) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it waits for rank 1, which is not there
+  ASSERT_TRUE(is_ok(fabric.deregister_segment(kOrigin, kPatience)));
+  ASSERT_TRUE(is_ok(fabric.register_segment(kOrigin, small.data(), small.size())));
+  me.tell("changed");
+  poster.join();
+  ASSERT_TRUE(me.meet());
+  ASSERT_TRUE(me.meet());
+}
+RANK_BODY(come_late) {
+  const RankSegment target(fabric, kTarget, MemoryChoice::host, 8192);
+  ASSERT_TRUE(me.meet());
+}
+
 // --- The tests ------------------------------------------------------------------------------------------------------------------
 
 std::vector<RankSetup> fire_setups() {
@@ -295,6 +324,14 @@ TEST_P(FabricSegments, PeersKnowTheNewSize) { run_ranks("know_the_new_size", Get
 TEST_P(FabricSegments, TellTheirKind) { run_ranks("tell_the_kind", GetParam()); }
 TEST_P(FabricSegments, EveryId) { run_ranks("register_every_id", GetParam()); }
 TEST_P(FabricSegments, KeepNothing) { run_ranks("register_many_times", GetParam()); }
+TEST(FabricSegment, ThatShrinksUnderAPostIsLookedAtAgain) {
+  RankJob job("come_late", RankSetup{});
+  job.set_body(0, "shrink_under_a_post");
+  job.start(0);
+  ASSERT_TRUE(job.hear(0, "changed"));
+  job.start(1);
+  job.finish();
+}
 INSTANTIATE_TEST_SUITE_P(Memory, FabricSegments, testing::ValuesIn(memory_setups()), setup_name);
 
 }  // namespace

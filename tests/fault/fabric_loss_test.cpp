@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waits without an end, when those die who could end them: collectives of every size with every rank as the dead one, and waits for
 // anybody when nobody is left.
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <thread>
@@ -253,6 +255,70 @@ TEST_P(FabricNotAlone, HearsTheLastThatLives) {
   job.send_signal(1, SIGKILL);
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));
   job.tell(2, "go");
+  job.finish();
+}
+
+// --- Messages of a connection that is gone ---------------------------------------------------------------------------------------
+
+// They are received still. The window of the next connection knows nothing of them.
+constexpr std::size_t kMessageBytes = 8192;
+constexpr int kOldMessages = 120, kNewMessages = 600;
+
+BARE_RANK_BODY(receive_what_is_left) {
+  auto opened = Fabric::open(me.options());
+  ASSERT_TRUE(is_ok(opened));
+  Fabric& fabric = *opened;
+  std::vector<std::byte> got(kMessageBytes);
+  const auto receive = [&](Tag tag) { return is_ok(fabric.recv(1, tag, got.data(), got.size(), kPatience)); };
+  ASSERT_TRUE(me.meet());  // rank 1 has sent and gone
+  const auto is_lost = [&] {
+    const auto peers = fabric.peers();
+    return std::any_of(peers.begin(), peers.end(), [](const PeerState& peer) { return peer.rank == 1 && peer.is_broken; });
+  };
+  for (const std::int64_t end_ns = now_ns() + kMaxNoticeNs; !is_lost() && now_ns() < end_ns;) std::this_thread::yield();
+  ASSERT_TRUE(is_ok(fabric.forget(1)));
+  for (int count = 0; count < kOldMessages; ++count) ASSERT_TRUE(receive(1)) << count;
+  ASSERT_TRUE(me.meet());  // it may come again
+  ASSERT_TRUE(me.meet());  // as much is under way as its window has
+  for (int count = 0; count < 8; ++count) ASSERT_TRUE(receive(2)) << count;
+  ASSERT_TRUE(me.meet());
+  ASSERT_TRUE(me.meet());  // it has sent whatever its window takes by now
+  for (int count = 8; count < kNewMessages; ++count) ASSERT_TRUE(receive(2)) << count;
+  ASSERT_TRUE(me.meet());
+}
+BARE_RANK_BODY(send_twice) {
+  const std::vector<std::byte> data(kMessageBytes);
+  {
+    auto first = Fabric::open(me.options());
+    ASSERT_TRUE(is_ok(first));
+    for (int count = 0; count < kOldMessages; ++count) ASSERT_TRUE(is_ok(first->send(0, 1, data.data(), data.size(), kPatience)));
+    ASSERT_TRUE(is_ok(first->flush(0, kPatience)));
+  }
+  ASSERT_TRUE(me.meet());
+  ASSERT_TRUE(me.meet());
+  auto opened = Fabric::open(me.options());
+  ASSERT_TRUE(is_ok(opened));
+  std::vector<Operation> sends;
+  const auto send_until = [&](int count) {
+    while (static_cast<int>(sends.size()) < count) {
+      const auto posted = opened->post_send(0, 2, data.data(), data.size());
+      ASSERT_TRUE(is_ok(posted));
+      sends.push_back(*posted);
+    }
+  };
+  send_until(508);
+  ASSERT_TRUE(me.meet());
+  ASSERT_TRUE(me.meet());
+  send_until(kNewMessages);
+  ASSERT_TRUE(is_ok(opened->progress()));
+  ASSERT_TRUE(me.meet());
+  for (const Operation sent : sends) ASSERT_TRUE(is_ok(opened->wait_message(sent, kPatience)));
+  ASSERT_TRUE(me.meet());
+}
+TEST(FabricForgotten, MessagesGiveNoCreditToTheNextConnection) {
+  RankJob job("receive_what_is_left", RankSetup{});
+  job.set_body(1, "send_twice");
+  job.start_all();
   job.finish();
 }
 

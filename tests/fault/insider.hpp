@@ -32,6 +32,56 @@ class Insider {
     if (peer) peer_ = *peer;
     return peer.is_ok();
   }
+  // Likewise, as one whose engine is not asked: `act` is called between what it does, until they are connected.
+  template <class Act>
+  bool meet_while(Rank rank, const Act& act) {
+    auto found = engine_->find_peer(rank);
+    EXPECT_TRUE(test::is_ok(found));
+    if (!found) return false;
+    peer_ = *found;
+    engine_->begin_to_connect(*peer_);
+    return poll_until(test::kPatience, [&] {
+      act();
+      return peer_->state == Peer::State::ready || peer_->state == Peer::State::lost;
+    });
+  }
+  bool is_greeting() const { return peer_->state == Peer::State::greeting; }
+  // A question for a segment, which waits for no answer.
+  void ask(SegmentId id) { engine_->ask_segment(*peer_, id); }
+  // As a further rail beside the first one, which does not stand yet: by the transport of that number.
+  bool offer_another_rail(std::size_t transport) {
+    if (peer_->rails.size() != 1 || peer_->state != Peer::State::linking) return false;
+    Engine::OpenTransport& open = engine_->transports_.at(transport);
+    peer_->identity.address = Engine::part_of_address(peer_->rank_address, open.kind);
+    transport::Parcel parcel;
+    auto link = open.transport->offer(peer_->identity, 0, parcel);
+    EXPECT_TRUE(test::is_ok(link));
+    if (!link) return false;
+    Engine::add_rail(*peer_, std::move(*link), ++engine_->last_link_number_);
+    ByteWriter writer;
+    writer.number(static_cast<std::uint8_t>(open.kind)).number(std::uint8_t{1}).number(engine_->last_link_number_);
+    writer.number(std::uint8_t{2}).string(parcel.bytes);
+    EXPECT_TRUE(test::is_ok(engine_->send_frame(*peer_, kLinkOffer, writer.take(), std::move(parcel.descriptors))));
+    return true;
+  }
+  // Until `rank` has offered its first rail, as if it had announced two of them; and as they are.
+  bool await_first_of_two_rails(Rank rank) {
+    auto found = engine_->find_peer(rank);
+    EXPECT_TRUE(test::is_ok(found));
+    if (!found) return false;
+    peer_ = *found;
+    return poll_until(test::kPatience, [this] {
+      if (!peer_->rails.empty()) peer_->offered_rails = 2;
+      return peer_->offered_rails == 2;
+    });
+  }
+  void do_with_one_rail() {
+    EXPECT_EQ(peer_->state, Peer::State::linking);
+    peer_->offered_rails = 1;
+    engine_->become_ready(*peer_);
+  }
+  std::size_t rail_count() const { return peer_->rails.size(); }
+  std::size_t unsaid_count() const { return peer_->outbox.size(); }
   // Until the link has taken it, or is gone.
   void say(const Message& message, std::string_view payload = {}) {
     engine_->say(*peer_, message, std::as_bytes(std::span(payload)));
@@ -328,7 +378,7 @@ inline void say_parts(Insider& insider) {
   for (part.a = 1; part.a <= 70'000; ++part.a) insider.say(part);
 }
 
-inline void open_a_staged_write(Insider& insider, std::uint64_t bytes) {
+inline void ask_for_a_staged_write(Insider& insider, std::uint64_t bytes, std::uint32_t chunk_bytes) {
   EXPECT_TRUE(insider.may_use(fabric::kStagingSegment));
   Message open = of_type(MessageType::stage_open);
   open.segment = kTarget;
@@ -336,10 +386,11 @@ inline void open_a_staged_write(Insider& insider, std::uint64_t bytes) {
   open.a = 1;
   open.c = bytes;
   std::string payload;
-  append(payload, std::uint32_t{2048});  // of a chunk
+  append(payload, chunk_bytes);
   append(payload, std::uint64_t{1});
   insider.say(open, payload);
 }
+inline void open_a_staged_write(Insider& insider, std::uint64_t bytes) { ask_for_a_staged_write(insider, bytes, 2048); }
 
 // Rank 0 and, as soon as it has said "up", an insider of that body as rank 1, until that says `word`. False: one of them did not.
 inline bool start_beside_insider(RankJob& job, const std::string& body, const std::string& word) {
