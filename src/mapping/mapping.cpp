@@ -411,9 +411,11 @@ std::size_t trim_mapping_cache(std::size_t keep_bytes) try {
   const Uncancelled uncancelled;
   const std::size_t released_bytes = trim_idle_windows(keep_bytes);
   if (keep_bytes == 0) {
+    // Freed without the lock: freeing waits for kernels, of which one may wait for who makes a window meanwhile.
+    decltype(ProcessState::proof_memory) dropped;
     ProcessState& state = process_state();
     const std::lock_guard lock(state.making);
-    state.proof_memory.clear();
+    dropped.swap(state.proof_memory);
   }
   return released_bytes;
 } catch (...) {

@@ -10,7 +10,10 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/counted.hpp"
 #include "base/descriptor.hpp"
@@ -211,23 +214,29 @@ class CudaRuntime final : public Runtime {
   // To pin pages for all devices takes a context, always the same one: of a device that the program uses already, since a further
   // one takes hundreds of megabytes of its GPU, and may be refused.
   Result<ContextGuard> enter_any() {
-    int chosen = pinning_device_.load(std::memory_order_acquire);
-    if (chosen < 0) {
-      const int active = first_active_device();
-      if (pinning_device_.compare_exchange_strong(chosen, active, std::memory_order_acq_rel)) chosen = active;
+    if (const int chosen = pinning_device_.load(std::memory_order_acquire); chosen >= 0) return enter(chosen);
+    std::optional<Error> refused;  // of the first one
+    for (const int index : active_devices_first()) {
+      auto entered = enter(index);
+      int chosen = -1;
+      if (entered && (pinning_device_.compare_exchange_strong(chosen, index, std::memory_order_acq_rel) || chosen == index))
+        return entered;
+      if (entered) return enter(chosen);
+      if (!refused) refused = std::move(entered).error();
     }
-    return enter(chosen);
+    return refused ? *std::move(refused) : no_such_device(0);
   }
 
-  // Or 0.
-  int first_active_device() const {
+  std::vector<int> active_devices_first() const {
+    std::vector<int> active, others;
     for (std::size_t index = 0; index < devices_.size(); ++index) {
       unsigned flags = 0;
       int is_active = 0;
-      if (functions_.cuDevicePrimaryCtxGetState(devices_[index]->handle, &flags, &is_active) == CUDA_SUCCESS && is_active != 0)
-        return static_cast<int>(index);
+      const CUresult told = functions_.cuDevicePrimaryCtxGetState(devices_[index]->handle, &flags, &is_active);
+      (told == CUDA_SUCCESS && is_active != 0 ? active : others).push_back(static_cast<int>(index));
     }
-    return 0;
+    active.insert(active.end(), others.begin(), others.end());
+    return active;
   }
 
   const cuda::Functions& functions_;

@@ -19,9 +19,10 @@ constexpr std::size_t kLookEveryBytes = 16384;              // copies smaller th
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a copy, between two looks at the stop
 constexpr std::uint64_t kChaseSteps = 2000;                 // loads per sample
 constexpr std::int64_t kRoundTimeoutNs = 2'000'000'000;
+constexpr std::size_t kLineBytes = 64;  // of the CPU's cache
 
 Slice slice_of(std::size_t bytes, std::size_t part, std::size_t part_count) {
-  const std::size_t part_bytes = round_up<std::size_t>((bytes + part_count - 1) / part_count, 64);
+  const std::size_t part_bytes = round_up<std::size_t>((bytes + part_count - 1) / part_count, kLineBytes);
   const std::size_t begin = std::min(bytes, part * part_bytes);
   return {begin, std::min(bytes, begin + part_bytes) - begin};
 }
@@ -189,7 +190,9 @@ std::size_t cpu_thread_count(const Transfer& transfer) noexcept {
     const std::size_t asked = transfer.worker_count != 0
                                   ? transfer.worker_count
                                   : std::min(kDefaultThreads, std::max(1U, std::thread::hardware_concurrency()));
-    return std::clamp<std::size_t>((transfer.bytes + 63) / 64, 1, asked);  // a thread without a line would never begin
+    // As slice_of() divides: a thread without a line would never begin, nor would one behind the last whole share.
+    const std::size_t lines = (transfer.bytes + kLineBytes - 1) / kLineBytes, share = (lines + asked - 1) / asked;
+    return std::max<std::size_t>(1, (lines + share - 1) / std::max<std::size_t>(share, 1));
   }
   return 1;  // a stand-in's copy engine and kernel
 }

@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "streams/cuda_session.hpp"
+#include "streams/pattern.hpp"
 #include "streams/repeat.hpp"
 
 namespace gigabar::inline v0 {
@@ -43,7 +44,7 @@ Result<std::unique_ptr<StreamDevice>> StreamDevice::open(const DeviceInfo& info,
   if (result != CUDA_SUCCESS && device->no_kernels_reason.empty()) device->no_kernels_reason = cuda::describe_result(result);
   if (needs_kernels && !device->has_kernels()) {
     return make_error(Status::unavailable, "prepare streams", object, text("no kernels for it: ", device->no_kernels_reason),
-                      "build with nvcc for this GPU's architecture (CMAKE_CUDA_ARCHITECTURES), or use the copy engine");
+                      device->no_kernels_remedy);
   }
   return device;
 }
@@ -98,7 +99,34 @@ CUresult StreamDevice::load_code() {
   constexpr double kSeconds = 10;
   const Result<void> loaded = wait(own_stream, kSeconds, "load kernels");
   if (!loaded) no_kernels_reason = loaded.record().cause;
+  if (loaded && do_launches_wait()) {
+    no_kernels_reason = "a launch waits until its kernel has ended, which behind a closed gate it does not";
+    no_kernels_remedy = "unset CUDA_LAUNCH_BLOCKING, run without a tool that serialises kernels, or use the copy engine";
+    kernels = {};
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   return loaded ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
+}
+
+// Twice, the second time for longer: this thread may not have run for the time of the first kernel.
+bool StreamDevice::do_launches_wait() {
+  constexpr std::uint64_t kShortNs = 2'000'000, kLongNs = 200'000'000;
+  constexpr double kSeconds = 10;
+  constexpr std::uint64_t kSeed = 0;
+  auto* const place = static_cast<std::byte*>(scratch->address());
+  auto* const flags = reinterpret_cast<std::uint32_t*>(place);
+  const auto never = ~static_cast<std::uint32_t>(pattern_word(kSeed, 0));
+  for (const std::uint64_t ns : {kShortNs, kLongNs}) {
+    // It ends when its time is over, since the last flag does not come.
+    CUresult result = launch(kernels.fill, 1, 1, own_stream.stream(), place, sizeof(std::uint64_t), kSeed);
+    if (result == CUDA_SUCCESS) {
+      result = launch(kernels.echo, 1, 1, own_stream.stream(), static_cast<const std::uint32_t*>(flags), flags + 2, never, ns);
+    }
+    const bool has_ended = result == CUDA_SUCCESS && functions.cuStreamQuery(own_stream.stream()) == CUDA_SUCCESS;
+    static_cast<void>(wait(own_stream, kSeconds, "load kernels"));
+    if (!has_ended) return false;
+  }
+  return true;
 }
 
 StreamDevice::~StreamDevice() {

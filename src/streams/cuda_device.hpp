@@ -57,6 +57,7 @@ class StreamDevice {
   int multiprocessor_count = 1;
   Kernels kernels;
   std::string no_kernels_reason;
+  const char* no_kernels_remedy = "build with nvcc for this GPU's architecture (CMAKE_CUDA_ARCHITECTURES), or use the copy engine";
   CudaCopyStream own_stream;
   std::optional<DeviceMemory> scratch;  // one page, for results of kernels
 
@@ -64,6 +65,7 @@ class StreamDevice {
   StreamDevice(const cuda::Functions& all, const DeviceInfo& info) : functions(all), index(info.index), numa_node(info.numa_node) {}
   CUresult load_kernels();
   CUresult load_code();
+  bool do_launches_wait();
 
   CUmodule module_ = nullptr;
   CUevent clock_event_ = nullptr;

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "gigabar/copy.hpp"
 #include "memory/copy_engine.hpp"
@@ -21,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kChaseSteps = 4000;  // loads per sample: a few milliseconds
 constexpr double kUtilitySeconds = 60;       // for filling and checking
-constexpr std::uint64_t kEchoTimeoutNs = 5'000'000'000;
+constexpr double kEchoSeconds = 5;           // without a flag, and with nothing that holds the CPU up
 
 Availability stream_functions() {
   const cuda::Driver& driver = cuda::driver();
@@ -32,8 +31,7 @@ Availability stream_functions() {
                                                  {f.cuEventElapsedTime != nullptr, "cuEventElapsedTime"},
                                                  {f.cuMemcpyPeerAsync != nullptr, "cuMemcpyPeerAsync"},
                                                  {f.cuDeviceCanAccessPeer != nullptr, "cuDeviceCanAccessPeer"},
-                                                 {f.cuCtxEnablePeerAccess != nullptr, "cuCtxEnablePeerAccess"},
-                                                 {f.cuCtxDisablePeerAccess != nullptr, "cuCtxDisablePeerAccess"}};
+                                                 {f.cuCtxEnablePeerAccess != nullptr, "cuCtxEnablePeerAccess"}};
   for (const auto& [is_there, name] : needed) {
     if (!is_there && missing == nullptr) missing = name;
   }
@@ -84,7 +82,6 @@ class Session final : public CudaSession, public DeviceCode {
 
   std::map<int, std::unique_ptr<StreamDevice>> devices_;
   std::map<std::size_t, CudaTransfer> transfers_;  // those that a GPU carries
-  std::set<std::pair<int, int>> enabled_peers_;    // from, to
 };
 
 Result<void> Session::open(std::span<const DeviceInfo> devices, const StreamPlan& plan) {
@@ -107,12 +104,9 @@ Session::~Session() {
     const ContextGuard guard = transfer.device->enter();
     transfer.stream->close();
   }
-  for (const auto& [from, to] : enabled_peers_) {
-    const ContextGuard guard = devices_[from]->enter();
-    devices_[from]->functions.cuCtxDisablePeerAccess(devices_[to]->context);
-  }
 }
 
+// Never disabled again: everybody else in the process who uses the same two GPUs may rely on it by now.
 Result<void> Session::enable_peer_access(CudaTransfer& transfer, const std::string& object) {
   const StreamDevice& device = *transfer.device;
   int can_access = 0;
@@ -129,7 +123,6 @@ Result<void> Session::enable_peer_access(CudaTransfer& transfer, const std::stri
   }
   const ContextGuard guard = device.enter();
   result = device.functions.cuCtxEnablePeerAccess(transfer.other->context, 0);
-  if (result == CUDA_SUCCESS) enabled_peers_.emplace(device.index, transfer.other->index);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
     return cuda::failure("enable peer access", object, result);
   transfer.uses_peer_access = true;
@@ -269,8 +262,9 @@ void run_echo(const CudaTransfer& transfer, const Ends& ends, TransferRun& run, 
   *answered = 0;
   Result<void> started = publish(*ends.mapping(), 0, std::uint32_t{0});
   if (started) {
+    const auto timeout_ns = static_cast<std::uint64_t>((kEchoSeconds + run.transfer.delay_seconds) * 1e9);
     const CUresult launched = device.launch(device.kernels.echo, 1, 1, transfer.stream->stream(),
-                                            static_cast<const std::uint32_t*>(asked), answered, kLastFlag, kEchoTimeoutNs);
+                                            static_cast<const std::uint32_t*>(asked), answered, kLastFlag, timeout_ns);
     if (launched != CUDA_SUCCESS) started = cuda::failure("flag", text("device ", device.index), launched);
   }
   if (!started) run.fail(failure_of(run, started.record()));

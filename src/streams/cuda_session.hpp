@@ -13,8 +13,8 @@
 
 namespace gigabar::inline v0 {
 
-// Made by one run, used for all its repeats. Threads: one, but for the workers it makes. Destroying it gives up peer access that it
-// enabled and destroys its streams; nothing may be in flight.
+// Made by one run, used for all its repeats. Threads: one, but for the workers it makes. Destroying it destroys its streams;
+// nothing may be in flight.
 class CudaSession {
  public:
   virtual ~CudaSession() = default;

@@ -220,9 +220,10 @@ MaybeFault check_whole(const StreamPlan& plan) {
   if (plan.repeats == 0 || plan.repeats > kMaxRepeats) {
     return invalid(text(plan.repeats, " repeats, from 1 to ", kMaxRepeats), "give a number in that range");
   }
-  if (!is_duration(plan.timeout_seconds)) {
-    return invalid(text("a timeout of ", number_text(plan.timeout_seconds), " s, above 0 and up to ", number_text(kMaxSeconds)),
-                   "give a timeout in that range");
+  if (!(plan.timeout_seconds > 0 && plan.timeout_seconds <= kMaxTimeoutSeconds)) {
+    return invalid(
+        text("a timeout of ", number_text(plan.timeout_seconds), " s, above 0 and up to ", number_text(kMaxTimeoutSeconds)),
+        "give a timeout in that range");
   }
   if (std::all_of(plan.transfers.begin(), plan.transfers.end(), is_background)) {
     return invalid("all transfers are in the background, which runs as long as another does: nothing would end them",

@@ -13,7 +13,8 @@ namespace gigabar::inline v0 {
 // Limits of one transfer, for the text form and check_plan alike.
 inline constexpr std::uint64_t kMaxTransferBytes = std::uint64_t{1} << 46;
 inline constexpr std::uint64_t kMaxIterations = std::uint64_t{1} << 60;
-inline constexpr double kMaxSeconds = 86400;  // of a transfer, and of a plan's timeout
+inline constexpr double kMaxSeconds = 86400;          // of a transfer
+inline constexpr double kMaxTimeoutSeconds = 604800;  // of a plan: longer than any transfer with its delay
 inline constexpr double kMaxDelaySeconds = 3600;
 inline constexpr unsigned kMaxBlocks = 65535;
 inline constexpr unsigned kMaxThreads = 256;

@@ -207,11 +207,6 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
   return s.peers.emplace(current_context(), peer).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
 
-CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peer) {
-  GIGABAR_FAKE_ENTER(cuCtxDisablePeerAccess, context);
-  return s.peers.erase({current_context(), peer}) == 1 ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-}
-
 CUresult CUDAAPI cuMemsetD8(CUdeviceptr destination, unsigned char value, std::size_t bytes) {
   GIGABAR_FAKE_ENTER(cuMemsetD8, context_unsafe);
   if (breaks_capture(nullptr)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -232,11 +227,7 @@ CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr destination, unsigned char value, s
 CUresult CUDAAPI cuCtxSynchronize() {
   GIGABAR_FAKE_ENTER(cuCtxSynchronize, context_unsafe);
   run_pending(nullptr);
-  while (std::atomic_ref(s.machine.is_busy).load()) {
-    entry.lock.unlock();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    entry.lock.lock();
-  }
+  entry.wait_for_kernels();
   return CUDA_SUCCESS;
 }
 

@@ -229,6 +229,7 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, std::size_t bytes) {
 
 CUresult CUDAAPI cuMemFree(CUdeviceptr address) {
   GIGABAR_FAKE_ENTER(cuMemFree, context_unsafe);
+  entry.wait_for_kernels();
   return address == 0 ? CUDA_SUCCESS : free_allocation(address, false);
 }
 

@@ -2,6 +2,8 @@
 // How every fake entry point of libcuda begins.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -29,6 +31,13 @@ enum class Needs {
 // Holds the machine's lock for the call; `result` says why the call may not go on.
 struct Entry {
   Entry(const char* name, Needs needs);
+  void wait_for_kernels() const {
+    while (std::atomic_ref(state().machine.is_busy).load()) {
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      lock.lock();
+    }
+  }
   Inside inside;
   mutable std::unique_lock<std::mutex> lock;
   CUresult result = CUDA_SUCCESS;

@@ -73,7 +73,7 @@ struct Machine {
   bool needs_rdma_flushes;  // no GPU orders a NIC's writes
   bool is_peer_copy_wrong;  // a bit of every copy between GPUs is lost
   bool is_one_queue;        // what a stream waits for holds up all streams
-  bool is_busy;             // kernels run: cuCtxSynchronize does not return; std::atomic_ref
+  bool is_busy;             // kernels run: cuCtxSynchronize and cuMemFree do not return; std::atomic_ref
   bool is_capturing;        // a stream capture in global mode is under way in the process
   bool was_capture_broken;  // out: a call that such a capture forbids was made
   bool runs_kernels;        // libcuda has the functions of modules, and the readback kernel can run

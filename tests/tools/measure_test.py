@@ -4,11 +4,14 @@
 exit status as command_line_test.py.
 """
 
+import contextlib
 import json
 import os
+import pathlib
 import re
 import resource
 import shutil
+import subprocess
 import sys
 import time
 
@@ -248,6 +251,34 @@ def test_sanity_reports_a_failure():
 def test_sanity_ends_what_takes_too_long():
     outcome = run("sanity", "-t", "leaks", "--timeout", "0.01")
     expect(outcome.status == 1 and "not done after 0.01 s" in outcome.out, "the deadline did not end it", outcome)
+
+
+def test_sanity_takes_its_scenario_with_it():
+    # A scenario, in a group of its own, is not what the terminal's signal ends. This one cannot tell its verdict: the pipe is full.
+    unread, full = os.pipe()
+    os.set_blocking(full, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(full, bytes(4096))
+    os.set_blocking(full, True)
+    start = (
+        "import os, subprocess, sys; os.dup2(int(sys.argv[1]), 3); child = subprocess.Popen(sys.argv[2:], pass_fds=(3,)); "
+        "print(child.pid, flush=True); child.wait()"
+    )
+    command = [sys.executable, "-c", start, str(full), shared.OPTIONS.program, "sanity", "--scenario", "attributes", "-d", "0"]
+    with subprocess.Popen(command, env=shared.environment(), cwd=shared.FOLDER, pass_fds=(full,), stdout=subprocess.PIPE, text=True) as parent:
+        scenario = f"/proc/{parent.stdout.readline().strip()}"
+        # It waits for who reads its verdict; some kernels do not tell.
+        end = time.monotonic() + 2
+        while "pipe" not in pathlib.Path(f"{scenario}/wchan").read_text(encoding="ascii") and time.monotonic() < end:
+            time.sleep(0.01)
+        parent.kill()
+    end = time.monotonic() + 20
+    while os.path.exists(scenario) and pathlib.Path(f"{scenario}/cmdline").read_bytes() and time.monotonic() < end:
+        time.sleep(0.01)
+    os.close(unread)
+    os.close(full)
+    expect(time.monotonic() < end, "the scenario is still there")
 
 
 def test_sanity_where_ends_of_children_are_ignored():

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,7 +77,11 @@ std::vector<std::string> peer_words(int socket, int device) {
   return {"gigabar", "sanity", "--peer", std::to_string(socket), "-d", std::to_string(device)};
 }
 
+// The deadline of a scenario is the parent's, and the terminal's signals do not come to its group.
+void end_with_parent() { ::prctl(PR_SET_PDEATHSIG, SIGKILL); }
+
 void run_one_here(const Options& options) {
+  end_with_parent();
   const auto all = scenarios();
   const auto scenario = std::find_if(all.begin(), all.end(), [&](const Scenario& one) { return one.name == options.scenario; });
   if (scenario == all.end()) refuse_usage("--scenario: no such scenario");
@@ -182,7 +187,10 @@ void tell_summary(Report& report, const Tally& tally) {
 
 void run_sanity(const Options& options, Invocation& invocation) {
   if (!options.scenario.empty()) return run_one_here(options);
-  if (options.peer_socket >= 0) return run_peer(options.peer_socket, select_device(options));
+  if (options.peer_socket >= 0) {
+    end_with_parent();
+    return run_peer(options.peer_socket, select_device(options));
+  }
   Report report("sanity", invocation, options.json_path);
   if (options.is_list) {
     list_scenarios(report);

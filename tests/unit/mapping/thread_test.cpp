@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -110,6 +111,27 @@ ISOLATED_TEST(Threads, TrimmingWhileOthersMap) {
   trimmer.join();
   EXPECT_EQ(failures, 0);
   FakeSession::free(address);
+}
+
+// Freeing waits for kernels, and a kernel may wait for who makes a window.
+ISOLATED_TEST(Threads, TrimmingHoldsUpNoMapWhileAKernelRuns) {
+  MappingSession session;
+  session.start();
+  const CUdeviceptr first = FakeSession::allocate(kBlock), second = FakeSession::allocate(kBlock);
+  ASSERT_TRUE(map(pointer(first), 64));
+  std::atomic_ref is_busy(session.machine().is_busy);
+  is_busy = true;
+  std::thread trimmer([] { trim_mapping_cache(0); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it frees by now
+  std::atomic<bool> is_mapped{false};
+  std::thread mapper([&] { is_mapped = map(pointer(second), 64).is_ok(); });
+  for (int waited_ms = 0; waited_ms < 10'000 && !is_mapped; ++waited_ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(is_mapped) << "while the kernel runs";
+  is_busy = false;
+  trimmer.join();
+  mapper.join();
+  FakeSession::free(first);
+  FakeSession::free(second);
 }
 
 // One mapping, read and written by many threads at their own places.

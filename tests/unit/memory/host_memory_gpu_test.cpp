@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"
@@ -38,6 +39,33 @@ ISOLATED_TEST(HostMemoryGpu, IsPinnedByADeviceThatIsInUse) {
     ASSERT_EQ(CUDA(cuDevicePrimaryCtxGetState)(device, &flags, &is_active), CUDA_SUCCESS);
     EXPECT_EQ(is_active, 0) << "device " << device;
   }
+}
+
+// In exclusive mode, or full: the next one pins, and goes on doing so.
+ISOLATED_TEST(HostMemoryGpu, IsPinnedByAnotherDeviceWhereOneRefuses) {
+  FakeSession session;
+  session.machine().gpu_count = 2;
+  session.start(1);
+  ASSERT_TRUE(devices());
+  session.plant(fake::Call::cuda, "cuDevicePrimaryCtxRetain", CUDA_ERROR_DEVICE_UNAVAILABLE, 1);
+  for (int time = 0; time < 2; ++time) {
+    const auto memory = HostMemory::allocate(10000);
+    EXPECT_TRUE(memory) << memory.error().message();
+  }
+  session.plant(fake::Call::cuda, "cuDevicePrimaryCtxRetain", CUDA_ERROR_DEVICE_UNAVAILABLE, fake::kForEver);
+  EXPECT_TRUE(HostMemory::allocate(10000)) << "the device that pins is retained";
+}
+
+ISOLATED_TEST(HostMemoryGpu, IsPinnedByNoDeviceWhereAllRefuseThenByOne) {
+  FakeSession session;
+  session.machine().gpu_count = 2;
+  session.start(1);
+  ASSERT_TRUE(devices());
+  session.plant(fake::Call::cuda, "cuDevicePrimaryCtxRetain", CUDA_ERROR_DEVICE_UNAVAILABLE, 2);
+  const auto refused = HostMemory::allocate(10000);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().record().native.code, CUDA_ERROR_DEVICE_UNAVAILABLE) << refused.error().message();
+  EXPECT_TRUE(HostMemory::allocate(10000));
 }
 
 ISOLATED_TEST(HostMemoryGpu, WriteCombinedIsCudasOwn) {

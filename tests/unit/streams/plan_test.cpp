@@ -92,11 +92,11 @@ TEST_F(CheckPlan, RefusesPlansAsAWhole) {
   }
   plan.repeats = 1000;
   EXPECT_TRUE(check_plan(plan, 2).is_ok());
-  for (const double timeout : {0.0, -1.0, 86400.5, std::nan(""), std::numeric_limits<double>::infinity()}) {
+  for (const double timeout : {0.0, -1.0, 604800.5, std::nan(""), std::numeric_limits<double>::infinity()}) {
     plan.timeout_seconds = timeout;
     refused(plan, "timeout");
   }
-  plan.timeout_seconds = 86400;
+  plan.timeout_seconds = 604800;
   EXPECT_TRUE(check_plan(plan, 2).is_ok());
   plan.transfers[0].is_background = true;
   refused(plan, "background");

@@ -83,7 +83,7 @@ TEST_F(StreamRun, WithoutNumaItSaysSo) {
 }
 
 TEST_F(StreamRun, OddSizesArriveWhole) {
-  for (const std::string_view bytes : {"1", "7", "63", "4097", "1000003"}) {
+  for (const std::string_view bytes : {"1", "7", "63", "257", "320", "576", "4097", "1000003"}) {
     const std::string size = std::string(" bytes=") + std::string(bytes);
     const StreamPlan plan =
         plan_of({"gpu0->host" + size, "host->gpu0 cpu:4" + size, "gpu0->gpu1 sm" + size, "gpu1->host cpu:4" + size});
