@@ -150,6 +150,12 @@ CountCheck exactly_two(std::string_view command) {
   };
 }
 
+void fail_waiting_for(Rank rank, Timeout timeout, const Error& error) {
+  if (error.status() != Status::timed_out) fail(error.message());
+  fail(fmt::format("rank {} has not answered within {:g} s (--timeout); look at what it printed, and whether it still runs", rank,
+                   seconds_of(timeout)));
+}
+
 RankSession::RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric,
                          const Invocation& invocation, CountCheck check_count)
     : fabric_(open_fabric(fabric, options.json_path, check_count)),

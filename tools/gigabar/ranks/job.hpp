@@ -49,6 +49,9 @@ void add_job_options(const Command& command, JobOptions& options, const char* ti
 using CountCheck = std::function<void(Rank rank_count)>;
 CountCheck exactly_two(std::string_view command);
 
+// Ends the command with the error of a wait for that rank; it is named where it did nothing in time.
+[[noreturn]] void fail_waiting_for(Rank rank, Timeout timeout, const Error& error);
+
 // One rank, from joining the job to leaving it. Rank 0 has the report.
 class RankSession {
  public:
