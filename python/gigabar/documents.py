@@ -332,6 +332,16 @@ class Difference(Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unmatched(Part):
+    """A time or rate of which not both surveys have a value of the same unit."""
+
+    key: str
+    why: str  # fails (worse), works again (better), fails in both, only first, only second, units differ
+    first: str  # value and unit, "failed: " and the reason, or "-"
+    second: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change(Part):
     """A property of the machine, or a verdict, that is not the same."""
 
@@ -342,12 +352,14 @@ class Change(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts(Part):
-    """Of differences."""
+    """Of figures. Those that fail in the second survey only are among worse, those that work again among better."""
 
     same: int
     better: int
     worse: int
     unjudged: int  # measured in one pass, which does not tell the noise
+    failed: int  # in the second survey
+    unmatched: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +367,7 @@ class CompareDocument(Document):
     """Of gigabar.compare."""
 
     results: tuple[Difference, ...]
+    unmatched: tuple[Unmatched, ...]
     machine_changes: tuple[Change, ...]
     verdict_changes: tuple[Change, ...]
     counts: Counts

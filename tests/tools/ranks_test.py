@@ -175,6 +175,15 @@ def test_ranks_with_different_options_do_not_wait_for_each_other():
     expect(second.status == 2, "rank 1", second)
 
 
+def test_ranks_of_a_wrong_number_are_not_waited_for():
+    for name, count, *words in (("latency", 1 << 20, "exactly 2"), ("tune", 1 << 20, "exactly 2"), ("device-bw", 1 << 20, "exactly 2"),
+                                ("mbw-mr", (1 << 20) - 1, "even"), ("matrix", 1, "1 rank,")):
+        begin = time.monotonic()
+        outcome = Ended(start_rank(0, count, free_port(), name, "--timeout", "60"))
+        expect_refusal(outcome, 2, *words)
+        expect(time.monotonic() - begin < 30, "the ranks were waited for", outcome)
+
+
 def test_ranks_half_an_environment_is_an_error():
     outcome = ranks("latency", *SHORT, RANK="0")
     expect(outcome.status == 1 and "WORLD_SIZE" in outcome.err, "half an environment", outcome)
@@ -187,6 +196,13 @@ def test_ranks_that_never_start_end_at_the_timeout():
         expect_refusal(outcome, 1, "not every rank has come within 1 s (--timeout)", "rank 1 of 2: it has left no address", "MASTER_ADDR", "printed")
         expect("all_reduce" not in outcome.err and "barrier" not in outcome.err, "speaks of itself", outcome)
     expect(time.monotonic() - begin < 60, "it took too long", outcome)
+
+
+def test_ranks_that_never_start_are_not_too_many_for_the_timeout():
+    begin = time.monotonic()
+    outcome = Ended(start_rank(0, 20000, free_port(), "matrix", "--timeout", "2"))
+    expect_refusal(outcome, 1, "not every rank has come within 2 s (--timeout)", "more of 20000")
+    expect(time.monotonic() - begin < 12, "the time-out is not kept", outcome)
 
 
 def test_ranks_that_never_start_are_named_among_those_that_did():
@@ -378,6 +394,24 @@ def test_a_rank_that_is_killed_ends_the_job():
     Ended(processes[1])
     expect(first.status == 1 and "rank 1" in first.err and len(first.err.splitlines()) == 1, "the lost peer is not named", first)
     expect(time.monotonic() - begin < 30, "it took longer than the deadline", first)
+
+
+def test_a_rank_that_hangs_is_named():
+    for name in ("latency", "bw"):
+        port = free_port()
+        processes = [start_rank(rank, 2, port, name, "-i", "100000000", "-m", "8:8", "--timeout", "5", *TRANSPORT) for rank in range(2)]
+        try:
+            line = processes[0].stdout.readline()
+            while line and not line.startswith("# Size"):
+                line = processes[0].stdout.readline()
+            time.sleep(2)  # both are in the rounds by then
+            processes[1].send_signal(signal.SIGSTOP)
+            first = Ended(processes[0])
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
+        expect_refusal(first, 1, "rank 1 has not answered within 5 s (--timeout)", "still runs")
 
 
 shared.CASES = {name.removeprefix("test_"): function for name, function in list(globals().items()) if name.startswith("test_")}

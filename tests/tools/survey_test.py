@@ -92,6 +92,26 @@ def test_survey_names_units_and_what_is_unknown():
     expect(rows and all(re.fullmatch(r"\d+\.\d GB/s   its link is unknown", row) for row in rows), f"rows: {rows}", outcome)
 
 
+def test_survey_with_failed_figures_is_status_1_and_names_them():
+    """Stand-ins with too little memory for a transfer."""
+    memory = path_of("small.memory")
+    with open(memory, "wb") as file:
+        file.truncate(2 << 20)
+    outcome = run("survey", "--json", path_of("failed.json"), "--no-probes", "--budget", "20", GIGABAR_STAND_IN="1",
+                  GIGABAR_STAND_IN_MEMORY=memory)
+    expect_refusal(outcome, 1, "host->gpu0 alone failed (and 3 more)", "no free range")
+    with open(path_of("failed.json"), encoding="utf-8") as file:
+        document = json.load(file)
+    expect_as_documented(document)
+    failed = [figure["key"] for figure in document["results"] if "failure" in figure]
+    expect(len(failed) == 4 and any("both ways" in key for key in failed), f"failed: {failed}", outcome)
+    for key in failed:
+        expect(re.search(rf"^  {re.escape(key)} +\S.*no free range", outcome.out, re.MULTILINE), f"the page lacks '{key}'", outcome)
+    healthy = made([(key, "GB/s", 50, 49, 51) for key in failed])
+    outcome = compare(healthy, document)
+    expect(outcome.status == 1 and "0 better, 4 worse; 4 failed in" in outcome.out, "compare of it", outcome)
+
+
 def test_survey_json_on_standard_output():
     outcome = run("survey", "--json", "-", "--no-probes", "--budget", "1", **TWO)
     expect(outcome.status == 0, "survey failed", outcome)
@@ -138,7 +158,7 @@ def test_compare_tells_change_from_noise():
     changes = {result["key"]: result["change"] for result in document["results"]}
     wanted = {"quiet": "WORSE", "noisy": "same", "rate": "WORSE", "faster": "better", "small": "same"}
     expect(changes == wanted, f"changes: {changes}", outcome)
-    expect(document["counts"] == {"same": 2, "better": 1, "worse": 2, "unjudged": 0}, f"counts: {document['counts']}")
+    expect(document["counts"] == {"same": 2, "better": 1, "worse": 2, "unjudged": 0, "failed": 0, "unmatched": 0}, f"counts: {document['counts']}")
     expect("noisy" not in outcome.out.split("figures")[1].split("within")[0], "noise is shown as a change", outcome)
     better = compare(after, before)
     expect("quiet" in better.out and " 2 better, 1 worse" in better.out, "the other way round", better)
@@ -180,16 +200,37 @@ def test_compare_does_not_judge_one_pass():
 
 
 def test_compare_shows_what_came_and_went():
-    before = made([("kept", "us", 1, 1, 1), ("gone", "us", 1, 1, 1)],
+    before = made([("kept", "us", 1, 1, 1), ("gone", "us", 1, 1, 1), ("lost", "GB/s", 9.5, 9, 10)],
                   findings=[{"check": "pci.acs", "subject": "GPU a", "verdict": "PASS"}])
     after = copy.deepcopy(before)
     after["results"][1]["key"] = "new"
     after["findings"][0]["verdict"] = "FAIL"
     after["machine"]["cpu"] = "another \x1b[31mCPU"
+    lost = after["results"].pop()
     outcome = compare(before, after)
-    for part in ("gone", "new", "pci.acs GPU a: PASS -> FAIL", "cpu: c -> another"):
+    expect(outcome.status == 0, "what was left out is called worse", outcome)
+    after["results"].append({"key": "lost", "unit": "GB/s", "failure": "wrong \x1b[31mbytes"})
+    outcome = compare(before, after, "--json", path_of("c.json"))
+    for part in ("gone", "new", "pci.acs GPU a: PASS -> FAIL", "cpu: c -> another", "lost", "9.500 GB/s -> failed: wrong ?[31mbytes  WORSE",
+                 "1 within the noise, 0 better, 1 worse; 1 failed in"):
         expect(part in outcome.out, f"it lacks '{part}'", outcome)
+    expect(outcome.status == 1, "a figure that failed is not worse", outcome)
     expect("\x1b" not in outcome.out, "a control character reached the terminal", outcome)
+    with open(path_of("c.json"), encoding="utf-8") as file:
+        document = json.load(file)
+    expect_as_documented(document)
+    expect({each["key"]: each["why"] for each in document["unmatched"]} == {"gone": "only first", "new": "only second", "lost": "fails"},
+           f"unmatched: {document['unmatched']}")
+    expect(document["counts"] == {"same": 1, "better": 0, "worse": 1, "unjudged": 0, "failed": 1, "unmatched": 3}, f"{document['counts']}")
+    outcome = compare(after, before)
+    expect(outcome.status == 0 and "works again" in outcome.out and "1 better, 0 worse" in outcome.out, "the other way round", outcome)
+    before["results"][-1] = after["results"][-1]
+    outcome = compare(before, after)
+    expect(outcome.status == 0 and "fails in both" in outcome.out and "; 1 failed in" in outcome.out, "it fails in both", outcome)
+    before["results"][-1] = {**lost, "unit": "us"}
+    after["results"][-1] = lost
+    outcome = compare(before, after)
+    expect(outcome.status == 0 and "units differ: 9.500 us -> 9.500 GB/s" in outcome.out, "other units", outcome)
 
 
 def test_compare_refuses_what_is_no_survey():

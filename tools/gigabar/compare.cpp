@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// gigabar compare: what changed between two surveys, of two machines or of two days. Figures of one pass are not judged.
+// gigabar compare: what changed between two surveys, of two machines or of two days. Figures of one pass are not judged; one that
+// failed in the second survey only is worse.
+#include <fmt/format.h>
+
 #include <array>
+#include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "commands.hpp"
@@ -28,23 +34,84 @@ struct Options {
 
 constexpr std::array<Named<Change>, 3> kChanges = {{{Change::none, "same"}, {Change::better, "better"}, {Change::worse, "WORSE"}}};
 
+// Why the two have no values of a figure that could be compared.
+enum class Unmatched : std::uint8_t { fails, works_again, fails_in_both, only_first, only_second, units_differ };
+constexpr std::array<Named<Unmatched>, 6> kUnmatched = {{{Unmatched::fails, "fails"},
+                                                         {Unmatched::works_again, "works again"},
+                                                         {Unmatched::fails_in_both, "fails in both"},
+                                                         {Unmatched::only_first, "only first"},
+                                                         {Unmatched::only_second, "only second"},
+                                                         {Unmatched::units_differ, "units differ"}}};
+
 struct Counts {
   std::size_t same = 0, better = 0, worse = 0, unjudged = 0;
+  std::size_t failed = 0;     // in the second survey
+  std::size_t unmatched = 0;  // of every kind
 };
+
+// What a survey says of a figure: a value, why there is none, or nothing.
+struct Said {
+  const Measured* value = nullptr;
+  const std::string* failure = nullptr;
+
+  std::string text() const {
+    if (failure != nullptr) return "failed: " + *failure;
+    return value != nullptr ? fmt::format("{:.3f} {}", value->value, value->unit) : "-";
+  }
+};
+
+template <class Value>
+const Value* find_in(const std::map<std::string, Value>& map, const std::string& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : &found->second;
+}
+
+Said said_in(const Survey& survey, const std::string& key) { return {find_in(survey.figures, key), find_in(survey.failures, key)}; }
+
+std::set<std::string> keys_of(const Survey& first, const Survey& second) {
+  std::set<std::string> keys;
+  for (const Survey* const survey : {&first, &second}) {
+    for (const auto& [key, figure] : survey->figures) keys.insert(key);
+    for (const auto& [key, failure] : survey->failures) keys.insert(key);
+  }
+  return keys;
+}
+
+// Nothing: both have a value, of one unit.
+std::optional<Unmatched> why_unmatched(const Said& before, const Said& after) {
+  if (after.failure != nullptr) return before.failure != nullptr ? Unmatched::fails_in_both : Unmatched::fails;
+  if (after.value == nullptr) return Unmatched::only_first;
+  if (before.failure != nullptr) return Unmatched::works_again;
+  if (before.value == nullptr) return Unmatched::only_second;
+  if (before.value->unit != after.value->unit) return Unmatched::units_differ;
+  return {};
+}
+
+// A failure that is new is worse also where the first survey has nothing under that key: a device that cannot be mapped has one
+// failure in place of all its copies.
+void tell_unmatched(Report& report, Counts& counts, Json& list, const std::string& key, Unmatched why,
+                    const std::array<Said, 2>& said) {
+  ++counts.unmatched;
+  if (said[1].failure != nullptr) ++counts.failed;
+  if (why == Unmatched::fails) ++counts.worse;
+  if (why == Unmatched::works_again) ++counts.better;
+  const std::string before = said[0].text(), after = said[1].text();
+  const std::string mark = why == Unmatched::fails ? "  WORSE" : why == Unmatched::works_again ? "  better" : "";
+  report.print("  {:<44} {}: {} -> {}{}\n", key, name_in(kUnmatched, why), before, after, mark);
+  list.push_back({{"key", key}, {"why", name_in(kUnmatched, why)}, {"first", before}, {"second", after}});
+}
 
 Counts compare_figures(Report& report, const Survey& first, const Survey& second, double floor) {
   Counts counts;
-  for (const auto& [key, before] : first.figures) {
-    const auto found = second.figures.find(key);
-    if (found == second.figures.end()) {
-      report.print("  {:<44} only in {}\n", key, first.path);
+  Json unmatched = Json::array();
+  for (const std::string& key : keys_of(first, second)) {
+    const std::array<Said, 2> said = {said_in(first, key), said_in(second, key)};
+    if (const auto why = why_unmatched(said[0], said[1])) {
+      tell_unmatched(report, counts, unmatched, key, *why, said);
       continue;
     }
-    const Measured& after = found->second;
-    if (before.unit != after.unit) {
-      report.print("  {:<44} units differ: {} and {}\n", key, before.unit, after.unit);
-      continue;
-    }
+    const Measured& before = *said[0].value;
+    const Measured& after = *said[1].value;
     if (!before.has_noise() || !after.has_noise()) {
       ++counts.unjudged;
       continue;
@@ -62,9 +129,7 @@ Counts compare_figures(Report& report, const Survey& first, const Survey& second
     report.print("  {:<44} {:>10.3f} -> {:>10.3f} {}  {:+.1f} % (noise {:.1f} %)  {}\n", key, before.value, after.value,
                  before.unit, difference.relative * 100, difference.noise * 100, name_in(kChanges, difference.change));
   }
-  for (const auto& [key, after] : second.figures) {
-    if (!first.figures.contains(key)) report.print("  {:<44} only in {}\n", key, second.path);
-  }
+  report.document()["unmatched"] = std::move(unmatched);
   return counts;
 }
 
@@ -96,7 +161,8 @@ void run_compare(const Options& options, Invocation& invocation) {
   report.print("noise: the ranges of both surveys' samples together ({}; {}), and at least {:g} %\n\nfigures\n", first.passes,
                second.passes, options.floor * 100);
   const Counts counts = compare_figures(report, first, second, options.floor);
-  report.print("  {} within the noise, {} better, {} worse\n", counts.same, counts.better, counts.worse);
+  report.print("  {} within the noise, {} better, {} worse{}\n", counts.same, counts.better, counts.worse,
+               counts.failed > 0 ? fmt::format("; {} failed in {}", counts.failed, second.path) : "");
   if (counts.unjudged > 0) {
     report.print(
         "  {} not judged: measured in one pass only, which does not tell the noise; give 'gigabar survey' a larger --budget\n",
@@ -105,8 +171,8 @@ void run_compare(const Options& options, Invocation& invocation) {
   const std::size_t facts = compare_texts(report, "machine", "machine_changes", first.facts, second.facts);
   const std::size_t verdicts = compare_texts(report, "verdicts", "verdict_changes", first.verdicts, second.verdicts);
   if (facts + verdicts == 0) report.print("\nmachine and verdicts are the same\n");
-  report.document()["counts"] = {
-      {"same", counts.same}, {"better", counts.better}, {"worse", counts.worse}, {"unjudged", counts.unjudged}};
+  report.document()["counts"] = {{"same", counts.same},         {"better", counts.better}, {"worse", counts.worse},
+                                 {"unjudged", counts.unjudged}, {"failed", counts.failed}, {"unmatched", counts.unmatched}};
   report.write();
   if (counts.worse > 0) invocation.exit_status = kExitFailed;
 }
@@ -123,7 +189,7 @@ void add_compare(const Command& program, Invocation& invocation) {
   add_json_option(command, options.json_path);
   command->add_option("--floor", options.floor, real_number(0, 1, "SHARE"),
                       "Differences below this share are noise, however quiet the samples were");
-  command->footer("Exit status: 0 nothing is worse, 1 some figure is worse, 2 a file is no survey.");
+  command->footer("Exit status: 0 nothing is worse, 1 some figure is worse, or failed in SECOND only, 2 a file is no survey.");
 }
 
 }  // namespace gigabar::tool

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <iterator>
+#include <stdexcept>
 
 #include "commands.hpp"
 #include "doctor/options.hpp"
@@ -58,9 +59,9 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  // Called between checks. Ends the command when a signal has come.
+  // Called between checks. Ends the examination when a signal has come.
   static void check(std::string_view next_check) {
-    if (is_interrupted.load()) throw CommandFailure(kExitInterrupted, fmt::format("interrupted before the check {}", next_check));
+    if (is_interrupted.load()) throw std::runtime_error(fmt::format("interrupted before the check {}", next_check));
   }
 
  private:
@@ -95,6 +96,8 @@ Examination examine_with(const Machine& machine, const Options& options, Report&
   };
   Result<Examination> examination = examine(machine, wanted);
   if (examination) return std::move(examination).value();
+  // examine() has made an error of what Interrupt::check threw.
+  if (is_interrupted.load()) throw CommandFailure(kExitInterrupted, plain(examination.error().record().cause));
   const std::string message = plain(examination.error().message());
   if (examination.status() == Status::invalid_argument) refuse_usage("--only: " + message);
   fail(message);

@@ -97,6 +97,10 @@ MatrixPlan make_matrix_plan(const MatrixOptions& options) {
   return plan;
 }
 
+void require_several(Rank rank_count) {
+  if (rank_count < 2) refuse_usage("the job has 1 rank, and matrix measures between ranks; start 2 or more");
+}
+
 // What is the same at all processes of a host, and differs between hosts of one name.
 std::string machine_id() {
   std::string id;
@@ -107,7 +111,7 @@ std::string machine_id() {
 class MatrixSession : public RankSession {
  public:
   MatrixSession(const MatrixPlan& plan, Invocation& invocation)
-      : RankSession("matrix", plan.options, plan.bandwidth.fabric, invocation),
+      : RankSession("matrix", plan.options, plan.bandwidth.fabric, invocation, require_several),
         plan_(plan),
         invocation_(invocation),
         clock_(SampleClock::calibrate()) {}
@@ -115,7 +119,6 @@ class MatrixSession : public RankSession {
   void run() override {
     join();
     count_ = fabric().rank_count();
-    if (count_ < 2) refuse_usage("the job has 1 rank, and matrix measures between ranks; start 2 or more");
     agree(digest());
     make_buffers();
     if (report() != nullptr) print_titles();

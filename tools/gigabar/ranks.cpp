@@ -38,7 +38,8 @@ constexpr std::array<Named<Preference>, 4> kPreferences = {{{Preference::allow, 
 class Session : public RankSession {
  public:
   Session(const Plan& plan, const Invocation& invocation)
-      : RankSession(command_of(plan.options.measure), plan.options, plan.fabric, invocation),
+      : RankSession(command_of(plan.options.measure), plan.options, plan.fabric, invocation,
+                    [options = plan.options](Rank rank_count) { pair_count_for(options, rank_count); }),
         plan_(plan),
         clock_(SampleClock::calibrate()) {}
 

@@ -107,6 +107,29 @@ void tell_worst(Report& report, const PathFigures& paths) {
   }
 }
 
+// The page shows the patterns only in part.
+void tell_failed_patterns(Report& report, const PathFigures& paths) {
+  const auto has_failed = [](const Figure& figure) { return !figure.failure.empty(); };
+  if (std::none_of(paths.together.begin(), paths.together.end(), has_failed)) return;
+  report.heading("failed among those that were run at once");
+  for (const Figure& figure : paths.together) {
+    if (has_failed(figure)) tell_rate(report, figure, "");
+  }
+}
+
+// All has been told and written before.
+void require_no_failure(const survey::Passes& passes) {
+  std::vector<const Figure*> failed;
+  for (const std::vector<Figure>* const figures : {&passes.copies, &passes.paths.alone, &passes.paths.together}) {
+    for (const Figure& figure : *figures) {
+      if (!figure.failure.empty()) failed.push_back(&figure);
+    }
+  }
+  if (failed.empty()) return;
+  const std::string more = failed.size() > 1 ? fmt::format(" (and {} more)", failed.size() - 1) : "";
+  fail(fmt::format("{} failed{}: {}", failed.front()->key, more, failed.front()->failure));
+}
+
 void add_figures(Report& report, const std::vector<Figure>& figures) {
   for (const Figure& figure : figures) report.add_result(to_json(figure));
 }
@@ -139,6 +162,7 @@ void run_survey(const Options& options, const Invocation& invocation) {
   tell_copies(report, passes.copies);
   tell_paths(report, passes.paths);
   tell_worst(report, passes.paths);
+  tell_failed_patterns(report, passes.paths);
   for (const std::string& note : passes.paths.notes) report.note(note);
   add_figures(report, passes.copies);
   add_figures(report, passes.paths.alone);
@@ -148,6 +172,7 @@ void run_survey(const Options& options, const Invocation& invocation) {
   report.print("\n{:.0f} s{}{}\n", elapsed_s(),
                options.json_path.empty() || options.json_path == "-" ? "" : "; everything is in " + options.json_path,
                stand_in_label(report.is_stand_in()));
+  require_no_failure(passes);
 }
 
 }  // namespace
@@ -163,7 +188,9 @@ void add_survey(const Command& program, Invocation& invocation) {
   command->footer(
       "'gigabar compare' compares the JSON files of two surveys.\n"
       "Everything is measured in 3 passes over the whole survey, whose spread is the noise that 'gigabar compare' goes by.\n"
-      "Data is verified in every copy and transfer. Rates of patterns are of the time in which all their transfers ran.");
+      "Data is verified in every copy and transfer. Rates of patterns are of the time in which all their transfers ran.\n"
+      "Exit status: 0 done; 1 a figure failed, also by wrong data, which the page and the file name; 2 the command line cannot be\n"
+      "followed.");
 }
 
 }  // namespace gigabar::tool

@@ -84,7 +84,6 @@ class TuneSession : public RankSession {
 
   void run() override {
     join();
-    require_two();
     make_buffers();
     require(fabric().connect(partner(), timeout()));
     const Json own = introduction();

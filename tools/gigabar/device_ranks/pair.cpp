@@ -76,7 +76,6 @@ Complaint complaint_of(const KernelTask& task, const std::vector<UnitEnd>& ends)
 
 void Pair::join_pair() {
   join();
-  require_two();
   device_ = device_of(fabric().device());
   if (device_.is_stand_in) return;
   const Availability runtime = use_cuda_runtime(device_.index);

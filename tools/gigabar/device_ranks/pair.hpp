@@ -106,7 +106,7 @@ class Pair : public ranks::RankSession {
  protected:
   using RankSession::RankSession;
 
-  // Refuses other than two ranks, and a device whose kernels cannot be started.
+  // Refuses a device whose kernels cannot be started.
   void join_pair();
   // Memory of `bytes` at both ranks as kDataSegment, and a session in which kernels reach the partner's, by queues where there are
   // some. Prints who is who.

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/counted.hpp"
@@ -79,9 +81,9 @@ class alignas(128) Exchange {
       }
       if (plan_.options.is_checked) check(round);
       // Outside the samples: one in so many would pay for all of them.
-      if ((round + 1) % kWaitEvery == 0) require(fabric_.wait(on_queue_.queue, timeout_));
+      if ((round + 1) % kWaitEvery == 0) of_partner(fabric_.wait(on_queue_.queue, timeout_));
     }
-    require(fabric_.wait(on_queue_.queue, timeout_));
+    of_partner(fabric_.wait(on_queue_.queue, timeout_));
     result_.path = path_use_of(reports());
     return std::move(result_);
   }
@@ -101,7 +103,7 @@ class alignas(128) Exchange {
     if (kind == Kind::read) {
       if (!seat_.is_active) return;
       read_message(0);
-      require(fabric_.wait(on_queue_.queue, timeout_));
+      of_partner(fabric_.wait(on_queue_.queue, timeout_));
       return;
     }
     const auto give = [&] {
@@ -158,7 +160,7 @@ class alignas(128) Exchange {
 
   void check(std::uint32_t round) {
     // What this rank still posts or answers is done, and the partner has what it was sent, before either changes its data.
-    require(fabric_.wait(on_queue_.queue, timeout_));
+    of_partner(fabric_.wait(on_queue_.queue, timeout_));
     await_partner();
     if (!is_receiving()) return;
     const bool has_fault = plan_.options.fault_bytes == slots_.bytes && slots_.bytes != 0 && round == 0;
@@ -183,18 +185,25 @@ class alignas(128) Exchange {
     hear_partner(kMeeting);
   }
 
+  // As take() and require(), for a wait for the partner. It is in every round that is timed.
+  template <class T>
+  T of_partner(Result<T> result) const {
+    if (!result) fail_waiting_for(seat_.partner, timeout_, result.error());
+    if constexpr (!std::is_void_v<T>) return std::move(result).value();
+  }
+
   // --- Messages -----------------------------------------------------------------------------------------------------------------
 
   void send_message(std::uint32_t message) {
     const Operation operation =
         take(fabric_.post_send(seat_.partner, data_tag_, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_));
     remember(operation);
-    take(fabric_.wait_message(operation, timeout_));
+    of_partner(fabric_.wait_message(operation, timeout_));
   }
 
   void receive_message(std::uint32_t message) {
     void* const destination = buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(message));
-    take(fabric_.recv(seat_.partner, data_tag_, destination, slots_.bytes, timeout_, post_));
+    of_partner(fabric_.recv(seat_.partner, data_tag_, destination, slots_.bytes, timeout_, post_));
   }
 
   void send_window() {
@@ -216,18 +225,18 @@ class alignas(128) Exchange {
   }
 
   void await_messages(std::vector<Operation>& operations) {
-    for (const Operation operation : operations) take(fabric_.wait_message(operation, timeout_));
+    for (const Operation operation : operations) of_partner(fabric_.wait_message(operation, timeout_));
     operations.clear();
   }
 
   void tell_partner(Tag what) {
     const std::array<std::byte, 4> nothing{};
-    require(fabric_.send(seat_.partner, data_tag_ + what, nothing.data(), nothing.size(), timeout_, on_queue_));
+    of_partner(fabric_.send(seat_.partner, data_tag_ + what, nothing.data(), nothing.size(), timeout_, on_queue_));
   }
 
   void hear_partner(Tag what) {
     std::array<std::byte, 4> nothing{};
-    take(fabric_.recv(seat_.partner, data_tag_ + what, nothing.data(), nothing.size(), timeout_, on_queue_));
+    of_partner(fabric_.recv(seat_.partner, data_tag_ + what, nothing.data(), nothing.size(), timeout_, on_queue_));
   }
 
   // --- Segments -----------------------------------------------------------------------------------------------------------------
@@ -252,7 +261,7 @@ class alignas(128) Exchange {
   void write_window(std::uint32_t round) {
     const std::uint32_t last = plan_.options.window - 1;
     for (std::uint32_t message = 0; message <= last; ++message) write_message(message, round, message == last);
-    require(fabric_.wait(on_queue_.queue, timeout_));
+    of_partner(fabric_.wait(on_queue_.queue, timeout_));
   }
 
   void read_message(std::uint32_t message) {
@@ -263,7 +272,7 @@ class alignas(128) Exchange {
 
   void read_window() {
     for (std::uint32_t message = 0; message < plan_.options.window; ++message) read_message(message);
-    require(fabric_.wait(on_queue_.queue, timeout_));
+    of_partner(fabric_.wait(on_queue_.queue, timeout_));
   }
 
   void notify_partner(std::uint32_t round) {
@@ -271,7 +280,7 @@ class alignas(128) Exchange {
   }
 
   void await_notification(std::uint32_t round) {
-    const NotificationId id = take(fabric_.notification_wait(segment_, notification_of(round), 1, timeout_));
+    const NotificationId id = of_partner(fabric_.notification_wait(segment_, notification_of(round), 1, timeout_));
     const std::uint32_t value = take(fabric_.notification_reset(segment_, id));
     if (value == round + 1) return;
     fail(fmt::format("notification {} of round {} has the value {}, not {}: one was lost or came twice", id, round, value,
@@ -302,7 +311,9 @@ class alignas(128) Exchange {
       }
       require(fabric_.progress());
       if (static_cast<double>(clock_.now() - begin) * clock_.ns_per_tick() > static_cast<double>(timeout_.ns())) {
-        fail(fmt::format("put {} of {} was not seen in time", round, counted(slots_.bytes, "byte")));
+        fail(fmt::format(
+            "put {} of {} by rank {} was not seen in time (--timeout); look at what it printed, and whether it still runs", round,
+            counted(slots_.bytes, "byte"), seat_.partner));
       }
     }
   }

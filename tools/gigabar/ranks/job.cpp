@@ -9,8 +9,10 @@
 #include <chrono>
 #include <map>
 #include <span>
+#include <thread>
 
 #include "base/counted.hpp"
+#include "fabric/job/job.hpp"
 #include "fabric/job/launchers.hpp"
 #include "run/launcher.hpp"
 #include "support/option_checks.hpp"
@@ -41,13 +43,21 @@ Absent connect_to_all(Fabric& fabric, Timeout timeout, Result<void>& failure) {
   using Clock = std::chrono::steady_clock;
   // The connections that are made end themselves after the fabric's time, which is the same, and say then what they lack.
   const auto end = Clock::now() + std::chrono::nanoseconds(timeout.ns()) + std::chrono::milliseconds(200);
-  for (Rank rank = 1; rank < fabric.rank_count(); ++rank) static_cast<void>(fabric.connect(rank, Timeout::test()));
+  // Each call serves all connections that are under way: where few of many ranks come there is no time to begin, or to look at,
+  // all.
+  Rank begun = 1;
+  for (; begun < fabric.rank_count() && Clock::now() < end; ++begun) static_cast<void>(fabric.connect(begun, Timeout::test()));
   Absent absent;
+  bool is_over = false;
   for (Rank rank = 1; rank < fabric.rank_count(); ++rank) {
+    if (is_over || rank >= begun) {
+      absent["the time was over before it was looked for"].push_back(rank);
+      continue;
+    }
     Result<void> connected = fabric.connect(rank, end - Clock::now());
+    is_over = connected.status() == Status::timed_out;
     // One that came and is lost was connected: its error is another operation's.
-    if (connected.status() == Status::timed_out ||
-        (connected.status() == Status::peer_lost && connected.record().operation == "connect")) {
+    if (is_over || (connected.status() == Status::peer_lost && connected.record().operation == "connect")) {
       absent[connected.record().cause].push_back(rank);
     } else if (!connected) {
       failure = std::move(connected);
@@ -87,7 +97,14 @@ void await_ranks(Fabric& fabric, Timeout timeout) {
   require(met);
 }
 
-Fabric open_fabric(const FabricOptions& options, const std::string& json_path) {
+// The number of ranks where the launcher has left it in the environment: PMIx tells it to those who join.
+std::optional<Rank> rank_count_by_environment(const FabricOptions& options) {
+  if (take(fabric::find_launcher()) == fabric::Launcher::pmix) return {};
+  return take(fabric::find_job(options)).rank_count;
+}
+
+Fabric open_fabric(const FabricOptions& options, const std::string& json_path, const CountCheck& check_count) {
+  if (const auto rank_count = rank_count_by_environment(options)) check_count(*rank_count);
   if (!json_path.empty() && json_path != "-" && rank_by_environment() == "0") require_writable("--json", json_path);
   return take(Fabric::open(options));
 }
@@ -126,9 +143,24 @@ void add_job_options(const Command& command, JobOptions& options, const char* ti
 
 // --- A rank ---------------------------------------------------------------------------------------------------------------------
 
+CountCheck exactly_two(std::string_view command) {
+  return [command = std::string(command)](Rank rank_count) {
+    if (rank_count == 2) return;
+    refuse_usage(fmt::format("the job has {}, and {} is for exactly 2; start 2", counted(rank_count, "rank"), command));
+  };
+}
+
+void fail_waiting_for(Rank rank, Timeout timeout, const Error& error) {
+  if (error.status() != Status::timed_out) fail(error.message());
+  fail(fmt::format("rank {} has not answered within {:g} s (--timeout); look at what it printed, and whether it still runs", rank,
+                   seconds_of(timeout)));
+}
+
 RankSession::RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric,
-                         const Invocation& invocation)
-    : fabric_(open_fabric(fabric, options.json_path)), command_(command), timeout_(options.fabric.timeout()) {
+                         const Invocation& invocation, CountCheck check_count)
+    : fabric_(open_fabric(fabric, options.json_path, check_count)),
+      check_count_(std::move(check_count)),
+      timeout_(options.fabric.timeout()) {
   if (rank() != 0) return;
   report_ = std::make_unique<Report>(command, invocation, options.json_path);
   report_->set_line_prefix("# ");
@@ -137,13 +169,7 @@ RankSession::RankSession(std::string_view command, const JobOptions& options, co
 void RankSession::join() {
   follow_cpus(fabric_);
   await_ranks(fabric_, timeout_);
-}
-
-void RankSession::require_two() const {
-  const Rank count = fabric_.rank_count();
-  if (count != 2) {
-    refuse_usage(fmt::format("the job has {}, and {} is for exactly 2; start 2", counted(count, "rank"), command_));
-  }
+  check_count_(fabric_.rank_count());
 }
 
 void RankSession::agree(std::uint64_t digest) {
@@ -259,7 +285,11 @@ void end_rank(const CommandFailure& failure, RankSession* session, Invocation& i
   if (failure.exit_status() != kExitBadUsage) {
     throw CommandFailure(failure.exit_status(), fmt::format("rank {}: {}", rank, failure.what()));
   }
-  if (session != nullptr) static_cast<void>(session->fabric().recv(0, kNothingTag, nullptr, 0, std::chrono::seconds(5)));
+  if (session != nullptr) {
+    static_cast<void>(session->fabric().recv(0, kNothingTag, nullptr, 0, std::chrono::seconds(5)));
+  } else {
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 0 refuses at once, too
+  }
   invocation.exit_status = failure.exit_status();
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,11 +45,23 @@ struct JobOptions {
 // --json, and those of fabric_settings.hpp.
 void add_job_options(const Command& command, JobOptions& options, const char* timeout_help = kTimeoutOfAWait);
 
+// Ends the command as bad usage where it is not for so many ranks.
+using CountCheck = std::function<void(Rank rank_count)>;
+CountCheck exactly_two(std::string_view command);
+
+// Ends the command with the error of a wait for that rank; it is named where it did nothing in time.
+[[noreturn]] void fail_waiting_for(Rank rank, Timeout timeout, const Error& error);
+
 // One rank, from joining the job to leaving it. Rank 0 has the report.
 class RankSession {
  public:
-  // Joins the job. Rank 0 first ends the command where the report cannot be written.
-  RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric, const Invocation& invocation);
+  // Joins the job. Rank 0 first ends the command where the report cannot be written. `check_count`: is asked before that where the
+  // environment says how many ranks there are, so that no rank is waited for in vain; else when all have come.
+  RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric, const Invocation& invocation,
+              CountCheck check_count);
+  // Of two ranks.
+  RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric, const Invocation& invocation)
+      : RankSession(command, options, fabric, invocation, exactly_two(command)) {}
   virtual ~RankSession() = default;
   RankSession(const RankSession&) = delete;
   RankSession& operator=(const RankSession&) = delete;
@@ -58,10 +71,10 @@ class RankSession {
   Rank rank() const noexcept { return fabric_.rank(); }
 
  protected:
-  // Waits for all ranks: nobody refuses and leaves before all have come. Where some do not come rank 0 ends with their numbers and
-  // the reason of each, and the others as rank 0 says. Afterwards this thread, and what it allocates, is where the fabric's are.
+  // Waits for all ranks: from here on nobody refuses and leaves before all have come. Where some do not come rank 0 ends with their
+  // numbers and the reason of each, and the others as rank 0 says. Afterwards this thread, and what it allocates, is where the
+  // fabric's are.
   void join();
-  void require_two() const;
   // Ends the command as bad usage where the digests differ: started with different options ranks would wait for each other in vain.
   void agree(std::uint64_t digest);
   void meet(Timeout timeout) { require(fabric_.barrier({}, timeout)); }
@@ -91,7 +104,7 @@ class RankSession {
 
  private:
   Fabric fabric_;
-  const std::string command_;
+  const CountCheck check_count_;
   const Timeout timeout_;
   std::unique_ptr<Report> report_;
   std::string first_wrong_;
@@ -104,7 +117,8 @@ std::string rank_by_environment();
 // Starts `rank_count` ranks of this same command on this host and waits for them.
 void run_local_ranks(unsigned rank_count, std::string_view command, Invocation& invocation);
 // Ends a rank as `failure` says. Only rank 0 says how the command line cannot be followed: it is the same one everywhere. Another
-// one first waits until rank 0 has left: a launcher ends all ranks when it sees the first one fail.
+// one first waits until rank 0 has left, or a moment where there is no job yet: a launcher ends all ranks when it sees the first
+// one fail.
 void end_rank(const CommandFailure& failure, RankSession* session, Invocation& invocation);
 
 // A command as one rank of a job, or its own `local_count` ranks where there is no launcher. Session: a RankSession that is made of

@@ -102,8 +102,8 @@ Plan make_plan(const Options& options) {
 std::uint32_t pair_count_for(const Options& options, Rank rank_count) {
   const std::string_view command = command_of(options.measure);
   if (!is_of_pairs(options.measure)) {
-    if (rank_count == 2) return 1;
-    refuse_usage(fmt::format("the job has {}, and {} is for exactly 2; start 2", counted(rank_count, "rank"), command));
+    exactly_two(command)(rank_count);
+    return 1;
   }
   const std::uint32_t pair_count = options.pair_count.value_or(rank_count / 2);
   if (!options.pair_count && (rank_count < 2 || rank_count % 2 != 0)) {

@@ -23,6 +23,7 @@ struct Document {
   std::string label;   // host, date
   std::string passes;  // "3 passes over 12 s"
   std::map<std::string, Measured> figures;
+  std::map<std::string, std::string> failures;  // of figures that have no value: why
   std::map<std::string, std::string> facts;     // what the machine is: CPU, kernel, driver, device, relations
   std::map<std::string, std::string> verdicts;  // "pci.acs GPU ... and ...": "FAIL"
 };
