@@ -7,6 +7,7 @@ Exit status: 0 passed, 1 failed.
 """
 
 import argparse
+import concurrent.futures
 import json
 import math
 import os
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import json_documents
 
@@ -245,6 +247,34 @@ def test_json_on_standard_output():
     expect(outcome.status == 0, "info --json -", outcome)
     expect_header(json.loads(outcome.out), "info")
     expect("device 0" in outcome.err, "the text has not gone to standard error", outcome)
+
+
+# ---- files that are read ----
+
+
+def test_inputs_are_not_waited_for_without_end():
+    """A FIFO that nobody writes to stands for every file that cannot be read to its end, on a file server that is gone, say."""
+    fifo = os.path.join(FOLDER, "nobody-writes")
+    os.mkfifo(fifo)
+
+    def timed(command):
+        began = time.monotonic()
+        return run(*command), time.monotonic() - began
+
+    commands = [("compare", fifo, "/dev/null"), ("doctor", "--symptom", "@" + fifo), ("streams", "-f", fifo),
+                ("preflight", "--budget", "1", "--baseline", fifo)]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        *refused, (hung, _) = pool.map(timed, commands)
+    for outcome, seconds in refused:
+        expect_refusal(outcome, 2, fifo, "had no writer for 30 s")
+        expect(29 < seconds < 60, f"after {seconds} s", outcome)
+    expect(hung.status == 3 and "reading --baseline did not end within 12 s" in hung.out, "preflight", hung)
+
+
+def test_inputs_that_are_folders_are_refused():
+    for command in (("compare", FOLDER, "/dev/null"), ("preflight", "--baseline", FOLDER), ("doctor", "--symptom", "@" + FOLDER),
+                    ("streams", "-f", FOLDER)):
+        expect_refusal(run(*command), 2, FOLDER, "cannot be read: Is a directory")
 
 
 # ---- info and calibrate ----
