@@ -204,6 +204,8 @@ def test_compare_refuses_what_is_no_survey():
             file.write(content)
         expect_refusal(run("compare", good, path_of(name)), 2, name)
     expect_refusal(run("compare", good), 2, "SECOND")
+    expect_refusal(run("compare", good, good, "--json", good), 2, "FIRST and --json name the same file")
+    expect(run("compare", good, good).status == 0, "the survey is gone")
     for schema in (0, 999, "2", None, True):
         other = write("schema.json", made([("a", "us", 1, 1, 1)]) | {"schema": schema})
         expect_refusal(run("compare", good, other), 2, "schema.json", f"has schema {json.dumps(schema)}", "reads 1 and 2")

@@ -13,6 +13,7 @@
 
 #include "base/descriptor.hpp"
 #include "support/failure.hpp"
+#include "support/named_files.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 
@@ -25,10 +26,12 @@ constexpr int kForever = -1;
 // False when the time is over.
 bool await(int file, int milliseconds) {
   pollfd waited{file, POLLIN, 0};
-  int count = 0;
-  do count = ::poll(&waited, 1, milliseconds);
-  while (count < 0 && errno == EINTR);
-  return count != 0;
+  int count = -1;
+  while (count < 0) {
+    count = ::poll(&waited, 1, milliseconds);
+    if (count < 0 && errno != EINTR) return true;
+  }
+  return count > 0;
 }
 
 bool is_fifo(int file) {
@@ -62,6 +65,7 @@ std::string read_all(const std::string& name, int file, const InputForm& form) {
 }  // namespace
 
 std::string read_file(std::string_view option, const std::string& path, const InputForm& form) {
+  add_named_file(option, path, FileUse::read);
   const std::string name = fmt::format("{} {}", option, plain(path));
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!file.is_open()) refuse(name, fmt::format("cannot be opened: {}", std::strerror(errno)), form.remedy);

@@ -15,7 +15,7 @@ struct InputForm {
 };
 
 // The file of an option or an argument: `option` is its name, "--baseline". The first writer of a FIFO is waited for, 30 s at most;
-// one that is there has all the time that it needs.
+// one that is there has all the time that it needs. Bad usage too where an output has the same file.
 std::string read_file(std::string_view option, const std::string& path, const InputForm& form);
 
 // For "--symptom -"; `name` stands in the message.
