@@ -65,8 +65,8 @@ void require_readable(std::string_view argument, const std::vector<std::string>&
     int code = ::stat(path.c_str(), &status) == 0 && ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
     if (code == 0 && S_ISDIR(status.st_mode)) code = EISDIR;
     if (code == 0) continue;
-    refuse_usage(fmt::format("{} {}: cannot be read: {}; name a file that 'gigabar COMMAND --json FILE' wrote", argument,
-                             plain(path), std::strerror(code)));
+    refuse_usage(fmt::format("{}: cannot be read: {}; name a file that 'gigabar COMMAND --json FILE' wrote",
+                             file_text(argument, path), std::strerror(code)));
   }
 }
 

@@ -14,7 +14,6 @@
 #include "base/descriptor.hpp"
 #include "support/failure.hpp"
 #include "support/named_files.hpp"
-#include "support/plain_text.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool {
@@ -66,7 +65,7 @@ std::string read_all(const std::string& name, int file, const InputForm& form) {
 
 std::string read_file(std::string_view option, const std::string& path, const InputForm& form) {
   add_named_file(option, path, FileUse::read);
-  const std::string name = fmt::format("{} {}", option, plain(path));
+  const std::string name = file_text(option, path);
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!file.is_open()) refuse(name, fmt::format("cannot be opened: {}", std::strerror(errno)), form.remedy);
   // Without a writer it reads as an empty file.

@@ -8,6 +8,7 @@
 
 #include "base/output_file.hpp"
 #include "support/failure.hpp"
+#include "support/plain_text.hpp"
 
 namespace gigabar::tool {
 namespace {
@@ -30,6 +31,10 @@ void add_named_file(std::string_view name, const std::string& path, FileUse use)
     }
   }
   files->push_back({std::string(name), std::move(identity), use});
+}
+
+std::string file_text(std::string_view name, const std::string& path) {
+  return name.starts_with('-') ? fmt::format("{} {}", name, plain(path)) : plain(path);
 }
 
 }  // namespace gigabar::tool

@@ -14,4 +14,7 @@ enum class FileUse { read, written };
 // writes it. Devices, pipes and this process' own streams may have many. Before anything is written; by one thread at a time.
 void add_named_file(std::string_view name, const std::string& path, FileUse use);
 
+// How messages call it: "--baseline FILE", or the path alone where an argument is one.
+std::string file_text(std::string_view name, const std::string& path);
+
 }  // namespace gigabar::tool
