@@ -13,6 +13,8 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
+#include <system_error>
 
 #include "base/blocked_signals.hpp"
 #include "base/clock.hpp"
@@ -203,6 +205,16 @@ std::optional<OutputFault> check_output(const std::string& path) {
   if (S_ISSOCK(found.st_mode)) return fault("is a socket", ENXIO);
   if (own_stream(found) >= 0 || ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0) return {};
   return fault(S_ISREG(found.st_mode) ? "cannot be written" : "cannot be opened", errno);
+}
+
+std::string replaced_file(const std::string& path) {
+  struct stat found{};
+  if (::stat(path.c_str(), &found) == 0) {
+    const bool is_replaced = S_ISREG(found.st_mode) && own_stream(found) < 0;
+    return is_replaced ? std::to_string(found.st_dev) + ":" + std::to_string(found.st_ino) : std::string();
+  }
+  std::error_code ignored;
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(behind_links(path), ignored), ignored).string();
 }
 
 std::optional<OutputFault> write_output(const std::string& path, std::string_view content) {

@@ -28,6 +28,10 @@ std::optional<OutputFault> write_output(const std::string& path, std::string_vie
 // any.
 std::optional<OutputFault> check_output(const std::string& path);
 
+// The file whose content write_output() would replace: one text for all paths to it, also where it does not exist yet. Empty for
+// what outputs only add to: devices, FIFOs, pipes, this process' standard output and standard error. Threads: any.
+std::string replaced_file(const std::string& path);
+
 // Writes all of it; false with errno when that fails.
 bool write_all(int descriptor, std::string_view content) noexcept;
 

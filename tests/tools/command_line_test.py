@@ -7,6 +7,7 @@ Exit status: 0 passed, 1 failed.
 """
 
 import argparse
+import concurrent.futures
 import json
 import math
 import os
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import json_documents
 
@@ -245,6 +247,76 @@ def test_json_on_standard_output():
     expect(outcome.status == 0, "info --json -", outcome)
     expect_header(json.loads(outcome.out), "info")
     expect("device 0" in outcome.err, "the text has not gone to standard error", outcome)
+
+
+# ---- files that are read ----
+
+
+def test_inputs_are_not_waited_for_without_end():
+    """A FIFO that nobody writes to stands for every file that cannot be read to its end, on a file server that is gone, say."""
+    fifo = os.path.join(FOLDER, "nobody-writes")
+    os.mkfifo(fifo)
+
+    def timed(command):
+        began = time.monotonic()
+        return run(*command), time.monotonic() - began
+
+    commands = [("compare", fifo, "/dev/null"), ("doctor", "--symptom", "@" + fifo), ("streams", "-f", fifo),
+                ("preflight", "--budget", "1", "--baseline", fifo)]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        *refused, (hung, _) = pool.map(timed, commands)
+    for outcome, seconds in refused:
+        expect_refusal(outcome, 2, fifo, "had no writer for 30 s")
+        expect(29 < seconds < 60, f"after {seconds} s", outcome)
+    expect(hung.status == 3 and "reading --baseline did not end within 12 s" in hung.out, "preflight", hung)
+
+
+def test_inputs_that_are_folders_are_refused():
+    for command in (("compare", FOLDER, "/dev/null"), ("preflight", "--baseline", FOLDER), ("doctor", "--symptom", "@" + FOLDER),
+                    ("streams", "-f", FOLDER)):
+        expect_refusal(run(*command), 2, FOLDER, "cannot be read: Is a directory")
+
+
+def test_files_that_are_written_have_one_name():
+    def written(name, text="what was there"):
+        with open(os.path.join(FOLDER, name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return os.path.join(FOLDER, name)
+
+    def content_of(path):
+        if not os.path.exists(path):
+            return None
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+    def expect_one_name(path, first, second, *command):
+        before = content_of(path)
+        expect_refusal(run(*command), 2, f"{first} and {second} name the same file; name two")
+        expect(content_of(path) == before, f"{path} was {before!r} and is {content_of(path)!r}")
+
+    old, new, log = written("old"), os.path.join(FOLDER, "new"), written("log", "CUDA error: no kernel image is available\n")
+    link, dangling = (os.path.join(FOLDER, name) for name in ("link", "dangling"))
+    os.symlink(old, link)
+    os.symlink("new", dangling)
+    expect_one_name(old, "--json", "--capture", "topology", "--capture", old, "--json", link)
+    expect_one_name(new, "--json", "--capture", "topology", "--capture", "new", "--json", dangling)
+    expect_one_name(new, "--json", "--store", "calibrate", f"--store={new}", "--json", "./new")
+    again = os.path.join(FOLDER, "..", os.path.basename(FOLDER), "new")
+    expect_one_name(new, "--textfile", "--json", "preflight", "--textfile", new, "--json", again)
+    expect_one_name(old, "--json", "--baseline", "preflight", "--baseline", old, "--json", old)
+    expect_one_name(log, "--json", "--symptom", "doctor", "--symptom", "@" + log, "--json", log)
+    expect_one_name(old, "--output", "DOCUMENT", "report", old, "-o", link)
+    expect_one_name(old, "--output", "--before", "report", log, "-o", old, "--before", old)
+
+
+def test_standard_output_may_have_several_names():
+    path, link = os.path.join(FOLDER, "out"), "/proc/self/fd/1"
+    with open(path, "wb") as file:
+        outcome = run("topology", "--json", link, "--capture", link, how={"stdout": file})
+    expect(outcome.status == 0, "topology", outcome)
+    with open(path, "rb") as file:
+        content = file.read()
+    expect(b"gigabar-machine.json" in content and b'"tool": "topology"' in content, f"not both: {content[:200]}")
 
 
 # ---- info and calibrate ----

@@ -120,6 +120,8 @@ def test_matrix_wrong_usage_is_one_line_and_status_2():
     expect_refusal(ranks("matrix", "--measure", "rate"), 2, "--measure", "latency")
     expect_refusal(ranks("matrix", "--switches", path_of("bad")), 2, "line 1", "leaf1")
     expect_refusal(ranks("matrix", "--switches", path_of("absent")), 2, "--switches", "absent")
+    expect_refusal(ranks("matrix", "--svg", path_of("m"), "--csv", path_of("m")), 2, "--svg and --csv name the same file")
+    expect(not os.path.exists(path_of("m")), "something was written")
 
 
 def test_matrix_shows_the_time_that_is_left():

@@ -8,6 +8,8 @@ import json
 import os
 import re
 import sys
+import threading
+import time
 
 import command_line_test as shared
 from command_line_test import expect, expect_as_documented, expect_header, expect_refusal, run
@@ -243,6 +245,33 @@ def test_compare_refuses_what_is_no_survey():
             file.write(content)
         expect_refusal(run("compare", good, path_of(name)), 2, name)
     expect_refusal(run("compare", good), 2, "SECOND")
+    expect_refusal(run("compare", good, good, "--json", good), 2, "FIRST and --json name the same file")
+    expect(run("compare", good, good).status == 0, "the survey is gone")
+    for schema in (0, 999, "2", None, True):
+        other = write("schema.json", made([("a", "us", 1, 1, 1)]) | {"schema": schema})
+        expect_refusal(run("compare", good, other), 2, "schema.json", f"has schema {json.dumps(schema)}", "reads 1 and 2")
+
+
+def test_compare_reads_what_is_being_written():
+    """The other end of a FIFO comes late, and writes piece by piece."""
+    document = made([("a", "us", 1, 1, 1)])
+    good, fifo = write("good.json", document), path_of("fifo")
+    os.mkfifo(fifo)
+
+    def write_slowly():
+        time.sleep(0.5)
+        text = json.dumps(document)
+        with open(fifo, "w", encoding="utf-8") as file:
+            for part in (text[:20], text[20:]):
+                time.sleep(0.5)
+                file.write(part)
+                file.flush()
+
+    writer = threading.Thread(target=write_slowly, daemon=True)  # which may hang where nobody reads
+    writer.start()
+    outcome = run("compare", fifo, good)
+    expect(outcome.status == 0 and "1 within the noise" in outcome.out, "a FIFO", outcome)
+    writer.join()
 
 
 CASES = {name.removeprefix("test_"): function for name, function in list(globals().items()) if name.startswith("test_")}

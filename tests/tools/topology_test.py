@@ -362,6 +362,15 @@ def test_topology_capture_errors():
     expect_refusal(topology(two_sockets(), "--capture", "x.tar"), 2, "--capture", "--sysroot")
 
 
+def test_topology_does_not_write_over_its_capture():
+    path = os.path.join(shared.FOLDER, "kept.json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(two_sockets().text())
+    for option in ("--json", "--svg"):
+        expect_refusal(run("topology", "--sysroot", path, option, path), 2, f"--sysroot and {option} name the same file")
+    expect(run("topology", "--sysroot", path).status == 0, "the capture is gone")
+
+
 # ---- what is not to be trusted ----
 
 

@@ -154,8 +154,8 @@ std::size_t compare_texts(Report& report, const char* what, const char* name, co
 }
 
 void run_compare(const Options& options, Invocation& invocation) {
-  const Survey first = survey::read_document(options.first);
-  const Survey second = survey::read_document(options.second);
+  const Survey first = survey::read_document("FIRST", options.first);
+  const Survey second = survey::read_document("SECOND", options.second);
   Report report("compare", invocation, options.json_path);
   report.print("first  {} ({})\nsecond {} ({})\n", options.first, first.label, options.second, second.label);
   report.print("noise: the ranges of both surveys' samples together ({}; {}), and at least {:g} %\n\nfigures\n", first.passes,

@@ -59,7 +59,7 @@ Criteria criteria_of(const Options& options) {
     if (!requirements) refuse_usage(requirements.error().message());
     criteria.requirements = std::move(requirements).value();
   }
-  if (!options.baseline_path.empty()) criteria.baseline = survey::read_document(options.baseline_path);
+  if (!options.baseline_path.empty()) criteria.baseline = survey::read_document("--baseline", options.baseline_path);
   return criteria;
 }
 
@@ -196,7 +196,6 @@ std::vector<DeviceInfo> find_devices(const Machine& machine, Evidence& evidence)
 void run_preflight(const Options& options, Invocation& invocation) {
   const std::uint64_t start_ns = monotonic_ns();
   const auto elapsed_s = [start_ns] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9; };
-  const Criteria criteria = criteria_of(options);
   if (!options.textfile_path.empty()) require_writable("--textfile", options.textfile_path);
   const bool is_json = options.format == Format::json;
   if (is_json && !options.json_path.empty() && options.json_path != "-")
@@ -213,6 +212,9 @@ void run_preflight(const Options& options, Invocation& invocation) {
     watchdog->begin(step);
     report.show_progress("{}", step);
   };
+  if (!options.baseline_path.empty()) tell("reading --baseline");  // from a file system that may hang
+  const Criteria criteria = criteria_of(options);
+  tell("opening the machine");
   const Machine machine = open_machine(options.sysroot);
   tell_origin(report, machine);
   const Examination examination = examine_node(machine, options, tell);

@@ -10,12 +10,14 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/counted.hpp"
 #include "commands.hpp"
 #include "driver/child_process.hpp"
 #include "support/failure.hpp"
+#include "support/named_files.hpp"
 #include "support/option_checks.hpp"
 #include "support/output.hpp"
 #include "support/plain_text.hpp"
@@ -55,14 +57,16 @@ std::string package_folder() {
   return folder.string();
 }
 
-void require_readable(const std::string& option, const std::vector<std::string>& paths) {
+// `argument`: its name, or the option's.
+void require_readable(std::string_view argument, const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
+    add_named_file(argument, path, FileUse::read);
     struct stat status{};
     int code = ::stat(path.c_str(), &status) == 0 && ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
     if (code == 0 && S_ISDIR(status.st_mode)) code = EISDIR;
     if (code == 0) continue;
-    refuse_usage(fmt::format("{}{}: cannot be read: {}; name a file that 'gigabar COMMAND --json FILE' wrote", option, plain(path),
-                             std::strerror(code)));
+    refuse_usage(fmt::format("{}: cannot be read: {}; name a file that 'gigabar COMMAND --json FILE' wrote",
+                             file_text(argument, path), std::strerror(code)));
   }
 }
 
@@ -110,8 +114,8 @@ std::string draw(const Options& options) {
 void run_report(const Options& options, const Invocation& invocation) {
   Report report("report", invocation, "");
   require_writable("--output", options.output_path);
-  require_readable("", options.files);
-  require_readable("--before ", options.before);
+  require_readable("DOCUMENT", options.files);
+  require_readable("--before", options.before);
   report.show_progress("drawing {}", plain(options.output_path));
   const std::string page = draw(options);
   write_file("--output", options.output_path, page);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// check_output(): what write_output() would refuse, without a trace. What write_output() does is tested by
-// tests/tools/outputs_test.py.
+// check_output(): what write_output() would refuse, without a trace; replaced_file(): which file it would replace. What
+// write_output() does is tested by tests/tools/outputs_test.py.
 #include "base/output_file.hpp"
 
 #include <fcntl.h>
@@ -53,6 +53,33 @@ TEST(CheckOutput, RefusesWhatCannotBeAFile) {
   const std::string link = folder.path() + "/link";
   ASSERT_EQ(::symlink("absent/target", link.c_str()), 0);
   EXPECT_EQ(code_of(link), ENOENT) << "the folder of a link's target";
+}
+
+TEST(ReplacedFile, IsTheSameForAllPathsToAFile) {
+  const test::TemporaryFolder folder;
+  const std::string old = folder.path() + "/old", fresh = folder.path() + "/new", link = folder.path() + "/link";
+  std::ofstream(old) << "old";
+  std::filesystem::create_directory(folder.path() + "/folder");
+  std::filesystem::create_hard_link(old, folder.path() + "/other");
+  EXPECT_EQ(replaced_file(old), replaced_file(folder.path() + "/other"));
+  EXPECT_NE(replaced_file(old), replaced_file(fresh));
+
+  ASSERT_EQ(::symlink("new", link.c_str()), 0);
+  EXPECT_FALSE(replaced_file(fresh).empty());
+  for (const std::string& path : {link, folder.path() + "/./new", folder.path() + "/folder/../new"}) {
+    EXPECT_EQ(replaced_file(path), replaced_file(fresh)) << path;
+  }
+  EXPECT_EQ(replaced_file("new"), replaced_file("./new"));
+  EXPECT_NE(replaced_file("new"), replaced_file(fresh));
+}
+
+TEST(ReplacedFile, IsNoneOfWhatIsAddedTo) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.path() + "/fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(replaced_file(path), "");
+  EXPECT_EQ(replaced_file("/dev/null"), "");
+  EXPECT_EQ(replaced_file(folder.path()), "");
 }
 
 TEST(CheckOutput, DoesNotOpenAFifo) {

@@ -6,9 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -16,6 +13,7 @@
 #include "base/options.hpp"
 #include "doctor/output.hpp"
 #include "support/failure.hpp"
+#include "support/input.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::doctor {
@@ -69,22 +67,9 @@ bool names_file(const std::string& argument) { return argument == "-" || argumen
 
 std::string read_log(const std::string& argument) {
   constexpr std::size_t kMaxBytes = std::size_t{8} << 20U;
-  std::ifstream opened;
-  if (argument != "-") opened.open(argument.substr(1), std::ios::binary);
-  if (argument != "-" && !opened.is_open()) {
-    refuse_usage(fmt::format("--symptom {}: cannot open the file: {}; a text that begins with '@' needs a blank before it",
-                             plain(argument, 300), std::strerror(errno)));
-  }
-  std::istream& file = argument == "-" ? std::cin : opened;
-  std::string text(kMaxBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) refuse_usage(fmt::format("--symptom {}: cannot read it: {}", plain(argument, 300), std::strerror(errno)));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMaxBytes) {
-    refuse_usage(fmt::format("--symptom {}: longer than {} MiB; give its end: tail -c {} FILE | gigabar doctor --symptom -",
-                             plain(argument, 300), kMaxBytes >> 20U, kMaxBytes));
-  }
-  return text;
+  const std::string end = fmt::format("give its end: tail -c {} FILE | gigabar doctor --symptom -", kMaxBytes);
+  const InputForm form{kMaxBytes, "name a text file; a text that begins with '@' needs a blank before it", end};
+  return argument == "-" ? read_standard_input("--symptom -", form) : read_file("--symptom", argument.substr(1), form);
 }
 
 bool is_blank(const std::string& text) { return text.find_first_not_of(std::string_view(" \t\r\n\v\f\0", 7)) == std::string::npos; }

@@ -3,16 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <sstream>
 
 #include "support/failure.hpp"
+#include "support/input.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::matrix {
 namespace {
-
-constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20;
 
 // Numbers texts in the order of their first appearance; an empty text has none.
 class Numbers {
@@ -79,16 +77,8 @@ Switches parse_switches(std::string_view text, const std::string& path) {
 }
 
 Switches read_switches(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse_usage(fmt::format("--switches {}: it cannot be opened; name a file that can be read", plain(path)));
-  std::string text(kMaxFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) refuse_usage(fmt::format("--switches {}: it cannot be read; name a file", plain(path)));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes) {
-    refuse_usage(fmt::format("--switches {}: more than {} bytes; name a text file of switches", plain(path), kMaxFileBytes));
-  }
-  return parse_switches(text, path);
+  constexpr std::string_view kRemedy = "name a text file of switches";
+  return parse_switches(read_file("--switches", path, {std::size_t{16} << 20, kRemedy, kRemedy}), path);
 }
 
 std::string switch_of_slurm(const char* address, const char* pattern) {

@@ -4,14 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iostream>
-#include <sstream>
 
 #include "base/options.hpp"
 #include "support/failure.hpp"
+#include "support/input.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -65,17 +61,10 @@ Transfer peer_transfer(const Transfer& defaults, const std::string& text) {
   return transfer;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream opened;
-  if (path != "-") opened.open(path);
-  std::istream& file = path == "-" ? std::cin : opened;
-  std::ostringstream text;
-  // An empty file leaves the fail bit of the copy; what could not be opened or read, the file's own.
-  if (file.good() && file.peek() != std::istream::traits_type::eof()) text << file.rdbuf();
-  if (file.bad() || (path != "-" && !opened.is_open())) {
-    refuse_usage(fmt::format("-f {}: cannot read it: {}", path, std::strerror(errno)));
-  }
-  return text.str();
+std::string read_transfers(const std::string& path) {
+  constexpr std::string_view kRemedy = "name a text file with a transfer on each line";
+  const InputForm form{std::size_t{64} << 20, kRemedy, kRemedy};
+  return path == "-" ? read_standard_input("-f -", form) : read_file("-f", path, form);
 }
 
 using Transfers = std::vector<Transfer>;
@@ -91,7 +80,7 @@ void append(Transfers& all, Result<Transfers> parsed, const std::string& where) 
 }
 
 void append_file(Transfers& all, const std::string& path, const Transfer& defaults, int device_count) {
-  const std::string text = read_file(path);
+  const std::string text = read_transfers(path);
   std::size_t number = 0;
   for (std::string_view left = text; !left.empty();) {
     std::string_view line = left.substr(0, left.find('\n'));

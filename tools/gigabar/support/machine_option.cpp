@@ -8,6 +8,7 @@
 #include "base/counted.hpp"
 #include "memory/runtime.hpp"
 #include "support/failure.hpp"
+#include "support/named_files.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 
@@ -24,6 +25,7 @@ Option add_sysroot_option(const Command& command, std::string& path) {
 
 Machine open_machine(const std::string& path) {
   if (path.empty()) return Machine::here();
+  add_named_file("--sysroot", path, FileUse::read);
   Result<Machine> machine = Machine::open(path);
   if (!machine) refuse_usage("--sysroot: " + plain(machine.error().message()));
   return std::move(machine).value();

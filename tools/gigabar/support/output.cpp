@@ -12,6 +12,7 @@
 
 #include "base/output_file.hpp"
 #include "support/failure.hpp"
+#include "support/named_files.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool {
@@ -37,7 +38,10 @@ void write_file(std::string_view option, const std::string& path, std::string_vi
   fail_for(option, path, write_output(path, content));
 }
 
-void require_writable(std::string_view option, const std::string& path) { fail_for(option, path, check_output(path)); }
+void require_writable(std::string_view option, const std::string& path) {
+  fail_for(option, path, check_output(path));
+  add_named_file(option, path, FileUse::written);
+}
 
 void require_storable(std::string_view option, const std::string& path) {
   std::filesystem::path first = path;  // that is made
@@ -46,6 +50,7 @@ void require_storable(std::string_view option, const std::string& path) {
     first = first.parent_path();
   }
   fail_for(option, path, check_output(first.string()));
+  add_named_file(option, path, FileUse::written);
 }
 
 void write_standard_output(std::string_view content) {

@@ -14,7 +14,8 @@ void flush(std::FILE* text);
 // The file of an output option: `option` is its name, "--json". See base/output_file.hpp for devices, pipes and links.
 void write_file(std::string_view option, const std::string& path, std::string_view content);
 
-// Ends the command as write_file() would where nothing can be written, before a command begins its work.
+// Ends the command as write_file() would where nothing can be written, and as bad usage where another option or argument names the
+// same file, before a command begins its work.
 void require_writable(std::string_view option, const std::string& path);
 
 // The same for a file whose folder is made where it is missing.

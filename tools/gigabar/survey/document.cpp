@@ -5,18 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <vector>
 
 #include "base/old_check_ids.hpp"
 #include "support/failure.hpp"
+#include "support/input.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool::survey {
 namespace {
-
-constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
 
 // Not the ordered kind of Json, which is slow with many keys.
 using Tree = nlohmann::json;
@@ -24,18 +21,6 @@ using Tree = nlohmann::json;
 const Tree& member(const Tree& object, const char* key) {
   static const Tree* const nothing = new Tree();
   return object.is_object() && object.contains(key) ? object[key] : *nothing;
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse_usage(fmt::format("{}: cannot be opened; give a file that 'gigabar survey --json FILE' wrote", path));
-  std::string text;
-  std::vector<char> part(std::size_t{1} << 20);
-  while (file.read(part.data(), static_cast<std::streamsize>(part.size())) || file.gcount() > 0) {
-    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
-    if (text.size() > kMaxBytes) refuse_usage(fmt::format("{}: larger than {}; this is no survey", path, bytes_text(kMaxBytes)));
-  }
-  return text;
 }
 
 Tree parse_tree(const std::string& path, std::string_view text) {
@@ -46,6 +31,11 @@ Tree parse_tree(const std::string& path, std::string_view text) {
   if (document.is_discarded() || !document.is_object()) refuse_usage(fmt::format("{}: is not JSON", path));
   if (member(document, "tool") != "survey") {
     refuse_usage(fmt::format("{}: was not written by 'gigabar survey'", path));
+  }
+  const Tree& schema = member(document, "schema");
+  if (schema != 1 && schema != 2) {
+    refuse_usage(fmt::format("{}: has schema {}, and this program reads 1 and 2; use the gigabar that wrote it, or write it again",
+                             path, plain(schema.dump(), 40)));
   }
   return document;
 }
@@ -112,7 +102,10 @@ Document parse_document(const std::string& path, std::string_view text) {
   return survey;
 }
 
-Document read_document(const std::string& path) { return parse_document(path, read_text(path)); }
+Document read_document(std::string_view option, const std::string& path) {
+  constexpr std::string_view kRemedy = "give a file that 'gigabar survey --json FILE' wrote";
+  return parse_document(path, read_file(option, path, {std::size_t{64} << 20, kRemedy, kRemedy}));
+}
 
 Difference difference_of(const Measured& first, const Measured& second, double floor) {
   Difference difference;

@@ -28,8 +28,8 @@ struct Document {
   std::map<std::string, std::string> verdicts;  // "pci.acs GPU ... and ...": "FAIL"
 };
 
-// Each ends the command as bad usage when this is no survey; `path` is how the message names it.
-Document read_document(const std::string& path);
+// Each ends the command as bad usage when this is no survey; `path` is how the message names it, `option` what names the file.
+Document read_document(std::string_view option, const std::string& path);
 Document parse_document(const std::string& path, std::string_view text);
 
 // Of the first median: on two H200, runs 20 s apart differed by up to 9.5 %.
