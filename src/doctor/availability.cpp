@@ -25,6 +25,12 @@ Availability untold(const std::string& reason, std::string remedy) {
   return not_ok(AvailabilityCode::driver_unknown, "cannot be told: " + reason, std::move(remedy));
 }
 
+// There is none, unless it is hidden.
+Availability no_device(const Patient& patient, const char* reason, const char* folder) {
+  if (const auto hidden = what_hides(patient, folder)) return untold(statement_of_hidden(*hidden), kShowHidden);
+  return not_ok(AvailabilityCode::no_device, reason);
+}
+
 Availability of_support(const Support& support, AvailabilityCode when_not) {
   switch (support.answer) {
     case Answer::yes: return ok(support.reason);
@@ -36,14 +42,14 @@ Availability of_support(const Support& support, AvailabilityCode when_not) {
 
 // Why CUDA cannot be used; nothing when it can.
 std::optional<Availability> without_cuda(const Patient& patient) {
-  if (!has_nvidia(patient)) return not_ok(AvailabilityCode::no_device, kNoGpu);
+  if (!has_nvidia(patient)) return no_device(patient, kNoGpu, kPciFolder);
   if (!patient.answers.cuda.is_ok()) return patient.answers.cuda;
   return {};
 }
 
 // Why no adapter can be used; nothing when one can.
 std::optional<Availability> without_rdma(const Patient& patient) {
-  if (rdma_devices(patient).empty()) return not_ok(AvailabilityCode::no_device, kNoRdma);
+  if (rdma_devices(patient).empty()) return no_device(patient, kNoRdma, kInfinibandFolder);
   if (!patient.answers.verbs.is_ok()) return patient.answers.verbs;
   return {};
 }
@@ -95,7 +101,7 @@ Availability mapping_by_rm(const Patient& patient) {
 
 // Why no GPU's memory can be registered, whatever the way; nothing when CUDA says yes, or says nothing.
 std::optional<Availability> without_gdr(const Patient& patient) {
-  if (!has_nvidia(patient)) return not_ok(AvailabilityCode::no_device, kNoGpu);
+  if (!has_nvidia(patient)) return no_device(patient, kNoGpu, kPciFolder);
   if (auto reason = without_rdma(patient)) return reason;
   std::size_t told = 0, able = 0;
   for (const GpuAnswers& gpu : patient.answers.gpus) {
@@ -137,7 +143,7 @@ Availability peer_to_peer(const Patient& patient) {
 }
 
 Availability by_nvlink(const Patient& patient) {
-  if (!has_nvidia(patient)) return not_ok(AvailabilityCode::no_device, kNoGpu);
+  if (!has_nvidia(patient)) return no_device(patient, kNoGpu, kPciFolder);
   NvLinkFacts count;
   bool is_waiting = false;
   for (const Gpu& gpu : patient.topology.gpus) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,10 @@ struct Patient {
 inline constexpr std::string_view kNotBegun = "the time for the examination was over before this check";
 inline constexpr std::string_view kPairLeftOut = "the time for all transfers had passed";
 
+// The folders that list the devices.
+inline constexpr const char* kPciFolder = "/sys/bus/pci/devices";
+inline constexpr const char* kInfinibandFolder = "/sys/class/infiniband";
+
 // Collects what a check says. Readings go to the next finding.
 class Findings {
  public:
@@ -54,12 +59,15 @@ class Findings {
     say(std::move(subject), Verdict::unknown, std::move(statement), std::move(remedy));
   }
   void skip(std::string statement) { say({}, Verdict::skip, std::move(statement)); }  // of the whole check
+  // A skip for want of devices; `unknown` where something hides those that the folder may list.
+  void no_device(const Patient& patient, std::string statement, const char* folder = kPciFolder);
 
   std::size_t count() const noexcept { return findings_.size(); }
 
   // Findings that say the same become one about all their subjects, and the gravest come first. Without any: a skip that says
-  // `otherwise`.
+  // `otherwise`; with a patient, it is as no_device().
   void join_alike(const std::string& otherwise);
+  void join_alike(const Patient& patient, const std::string& otherwise);
   // When all findings with a subject say the same, they become one, about "all 4 GPUs".
   void join_gpus();
 
@@ -84,6 +92,13 @@ std::span<const Check> all_checks();
 
 // availability() of a machine whose parts are already known.
 std::vector<PathReport> availability_of(const Patient& patient);
+
+// What hides devices that one of those folders may have, and why: it cannot be listed, or a PCI device does not say what it is.
+std::optional<Reading> what_hides(const Patient& patient, const char* folder);
+// "/sys/bus/pci/devices cannot be read (permission denied), so which devices are here is not known"
+std::string statement_of_hidden(const Reading& hidden);
+inline constexpr const char* kShowHidden =
+    "run as root, or as a user who may read it; where too many files are open, raise 'ulimit -n'; a capture has to be made anew";
 
 // "/sys/bus/pci/devices/0000:3b:00.0"
 std::string pci_folder(const PciAddress& address);

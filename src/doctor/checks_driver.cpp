@@ -242,7 +242,7 @@ void judge_nvml(const Patient& patient, Findings& findings) {
 }  // namespace
 
 void check_drv_loaded(const Patient& patient, Findings& findings) {
-  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   findings.read(patient, kVersionFile);
   const std::vector<NodeReport> nodes = driver_nodes(patient);
   for (const NodeReport& node : nodes) findings.reading(node.path, node.value);
@@ -252,7 +252,7 @@ void check_drv_loaded(const Patient& patient, Findings& findings) {
 }
 
 void check_drv_flavour(const Patient& patient, Findings& findings) {
-  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   findings.read(patient, kVersionFile);
   const DriverModule module = driver_module(patient);
   if (module.is_open == Answer::no) {
@@ -278,7 +278,8 @@ void check_drv_flavour(const Patient& patient, Findings& findings) {
 
 void check_libs(const Patient& patient, Findings& findings) {
   const bool has_gpu = has_nvidia(patient);
-  if (!has_gpu && rdma_devices(patient).empty()) return findings.skip("this machine has neither an NVIDIA GPU nor an RDMA device");
+  if (!has_gpu && rdma_devices(patient).empty())
+    return findings.no_device(patient, "this machine has neither an NVIDIA GPU nor an RDMA device");
   if (has_gpu) judge_cuda(patient, findings);
   if (has_gpu) judge_nvml(patient, findings);
   judge_verbs(patient, findings);

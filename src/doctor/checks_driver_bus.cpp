@@ -143,7 +143,7 @@ void judge_sets(const Patient& patient, Findings& findings, const GpuSets& sets)
                   "remove NVreg_ExcludedGpus from the files in /etc/modprobe.d, and reboot", true);
   });
   if (!sets.is_whole()) return;
-  findings.reading("/sys/bus/pci/devices", text(sets.bus.size(), " NVIDIA display devices"));
+  findings.reading(kPciFolder, text(sets.bus.size(), " NVIDIA display devices"));
   findings.reading(kGpusFolder, counted(sets.driver.size(), "GPU"));
   if (sets.driver.size() < sets.bus.size()) {
     return findings.pass(
@@ -290,7 +290,7 @@ constexpr std::array<Refusal, 3> kRefusals{
 }  // namespace
 
 void check_drv_gpus(const Patient& patient, Findings& findings) {
-  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   GpuSets sets = compare(patient);
   drop_not_given(patient, sets);
   for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
@@ -301,15 +301,16 @@ void check_drv_gpus(const Patient& patient, Findings& findings) {
                                  " GPUs it has is not known"),
                             "'gigabar explain drv.loaded' tells how to load it");
   }
-  if (patient.topology.pci.empty() && patient.files.names("/sys/bus/pci/devices").empty()) {
-    findings.reading("/sys/bus/pci/devices", "missing or empty");
+  const FolderNames bus = patient.files.list(kPciFolder);
+  if (patient.topology.pci.empty() && bus.names.empty()) {
+    findings.reading(kPciFolder, bus.reason.empty() ? "missing or empty" : bus.reason);
     return findings.unknown(
         {},
         text("the PCI bus does not show here, so the driver's ", counted(sets.driver.size(), "GPU"), " cannot be compared with it"),
         "run this on the host");
   }
   if (sets.bus.empty() && sets.driver.empty() && sets.fallen.empty()) {
-    findings.reading("/sys/bus/pci/devices", "no NVIDIA display device");
+    findings.reading(kPciFolder, "no NVIDIA display device");
     return findings.warn(
         {}, "the NVIDIA driver is loaded, but no NVIDIA GPU is on the PCI bus",
         "'lspci -d 10de:' lists what is there; check power and seat of the card, or that the virtual machine was given it");
@@ -318,10 +319,10 @@ void check_drv_gpus(const Patient& patient, Findings& findings) {
 }
 
 void check_drv_grdma_topo(const Patient& patient, Findings& findings) {
-  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
-  if (rdma_devices(patient).empty()) return findings.skip(kNoRdma);
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
+  if (rdma_devices(patient).empty()) return findings.no_device(patient, kNoRdma, kInfinibandFolder);
   const Pairs pairs = refused_pairs(patient.topology);
-  if (pairs.count == 0) return findings.skip("there is no pair of a GPU and an RDMA adapter on the PCI bus");
+  if (pairs.count == 0) return findings.no_device(patient, "there is no pair of a GPU and an RDMA adapter on the PCI bus");
   const std::string setting = topo_setting(patient);
   std::vector<Reading> readings{{text(kParamsFile, ": GrdmaPciTopoCheckOverride"), setting}};
   if (setting == "2") {
@@ -338,7 +339,7 @@ void check_drv_grdma_topo(const Patient& patient, Findings& findings) {
 }
 
 void check_drv_dmabuf_log(const Patient& patient, Findings& findings) {
-  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   if (!patient.answers.kernel_log) {
     findings.reading("the kernel's log", "not readable");
     return findings.unknown({}, "the kernel's log, where the driver says why it refuses a dma-buf, could not be read",

@@ -21,7 +21,11 @@ constexpr const char* kImexDriver = "nvidia-caps-imex-channels";
 bool skip_without_both(const Patient& patient, Findings& findings) {
   const bool has_gpu = has_nvidia(patient);
   if (has_gpu && !rdma_devices(patient).empty()) return false;
-  findings.skip(has_gpu ? text("nothing would register GPU memory: ", kNoRdma) : std::string(kNoGpu));
+  if (has_gpu) {
+    findings.no_device(patient, text("nothing would register GPU memory: ", kNoRdma), kInfinibandFolder);
+  } else {
+    findings.no_device(patient, kNoGpu);
+  }
   return true;
 }
 
@@ -198,7 +202,7 @@ void check_mod_peermem_dmesg(const Patient& patient, Findings& findings) {
 }
 
 void check_mod_gdrdrv(const Patient& patient, Findings& findings) {
-  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   findings.read(patient, kGdrdrvVersionFile);
   const NodeReport node = look_at_node(patient, kGdrdrvNode);
   findings.reading(kGdrdrvNode, node.value);
@@ -222,7 +226,7 @@ void check_mod_gdrdrv(const Patient& patient, Findings& findings) {
 }
 
 void check_mod_params(const Patient& patient, Findings& findings) {
-  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   const auto params = driver_params(patient);
   if (!params) {
     findings.read(patient, kParamsFile);
@@ -242,7 +246,7 @@ void check_mod_params(const Patient& patient, Findings& findings) {
 }
 
 void check_imex(const Patient& patient, Findings& findings) {
-  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   const auto driver = driver_of_node(patient.files, kImexChannel);
   const std::optional<std::uint32_t> major =
       driver && !driver->majors.empty() ? std::optional(driver->majors.front()) : std::nullopt;
@@ -256,9 +260,11 @@ void check_imex(const Patient& patient, Findings& findings) {
 }
 
 void check_gin(const Patient& patient, Findings& findings) {
-  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   if (!has_mlx5(patient))
-    return findings.skip("no NVIDIA ConnectX or BlueField adapter (mlx5) is here, and GPUs can drive no other by themselves");
+    return findings.no_device(patient,
+                              "no NVIDIA ConnectX or BlueField adapter (mlx5) is here, and GPUs can drive no other by themselves",
+                              kInfinibandFolder);
   const Support driver = gin_of_driver(patient);
   findings.readings(driver.readings);
   if (driver.answer == Answer::yes) return judge_gin_nodes(patient, driver.reason, findings);

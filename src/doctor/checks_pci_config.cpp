@@ -173,7 +173,7 @@ void judge_root_ports(const Patient& patient, const PciPair& pair, Findings& fin
 
 void check_pci_acs(const Patient& patient, Findings& findings) {
   const std::vector<PciPair> pairs = pci_pairs(patient.topology);
-  if (pairs.empty()) return findings.skip(why_no_pair(patient.topology));
+  if (pairs.empty()) return findings.no_device(patient, why_no_pair(patient.topology));
   std::vector<CrossedPort> ports;
   bool has_coherent = false, has_switch = false;
   for (const PciPair& pair : pairs) {
@@ -208,7 +208,8 @@ void check_pci_mps(const Patient& patient, Findings& findings) {
     if (!is_virtual) judge_payload(patient, device, reader, findings);
     if (!device.is_gpu) judge_read_request(patient, device, reader, findings);
   }
-  findings.join_alike(ends.empty() ? kNoEnd : "in a virtual machine the ports above the devices are emulated: look on the host");
+  findings.join_alike(patient,
+                      ends.empty() ? kNoEnd : "in a virtual machine the ports above the devices are emulated: look on the host");
 }
 
 void check_pci_ro(const Patient& patient, Findings& findings) {
@@ -218,12 +219,12 @@ void check_pci_ro(const Patient& patient, Findings& findings) {
     const int pci = with_registers(patient, end).pci;
     judge_ordering(end.subject, address_of(patient, pci), reader.of(pci), cpu, findings);
   }
-  findings.join_alike(kNoEnd);
+  findings.join_alike(patient, kNoEnd);
 }
 
 void check_pci_vendorp2p(const Patient& patient, Findings& findings) {
   const std::vector<PciPair> pairs = pci_pairs(patient.topology);
-  if (pairs.empty()) return findings.skip(why_no_pair(patient.topology));
+  if (pairs.empty()) return findings.no_device(patient, why_no_pair(patient.topology));
   const CpuFacts cpu = cpu_facts(patient);
   findings.reading(kCpuInfoPath, cpu.text());
   if (!cpu.is_known())
@@ -244,7 +245,7 @@ void check_pci_vendorp2p(const Patient& patient, Findings& findings) {
       if (share_root_port(patient, pair) != is_turn_of_apart) judge_root_ports(patient, pair, findings);
     }
   }
-  findings.join_alike("the GPUs are joined by NVLink, and there is no RDMA NIC on PCI");
+  findings.join_alike(patient, "the GPUs are joined by NVLink, and there is no RDMA NIC on PCI");
 }
 
 }  // namespace gigabar::doctor

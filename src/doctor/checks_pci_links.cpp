@@ -276,8 +276,8 @@ void check_pci_link(const Patient& patient, Findings& findings) {
   std::vector<Link> links;
   for (const PciDevice& device : devices) add_links_of(patient.topology, with_registers(patient, device), links);
   for (const Link& link : links) look_at_link(patient, link, findings);
-  findings.join_alike(devices.empty() ? "this machine has no GPU and no NIC on PCI"
-                                      : "no NIC here is a PCIe device, and there is no GPU");
+  findings.join_alike(
+      patient, devices.empty() ? "this machine has no GPU and no NIC on PCI" : "no NIC here is a PCIe device, and there is no GPU");
 }
 
 void check_pci_bottleneck(const Patient& patient, Findings& findings) {
@@ -291,7 +291,8 @@ void check_pci_bottleneck(const Patient& patient, Findings& findings) {
   for (const PciPair& pair : pairs) {
     if (pair.second.is_gpu) judge_gpus(topology, pair, findings);
   }
-  findings.join_alike(pairs.empty() ? why_no_pair(topology) : "the GPUs are joined by NVLink, and there is no RDMA NIC on PCI");
+  findings.join_alike(patient,
+                      pairs.empty() ? why_no_pair(topology) : "the GPUs are joined by NVLink, and there is no RDMA NIC on PCI");
 }
 
 void check_pci_topo(const Patient& patient, Findings& findings) {
@@ -307,7 +308,7 @@ void check_pci_topo(const Patient& patient, Findings& findings) {
   for (const PciPair& pair : pci_pairs(topology)) {
     if (pair.second.is_gpu) judge_relation(topology, pair, is_virtual, findings);
   }
-  findings.join_alike(why_no_pair(topology));
+  findings.join_alike(patient, why_no_pair(topology));
 }
 
 }  // namespace gigabar::doctor

@@ -231,7 +231,7 @@ void judge_port(const Patient& patient, const RdmaPortView& view, bool has_other
 
 void check_rdma_dev(const Patient& patient, Findings& findings) {
   const std::vector<std::string> names = rdma_devices(patient);
-  if (names.empty()) return findings.skip(kNoRdma);
+  if (names.empty()) return findings.no_device(patient, kNoRdma, kInfinibandFolder);
   for (const std::string& name : names) judge_device(patient, name, findings);
   judge_connection_manager(patient, names, findings);
 }

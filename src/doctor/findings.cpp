@@ -71,6 +71,18 @@ void Findings::say(std::string subject, Verdict verdict, std::string statement, 
   findings_.push_back(std::move(finding));
 }
 
+void Findings::no_device(const Patient& patient, std::string statement, const char* folder) {
+  const std::optional<Reading> hidden = what_hides(patient, folder);
+  if (!hidden) return skip(std::move(statement));
+  reading(hidden->source, hidden->value);
+  unknown({}, statement_of_hidden(*hidden), kShowHidden);
+}
+
+void Findings::join_alike(const Patient& patient, const std::string& otherwise) {
+  if (findings_.empty()) return no_device(patient, otherwise);
+  join_alike(otherwise);
+}
+
 void Findings::join_alike(const std::string& otherwise) {
   if (findings_.empty()) return skip(otherwise);
   std::vector<Group> groups;
@@ -113,7 +125,23 @@ std::vector<Finding> Findings::take() {
   return std::move(findings_);
 }
 
-std::string pci_folder(const PciAddress& address) { return "/sys/bus/pci/devices/" + address.to_string(); }
+std::optional<Reading> what_hides(const Patient& patient, const char* folder) {
+  if (std::string reason = patient.files.list(folder).reason; !reason.empty()) return Reading{folder, std::move(reason)};
+  if (std::string_view(folder) != kPciFolder) return {};
+  for (const PciNode& node : patient.topology.pci) {
+    if (node.class_code != 0) continue;
+    const std::string path = pci_folder(node.address) + "/class";
+    const FileText file = patient.files.read(path);
+    if (file.state == FileState::unreadable) return Reading{path, value_of(file)};
+  }
+  return {};
+}
+
+std::string statement_of_hidden(const Reading& hidden) {
+  return text(hidden.source, " cannot be read (", printable(hidden.value), "), so which devices are here is not known");
+}
+
+std::string pci_folder(const PciAddress& address) { return text(kPciFolder, "/", address.to_string()); }
 
 std::string subject_of(const Gpu& gpu) { return "GPU " + gpu.address.to_string(); }
 

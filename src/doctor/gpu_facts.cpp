@@ -37,8 +37,8 @@ std::vector<std::string> gpus_on_pci(const Patient& patient) {
   }
   if (!patient.topology.pci.empty()) return addresses;
   // No topology, since discovery failed: the files say it too.
-  for (const std::string& address : patient.files.names("/sys/bus/pci/devices")) {
-    const std::string folder = "/sys/bus/pci/devices/" + address;
+  for (const std::string& address : patient.files.names(kPciFolder)) {
+    const std::string folder = text(kPciFolder, "/", address);
     if (patient.files.word(folder + "/vendor") != "0x10de") continue;
     if (patient.files.word(folder + "/class").value_or("").starts_with("0x03")) addresses.push_back(address);
   }
@@ -182,7 +182,7 @@ std::vector<Gpu> gpus_to_check(const Patient& patient, Findings& findings) {
     findings.unknown({}, "the NVIDIA driver is here, but no GPU could be found",
                      "'gigabar explain drv.gpus' tells how a GPU is lost; 'lspci -d 10de:' lists what the bus has");
   } else {
-    findings.skip(kNoGpu);
+    findings.no_device(patient, kNoGpu);
   }
   return {};
 }

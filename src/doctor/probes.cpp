@@ -16,14 +16,15 @@ constexpr const char* kOnlyHere = "only on the machine itself";
 
 void no_gpu(const Patient& patient, Findings& findings) {
   if (environment("GIGABAR_STAND_IN")) return findings.skip("GIGABAR_STAND_IN asks for stand-ins, which are no GPUs");
-  if (patient.topology.gpus.empty()) return findings.skip("this machine has no GPU");
+  if (patient.topology.gpus.empty()) return findings.no_device(patient, "this machine has no GPU");
   const Availability& cuda = cuda::driver().availability;
   findings.reading("libcuda", cuda.reason);
   findings.unknown({}, text("the machine has GPUs, but this process cannot use CUDA: ", printable(cuda.reason)), cuda.remedy);
 }
 
 void no_rdma(const Patient& patient, const std::string& cause, const std::string& remedy, Findings& findings) {
-  if (std::ranges::all_of(patient.topology.nics, &std::string::empty, &Nic::rdma_device)) return findings.skip(kNoRdma);
+  if (std::ranges::all_of(patient.topology.nics, &std::string::empty, &Nic::rdma_device))
+    return findings.no_device(patient, kNoRdma, kInfinibandFolder);
   findings.reading("libibverbs", cause);
   findings.unknown({}, text("the machine has RDMA devices, but this process cannot use them: ", printable(cause)), remedy);
 }

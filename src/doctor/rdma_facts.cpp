@@ -13,8 +13,6 @@
 namespace gigabar::doctor {
 namespace {
 
-constexpr std::string_view kInfinibandFolder = "/sys/class/infiniband";
-
 // A name becomes part of a path; one that leads elsewhere comes from a capture made by hand.
 bool is_plain_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos && name.size() <= 64;
@@ -47,7 +45,7 @@ constexpr std::array<Family, 16> kFamilies{{{"mlx5", {"mlx5"}, {"mlx5_core", "ml
 }  // namespace
 
 std::vector<std::string> rdma_devices(const Patient& patient) {
-  const std::vector<std::string> names = patient.files.names("/sys/class/infiniband");
+  const std::vector<std::string> names = patient.files.names(kInfinibandFolder);
   std::set<std::string> devices(names.begin(), names.end());
   for (const Nic& nic : patient.topology.nics) {
     if (!nic.rdma_device.empty()) devices.insert(nic.rdma_device);
@@ -94,7 +92,7 @@ std::string RdmaPortView::folder() const { return text(kInfinibandFolder, "/", n
 std::vector<RdmaPortView> rdma_ports(const Patient& patient, Findings& findings) {
   std::vector<RdmaPortView> ports;
   const std::vector<std::string> names = rdma_devices(patient);
-  if (names.empty()) findings.skip(kNoRdma);
+  if (names.empty()) findings.no_device(patient, kNoRdma, kInfinibandFolder);
   for (const std::string& name : names) {
     const Nic* nic = nic_of(patient, name);
     if (nic == nullptr || nic->ports.empty()) {

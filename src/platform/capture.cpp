@@ -267,12 +267,24 @@ class Walk {
   bool is_over() const { return visits_ >= kMaxVisits || bytes_ >= kMaxArchiveBytes; }
 
   // What `pattern` matches in a real folder.
-  std::vector<std::string> candidates(const std::string& folder, const std::string& pattern) const {
+  std::vector<std::string> candidates(const std::string& folder, const std::string& pattern) {
     if (pattern.find('*') == std::string::npos) return {pattern};
-    std::vector<std::string> names = files_.names(folder);
-    std::erase_if(names,
+    FolderNames listed = files_.list(folder);
+    if (!listed.reason.empty()) {
+      tell_folder(folder);
+      tell_hidden(folder, std::move(listed.reason));
+    }
+    std::erase_if(listed.names,
                   [&pattern](const std::string& name) { return ::fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) != 0; });
-    return names;
+    return std::move(listed.names);
+  }
+
+  void tell_folder(const std::string& path) {
+    if (files_.facts(path).kind == NodeKind::folder && folders_.insert(path).second) visitor_.folder(path);
+  }
+
+  void tell_hidden(const std::string& path, std::string reason) {
+    if (hidden_.insert(path).second) visitor_.file(path, {FileState::unreadable, {}, std::move(reason)});
   }
 
   template <class Found>
@@ -287,7 +299,7 @@ class Walk {
 
   void take_names(const CapturePattern& pattern, const std::string& folder) {
     const std::string release = pattern.names.find("{}") == std::string_view::npos ? std::string() : kernel_release();
-    if (!folder.empty() && files_.facts(folder).kind == NodeKind::folder && folders_.insert(folder).second) visitor_.folder(folder);
+    if (!folder.empty()) tell_folder(folder);
     for (const std::string& name : words_of(with(pattern.names, release), ' ')) {
       for (const std::string& candidate : candidates(folder.empty() ? "/" : folder, name)) {
         if (is_over()) return;
@@ -347,8 +359,11 @@ class Walk {
       if (real.empty() || (path.starts_with("/sys/") && !real.starts_with("/sys/"))) return {};
       visitor_.link(path, std::move(*target), real);
       // A link alone is worth nothing: what it names has to be there.
-      if (files_.facts(real).kind == NodeKind::folder && folders_.insert(real).second) visitor_.folder(real);
+      tell_folder(real);
     } else if (!files_.exists(path)) {
+      // Whether it is there is not known when this user may not search a folder above it.
+      FileText hidden = files_.read(path);
+      if (hidden.state == FileState::unreadable) tell_hidden(path, std::move(hidden.reason));
       return {};
     }
     settled_[path] = real;
@@ -360,6 +375,7 @@ class Walk {
   std::map<std::string, std::optional<std::string>> settled_;
   std::set<std::string> taken_;
   std::set<std::string> folders_;
+  std::set<std::string> hidden_;
   std::size_t visits_ = 0;
   std::size_t bytes_ = 0;
 };

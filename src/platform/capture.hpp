@@ -28,7 +28,8 @@ class CaptureVisitor {
   CaptureVisitor& operator=(const CaptureVisitor&) = delete;
   virtual ~CaptureVisitor() = default;
 
-  virtual void file(const std::string& path, FileText text) = 0;  // present or unreadable
+  // Present or unreadable; a folder that cannot be listed is unreadable, besides being a folder.
+  virtual void file(const std::string& path, FileText text) = 0;
   // `real` is where it leads in the end; `target` what it holds.
   virtual void link(const std::string& path, std::string target, const std::string& real) = 0;
   virtual void folder(const std::string& path) = 0;

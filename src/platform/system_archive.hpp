@@ -4,7 +4,7 @@
 //   gigabar-answers.json   what the drivers say, see driver_answers.hpp
 //   gigabar-machine.json   what tar cannot say, and the last entry, so that an archive that was cut is known by its absence:
 //     {"format": "gigabar-machine", "version": 1, "remark": "...", "date": "...",
-//      "unreadable": {"/path": "reason"},        there, but not readable by the user who captured it
+//      "unreadable": {"/path": "reason"},        not readable by the user who captured it: a file, or the names in a folder
 //      "devices": {"/dev/nvidia0": {"mode": 438, "major": 195, "minor": 0, "can_read": true, "can_write": true}}}
 //                                                and "open_errno": what open(2) for reading and writing said, 0 or errno; left out
 //                                                where nobody tried
@@ -44,7 +44,7 @@ Result<ArchiveHead> read_archive_head(std::string_view archive);
 // How much a tar file has, for those who wrote it.
 struct ArchiveCounts {
   std::size_t files = 0, links = 0;
-  std::size_t denied = 0;  // files that the user might not read
+  std::size_t denied = 0;  // files and folders that the user might not read
 };
 Result<ArchiveCounts> count_archive(std::string_view archive);
 

@@ -37,6 +37,11 @@ struct FileText {
   bool is_present() const noexcept { return state == FileState::present; }
 };
 
+struct FolderNames {
+  std::vector<std::string> names;  // sorted as text
+  std::string reason;              // why they could not be listed, one clause; empty: these are all, or there is no such folder
+};
+
 enum class NodeKind : std::uint8_t { missing, file, folder, character_device, other };
 
 struct NodeFacts {
@@ -74,7 +79,7 @@ class FileSource {
 
   virtual bool is_live() const noexcept { return false; }
   virtual FileText read(const std::string& path, std::size_t most_bytes) const = 0;
-  virtual std::vector<std::string> names(const std::string& folder) const = 0;
+  virtual FolderNames list(const std::string& folder) const = 0;
   virtual NodeFacts facts(const std::string& path) const = 0;
   virtual std::optional<std::string> real_path(const std::string& path) const = 0;
   virtual std::optional<std::string> link_target(const std::string& path) const = 0;
@@ -96,8 +101,9 @@ class SystemFiles {
   FileText read(const std::string& path, std::size_t most_bytes = kMaxFileBytes) const { return source_->read(path, most_bytes); }
   // The content without white space around it; nothing unless it is present.
   std::optional<std::string> word(const std::string& path) const;
-  // Names in a folder, sorted as text; empty when there is no such folder or it cannot be read.
-  std::vector<std::string> names(const std::string& folder) const { return source_->names(folder); }
+  FolderNames list(const std::string& folder) const { return source_->list(folder); }
+  // For those to whom a folder that cannot be listed is as good as none.
+  std::vector<std::string> names(const std::string& folder) const { return list(folder).names; }
   bool exists(const std::string& path) const { return facts(path).kind != NodeKind::missing; }
   NodeFacts facts(const std::string& path) const { return source_->facts(path); }
   // What open(2) of a device node answered: 0, or errno. A container's device cgroup refuses there what the permission bits allow,

@@ -22,8 +22,8 @@ inline constexpr std::size_t kMaxDepth = 64;
 
 // Reads a regular file below `folder` (a descriptor, or AT_FDCWD); `flags` are more of open(2)'s. Never blocks.
 FileText read_regular(int folder, const std::string& name, int flags, std::size_t most_bytes);
-// Names in an open folder, sorted and bounded; empty when it cannot be read.
-std::vector<std::string> names_in(int folder);
+// Names in an open folder, sorted and bounded.
+FolderNames names_in(int folder);
 // Of what was found under `name` in `folder`, and what this user may do with it.
 NodeFacts facts_of(const struct stat& found, int folder, const char* name);
 // "permission denied", or what strerror says.
@@ -49,8 +49,7 @@ std::string path_of(const std::vector<std::string>& parts);
 
 // Goes along `path`. A Position stands in a folder, at first the root, and has
 //   Entry enter(const std::string& part, std::string& detail)   goes into a folder; a leaf is remembered; `detail` is a link's
-//   target
-//                                                               or the reason of `denied`
+//                                                               target, the reason of `denied`, or why a leaf could not be read
 //   void leave()      to the folder above; not called at the root
 //   void restart()    to the root
 template <class Position>
@@ -62,6 +61,7 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
   };
   WalkEnd end;
   end.is_folder = true;
+  std::string hidden;  // why it is not known what lies below a leaf
   if (path.size() > kMaxPathBytes) return refused(end, "the path is too long");
   if (!path.starts_with('/')) end.state = FileState::missing;
   std::vector<std::string> ahead;
@@ -69,13 +69,15 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
   for (unsigned links = 0; end.state == FileState::present && !ahead.empty();) {
     const std::string part = std::exchange(ahead.back(), {});
     ahead.pop_back();
+    if (part != ".." && (part.size() > kMaxPartBytes || end.parts.size() >= kMaxDepth)) {
+      return refused(end, "a name is too long or the folders are too deep");
+    }
     if (!end.is_folder) {
-      end.state = FileState::missing;
+      end.state = hidden.empty() ? FileState::missing : FileState::unreadable;
+      end.reason = hidden;
     } else if (part == "..") {
       if (!end.parts.empty()) at.leave();
       if (!end.parts.empty()) end.parts.pop_back();
-    } else if (part.size() > kMaxPartBytes || end.parts.size() >= kMaxDepth) {
-      return refused(end, "a name is too long or the folders are too deep");
     } else {
       std::string detail;
       switch (at.enter(part, detail)) {
@@ -84,7 +86,10 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
           end.state = FileState::unreadable;
           end.reason = std::move(detail);
           break;
-        case Entry::leaf: end.is_folder = false; [[fallthrough]];
+        case Entry::leaf:
+          end.is_folder = false;
+          hidden = std::move(detail);
+          [[fallthrough]];
         case Entry::folder: end.parts.push_back(part); break;
         case Entry::link:
           if (ahead.empty() && !is_last_followed) {

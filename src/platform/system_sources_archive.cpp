@@ -61,7 +61,7 @@ enum class Kind : std::uint8_t { folder, file, unreadable, link, device };
 
 struct Node {
   Kind kind = Kind::folder;
-  std::string text;  // content, reason or target
+  std::string text;  // content, reason (of a folder: why it could not be listed) or target
   NodeFacts facts;   // of a device
   std::map<std::string, std::uint32_t, std::less<>> children;
 };
@@ -104,8 +104,12 @@ class Builder {
   Nodes take() { return std::move(nodes_); }
 
  private:
+  // A folder that could not be listed is `unreadable`, and there as a folder or by what it holds.
+  static bool may_be_folder(const Node& node) { return node.kind == Kind::folder || node.kind == Kind::unreadable; }
+
   static Node node_of(Kind kind, const json::Value& value) {
     if (kind == Kind::device) return {kind, {}, device_of(value), {}};
+    if (kind == Kind::unreadable && value.text().empty()) return {kind, "not readable", {}, {}};
     return {kind, kind == Kind::file ? content_of(value) : value.text(), {}, {}};
   }
 
@@ -143,7 +147,8 @@ class Builder {
     std::uint32_t at = 0;
     bool is_new = false;
     for (; !ahead.empty(); ahead.pop_back()) {
-      if (nodes_[at].kind != Kind::folder) refuse("lies below something that is not a folder");
+      if (!may_be_folder(nodes_[at])) refuse("lies below something that is not a folder");
+      nodes_[at].kind = Kind::folder;
       const auto next = static_cast<std::uint32_t>(nodes_.size());
       const auto [child, inserted] = nodes_[at].children.try_emplace(std::move(ahead.back()), next);
       is_new = inserted;
@@ -154,7 +159,10 @@ class Builder {
     }
     if (is_new) {
       nodes_[at] = std::move(node);
-    } else if (node.kind != Kind::folder || nodes_[at].kind != Kind::folder) {
+    } else if (may_be_folder(node) && may_be_folder(nodes_[at])) {
+      nodes_[at].kind = Kind::folder;
+      if (!node.text.empty()) nodes_[at].text = std::move(node.text);
+    } else {
       refuse("is there twice, or is a file and a folder");
     }
   }
@@ -183,6 +191,7 @@ class ArchivePosition {
       return Entry::folder;
     }
     leaf_ = found->second;
+    if (node.kind == Kind::unreadable) detail = node.text;
     return Entry::leaf;
   }
   void leave() { above_.pop_back(); }
@@ -208,15 +217,16 @@ class ArchiveSource final : public WalkedSource<ArchivePosition, Nodes> {
     return {FileState::present, node.text, {}};
   }
 
-  std::vector<std::string> names(const std::string& folder) const override {
+  FolderNames list(const std::string& folder) const override {
     const auto [at, end] = go(folder);
-    if (!end.is_there() || !end.is_folder) return {};
-    std::vector<std::string> names;
+    if (!end.is_there()) return {{}, end.reason};
+    if (!end.is_folder) return {{}, at.leaf().kind == Kind::unreadable ? at.leaf().text : std::string()};
+    FolderNames listed{{}, at.folder().text};
     for (const auto& child : at.folder().children) {
-      if (names.size() == kMaxNames) break;
-      names.push_back(child.first);
+      if (listed.names.size() == kMaxNames) break;
+      listed.names.push_back(child.first);
     }
-    return names;
+    return listed;
   }
 
   NodeFacts facts(const std::string& path) const override {
@@ -225,7 +235,7 @@ class ArchiveSource final : public WalkedSource<ArchivePosition, Nodes> {
     if (!end.is_folder && at.leaf().kind == Kind::device) return at.leaf().facts;
     NodeFacts facts;
     facts.kind = end.is_folder ? NodeKind::folder : NodeKind::file;
-    facts.can_read = end.is_folder || at.leaf().kind == Kind::file;
+    facts.can_read = end.is_folder ? at.folder().text.empty() : at.leaf().kind == Kind::file;
     return facts;
   }
 };

@@ -67,9 +67,9 @@ class FolderSource final : public WalkedSource<FolderPosition, Descriptor> {
     return read_regular(at.folder(), at.leaf(), O_NOFOLLOW, most_bytes);
   }
 
-  std::vector<std::string> names(const std::string& folder) const override {
+  FolderNames list(const std::string& folder) const override {
     const auto [at, end] = go(folder);
-    return end.is_there() && end.is_folder ? names_in(at.folder()) : std::vector<std::string>();
+    return end.is_there() && end.is_folder ? names_in(at.folder()) : FolderNames{{}, end.reason};
   }
 
   NodeFacts facts(const std::string& path) const override {

@@ -21,6 +21,8 @@ namespace {
 
 constexpr off_t kMaxPretendedBytes = 65536;  // the largest page of Linux's processors
 
+FolderNames unlisted(int error) { return {{}, error == ENOENT || error == ENOTDIR ? std::string() : reason_of(error)}; }
+
 class LiveSource final : public FileSource {
  public:
   bool is_live() const noexcept override { return true; }
@@ -30,10 +32,10 @@ class LiveSource final : public FileSource {
     return read_regular(AT_FDCWD, path, 0, most_bytes);
   }
 
-  std::vector<std::string> names(const std::string& folder) const override {
+  FolderNames list(const std::string& folder) const override {
     if (!folder.starts_with('/')) return {};
     const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    return opened.is_open() ? names_in(opened.get()) : std::vector<std::string>();
+    return opened.is_open() ? names_in(opened.get()) : unlisted(errno);
   }
 
   NodeFacts facts(const std::string& path) const override {
@@ -97,22 +99,26 @@ FileText read_regular(int folder, const std::string& name, int flags, std::size_
   }
 }
 
-std::vector<std::string> names_in(int folder) {
+FolderNames names_in(int folder) {
   // A descriptor of its own: reading moves the position in the folder.
   Descriptor opened(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!opened.is_open()) return {};
+  if (!opened.is_open()) return unlisted(errno);
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(opened.get()), ::closedir);
-  if (stream == nullptr) return {};
+  if (stream == nullptr) return unlisted(errno);
   static_cast<void>(opened.release());  // now the stream's
-  std::vector<std::string> names;
-  while (names.size() < kMaxNames) {
+  FolderNames listed;
+  while (listed.names.size() < kMaxNames) {
+    errno = 0;  // the end and a failure are the same null
     const dirent* const entry = ::readdir(stream.get());
-    if (entry == nullptr) break;
+    if (entry == nullptr) {
+      if (errno != 0) listed.reason = unlisted(errno).reason;
+      break;
+    }
     const std::string_view name(&entry->d_name[0]);
-    if (name != "." && name != "..") names.emplace_back(name);
+    if (name != "." && name != "..") listed.names.emplace_back(name);
   }
-  std::sort(names.begin(), names.end());
-  return names;
+  std::sort(listed.names.begin(), listed.names.end());
+  return listed;
 }
 
 NodeFacts facts_of(const struct stat& found, int folder, const char* name) {

@@ -41,6 +41,12 @@ std::vector<std::string> Notes::take() && {
   return std::move(notes_);
 }
 
+std::vector<std::string> names_in(const Sources& from, const std::string& folder) {
+  FolderNames listed = from.files.list(folder);
+  if (!listed.reason.empty()) from.notes.add(text(folder, " cannot be listed (", listed.reason, "): what is in it is not known"));
+  return std::move(listed.names);
+}
+
 PciIndex::PciIndex(const std::vector<PciNode>& nodes) {
   for (std::size_t i = 0; i < nodes.size(); ++i) by_address_.emplace(key_of(nodes[i].address), static_cast<int>(i));
 }
@@ -64,7 +70,7 @@ std::vector<NumaNode> read_numa_nodes(const Sources& from) {
     const int index = static_cast<int>(object.os_index);
     nodes.emplace(index, NumaNode{index, object.package, object.cpus, object.memory_bytes});
   }
-  for (const std::string& name : from.files.names("/sys/devices/system/node")) {
+  for (const std::string& name : names_in(from, "/sys/devices/system/node")) {
     const auto index = name.starts_with("node") ? parse_number(std::string_view(name).substr(4), 0, 0xffff) : std::nullopt;
     if (index) nodes.emplace(static_cast<int>(*index), NumaNode{static_cast<int>(*index), -1, {}, 0});
   }

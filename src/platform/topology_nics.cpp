@@ -199,13 +199,13 @@ class Adapters {
 
 std::vector<Nic> read_nics(const Sources& from, const std::vector<PciNode>& pci) {
   Adapters adapters(from, pci);
-  std::vector<std::string> rdma_devices = from.files.names(kRdmaClass);
+  std::vector<std::string> rdma_devices = names_in(from, kRdmaClass);
   if (rdma_devices.size() > kMaxRdmaDevices) {
     from.notes.add(text("only the first ", kMaxRdmaDevices, " of ", rdma_devices.size(), " RDMA devices are read"));
     rdma_devices.resize(kMaxRdmaDevices);
   }
   for (const std::string& name : rdma_devices) adapters.add_rdma_device(name);
-  for (const std::string& name : from.files.names(kNetClass)) adapters.add_net_device(name);
+  for (const std::string& name : names_in(from, kNetClass)) adapters.add_net_device(name);
   adapters.add_rest();
   return std::move(adapters).take();
 }

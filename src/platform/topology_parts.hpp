@@ -44,6 +44,9 @@ struct Sources {
   Notes& notes;
 };
 
+// Names in a folder, with a note when it cannot be listed.
+std::vector<std::string> names_in(const Sources& from, const std::string& folder);
+
 std::vector<PciNode> read_pci(const Sources& from);
 std::vector<NumaNode> read_numa_nodes(const Sources& from);
 std::vector<Nic> read_nics(const Sources& from, const std::vector<PciNode>& pci);

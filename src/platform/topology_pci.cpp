@@ -127,7 +127,7 @@ void add_objects(const std::vector<hwloc::PciObject>& objects, std::vector<PciNo
 
 std::vector<PciNode> read_pci(const Sources& from) {
   std::vector<Found> devices;
-  const std::vector<std::string> names = from.files.names(kDevices);
+  const std::vector<std::string> names = names_in(from, kDevices);
   if (names.size() >= kMaxNames) from.notes.add(text("only the first ", kMaxNames, " PCI devices are read"));
   for (const std::string& name : names) {
     if (auto found = read_device(from, name)) devices.push_back(std::move(*found));

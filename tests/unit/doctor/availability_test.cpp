@@ -20,6 +20,7 @@ struct WholeMachine {
       {"/boot/config-6.1.0", "CONFIG_PCI_P2PDMA=y\nCONFIG_DMA_SHARED_BUFFER=y\nCONFIG_DMABUF_MOVE_NOTIFY=y\n"},
       {"/sys/module/nvidia_peermem/version", "610.1.2\n"},
       {"/sys/module/gdrdrv/version", "2.5\n"}};
+  std::map<std::string, std::string> unreadable;
   std::map<std::string, bool> nodes{{"/dev/nvidiactl", true}, {"/dev/nvidia0", true}, {"/dev/gdrdrv", true}};
   DriverAnswers answers;
   Topology topology;
@@ -52,7 +53,7 @@ struct WholeMachine {
     for (const auto& [path, is_usable] : nodes) {
       devices[path] = {{"mode", 0666}, {"major", 195}, {"minor", 0}, {"can_read", is_usable}, {"can_write", is_usable}};
     }
-    return {{"format", "gigabar-machine"}, {"version", 1}, {"files", files}, {"devices", devices}};
+    return {{"format", "gigabar-machine"}, {"version", 1}, {"files", files}, {"unreadable", unreadable}, {"devices", devices}};
   }
 
   std::map<std::string, PathReport> paths() const {
@@ -98,6 +99,19 @@ TEST(Availability, OfAMachineWithNothing) {
   for (const auto& [name, report] : machine.paths()) {
     EXPECT_EQ(report.availability.code, AvailabilityCode::no_device) << name;
     EXPECT_NE(report.availability.reason.find("this machine has no"), std::string::npos) << report.availability.reason;
+  }
+}
+
+TEST(Availability, OfAMachineWhoseDevicesAreHidden) {
+  WholeMachine machine;
+  machine.files.clear();
+  machine.nodes.clear();
+  machine.answers = {};
+  machine.topology = {};
+  machine.unreadable = {{"/sys/bus/pci/devices", "permission denied"}, {"/sys/class/infiniband", "permission denied"}};
+  for (const auto& [name, report] : machine.paths()) {
+    expect_not(report.availability, AvailabilityCode::driver_unknown, "cannot be read (permission denied)");
+    EXPECT_FALSE(report.availability.remedy.empty()) << name;
   }
 }
 

@@ -46,6 +46,14 @@ TEST(DriverAndGpuChecks, SkipOnceWithoutAGpu) {
   }
 }
 
+TEST(DriverAndGpuChecks, AreUnknownWhereTheBusCannotBeListed) {
+  TestPatient machine;
+  machine.folder("/sys/bus/pci/devices").unreadable("/sys/bus/pci/devices");
+  for (const CheckInfo& info : driver_and_gpu_checks()) {
+    expect(machine, info.id, Verdict::unknown, "/sys/bus/pci/devices cannot be read (permission denied)", "run as root");
+  }
+}
+
 TEST(DriverAndGpuChecks, SaySomethingOfTheirOwnForEveryMachine) {
   TestPatient bare;
   bare.gpu(kGpu);

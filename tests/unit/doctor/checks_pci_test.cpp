@@ -35,6 +35,25 @@ TEST(PciChecks, SkipWhereThereIsNothing) {
   }
 }
 
+TEST(PciChecks, AreUnknownWhereTheBusCannotBeListed) {
+  TestPatient patient;
+  patient.folder("/sys/bus/pci/devices").unreadable("/sys/bus/pci/devices");
+  for (const std::string& check : kChecks) {
+    if (check == "vm.detect") continue;
+    expect(patient, check, Verdict::unknown, "/sys/bus/pci/devices cannot be read (permission denied)", "run as root");
+    EXPECT_EQ(value_of(patient.run(check).at(0), "/sys/bus/pci/devices"), "permission denied") << check;
+  }
+}
+
+TEST(PciChecks, AreUnknownWhereADeviceDoesNotSayWhatItIs) {
+  TestPatient patient;
+  patient.pci(kGpu, {}, 0);
+  expect(patient, "pci.acs", Verdict::skip, "no GPU on PCI");
+  const std::string path = "/sys/devices/pci0000:3d/" + kGpu + "/class";
+  patient.unreadable(path, "Too many open files");
+  expect(patient, "pci.acs", Verdict::unknown, kGpu + "/class cannot be read (Too many open files)", "ulimit -n");
+}
+
 TEST(PciChecks, SkipPairsOfASingleGpu) {
   TestPatient patient;
   patient.file("/proc/cpuinfo", kXeon).gpu(kGpu, {kRoot});

@@ -58,6 +58,9 @@ void add_second(TestPatient& machine, const std::string& state) {
 TEST(RdmaChecks, SkipAMachineWithoutRdma) {
   for (const std::string check : {"rdma.dev", "rdma.port", "rdma.mtu", "rdma.gid", "rdma.qos", "rdma.counters"}) {
     expect(TestPatient(), check, Verdict::skip, "no RDMA device");
+    TestPatient hidden;
+    hidden.folder("/sys/class/infiniband").unreadable("/sys/class/infiniband");
+    expect(hidden, check, Verdict::unknown, "/sys/class/infiniband cannot be read (permission denied)", "run as root");
   }
 }
 

@@ -22,6 +22,7 @@ class CapturedMachine {
   DriverAnswers answers;
 
   void file(const std::string& path, std::string content) { files_[path] = std::move(content); }
+  void unreadable(const std::string& path) { unreadable_[path] = "permission denied"; }
   void link(const std::string& path, std::string target) { links_[path] = std::move(target); }
 
   // CPUs in pairs: a package and a NUMA node for each two.
@@ -105,6 +106,7 @@ class CapturedMachine {
                                                  {"remark", "constructed"},
                                                  {"date", "2026-01-01T00:00:00Z"},
                                                  {"files", files_},
+                                                 {"unreadable", unreadable_},
                                                  {"links", links_},
                                                  {"answers", document_of(answers)}}
                                       .dump());
@@ -132,7 +134,7 @@ class CapturedMachine {
     return path;
   }
 
-  std::map<std::string, std::string> files_, links_;
+  std::map<std::string, std::string> files_, unreadable_, links_;
   TemporaryFolder folder_;
 };
 

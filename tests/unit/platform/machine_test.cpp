@@ -363,6 +363,24 @@ TEST_F(CaptureOfAFolder, ContentOfAnyBytesStaysAsItIs) {
   }
 }
 
+// An archive as the source: root may list every folder that a test makes.
+TEST(Capture, NamesTheFoldersThatCannotBeListed) {
+  Json machine = small_archive();
+  machine["folders"] = {"/sys/bus/pci/devices", "/sys/class/net"};
+  machine["unreadable"] = {{"/sys/bus/pci/devices", "permission denied"},
+                           {"/sys/devices/system/cpu", "permission denied"},
+                           {"/sys/devices/system/cpu/online", "permission denied"},
+                           {"/sys/kernel", "permission denied"}};
+  const std::string text = write_archive(SystemFiles::of_archive(machine.dump()).value(), {}).value();
+  const Json captured = document_of(text);
+  for (const char* folder : {"/sys/bus/pci/devices", "/sys/devices/system/cpu", "/sys/kernel/iommu_groups"}) {
+    EXPECT_EQ(captured["unreadable"].value(folder, ""), "permission denied") << captured["unreadable"].dump();
+    EXPECT_EQ(SystemFiles::of_archive(text).value().list(folder).reason, "permission denied") << folder;
+  }
+  EXPECT_FALSE(captured["unreadable"].contains("/sys/class/net")) << captured["unreadable"].dump();
+  EXPECT_EQ(SystemFiles::of_archive(text).value().facts("/sys/bus/pci/devices").kind, NodeKind::folder);
+}
+
 // What would be written could not be opened again.
 TEST_F(CaptureOfAFolder, IsRefusedWhenItIsTooLarge) {
   folder_.write("proc/cmdline", std::string(5000, 'x'));

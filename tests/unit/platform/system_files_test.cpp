@@ -357,6 +357,28 @@ TEST(FolderAsRoot, AFileWithoutRightsIsUnreadable) {
   fs::permissions(root.path() + "/closed", fs::perms::owner_all);
 }
 
+TEST(FolderAsRoot, AFolderThatCannotBeListedSaysWhy) {
+  const test::TemporaryFolder root;
+  root.write("closed/b", "secret");
+  root.write("open/b", "x");
+  fs::permissions(root.path(), fs::perms::all);
+  fs::permissions(root.path() + "/closed", fs::perms::none);
+  {
+    const AsNobody nobody;
+    const SystemFiles files = SystemFiles::of_folder(root.path()).value(), live = SystemFiles::live();
+    for (const char* path : {"/closed", "/closed/b"}) {
+      EXPECT_EQ(files.list(path).reason, "permission denied") << path;
+      EXPECT_EQ(live.list(root.path() + path).reason, "permission denied") << path;
+    }
+    for (const char* path : {"/open", "/open/b", "/open/none", "/none"}) {
+      EXPECT_EQ(files.list(path).reason, "") << path;
+      EXPECT_EQ(live.list(root.path() + path).reason, "") << path;
+    }
+    EXPECT_EQ(files.list("/open").names, std::vector<std::string>{"b"});
+  }
+  fs::permissions(root.path() + "/closed", fs::perms::owner_all);
+}
+
 TEST(FolderAsRoot, RightsAreOfTheOneWhoLooks) {
   const test::TemporaryFolder root;
   root.write("a", "x");
@@ -432,6 +454,30 @@ TEST(Archive, UnreadableFilesAndDevices) {
   EXPECT_TRUE(facts.can_read);
   EXPECT_FALSE(facts.can_write);
   EXPECT_EQ(files->read("/dev/nvidia0").state, FileState::refused);
+}
+
+TEST(Archive, AFolderThatCouldNotBeListedSaysWhy) {
+  Json archive = empty_archive();
+  archive["folders"] = {"/sys/alone"};
+  archive["files"]["/sys/open/a"] = archive["files"]["/sys/above/a"] = "x";
+  archive["unreadable"] = {{"/sys/alone", "permission denied"},
+                           {"/sys/above", "permission denied"},
+                           {"/sys/above/b", "permission denied"},
+                           {"/sys/leaf", "permission denied"},
+                           {"/sys/wordless", ""}};
+  const auto files = SystemFiles::of_archive(archive.dump());
+  ASSERT_TRUE(files.is_ok()) << files.error().message();
+  for (const char* path : {"/sys/alone", "/sys/above", "/sys/leaf", "/sys/leaf/below"})
+    EXPECT_EQ(files->list(path).reason, "permission denied") << path;
+  for (const char* path : {"/sys/open", "/sys/open/a", "/sys/none"}) EXPECT_EQ(files->list(path).reason, "") << path;
+  EXPECT_EQ(files->list("/sys/wordless").reason, "not readable");
+  EXPECT_EQ(files->list("/sys/above").names, (std::vector<std::string>{"a", "b"})) << "what is known of it";
+  EXPECT_EQ(files->facts("/sys/alone").kind, NodeKind::folder);
+  EXPECT_FALSE(files->facts("/sys/alone").can_read);
+  EXPECT_TRUE(files->facts("/sys/open").can_read);
+  EXPECT_EQ(files->read("/sys/above/a").content, "x");
+  EXPECT_EQ(files->read("/sys/leaf/below").state, FileState::unreadable);
+  EXPECT_FALSE(files->exists("/sys/leaf/below"));
 }
 
 TEST(Archive, EachErrorNamesTheKey) {

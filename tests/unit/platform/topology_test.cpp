@@ -393,6 +393,16 @@ TEST(Topology, NothingAtAll) {
   EXPECT_TRUE(has_note(found, "no NUMA node"));
 }
 
+TEST(Topology, AFolderThatCannotBeListedIsANote) {
+  CapturedMachine machine;
+  machine.unreadable("/sys/bus/pci/devices");
+  machine.unreadable("/sys/class/infiniband");
+  const Topology found = machine.topology();
+  EXPECT_TRUE(has_note(found, "/sys/bus/pci/devices cannot be listed (permission denied)"));
+  EXPECT_TRUE(has_note(found, "/sys/class/infiniband cannot be listed (permission denied)"));
+  EXPECT_FALSE(has_note(found, "/sys/class/net")) << "a folder that is not there has nothing in it";
+}
+
 TEST(Topology, ManyDevicesAndFewNotes) {
   CapturedMachine machine;
   machine.cpus(2);
