@@ -5,6 +5,7 @@
 
 import os
 import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -203,6 +204,13 @@ def test_run_labels_on_a_full_disk():
         for script in ("echo x", "exec yes"):
             outcome = ranks(1, script, "--label", how={"stdout": full, "timeout": 15})
             expect(outcome.status == 1 and outcome.err.count("standard output: cannot be written: No space") == 1, script, outcome)
+
+
+def test_run_labels_beyond_the_limit_of_file_sizes():
+    how = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)), "timeout": 15}
+    with open(os.path.join(shared.FOLDER, "labelled"), "w", encoding="utf-8") as file:
+        outcome = ranks(1, "exec yes", "--label", how={"stdout": file, **how})
+    expect(outcome.status == 1 and outcome.err.count("standard output: cannot be written: File too large") == 1, "ulimit -f", outcome)
 
 
 def test_run_messages_that_cannot_be_written_change_nothing():
