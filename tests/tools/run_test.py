@@ -352,6 +352,17 @@ def test_run_many_ranks():
     expect(sorted(outcome.out.splitlines()) == sorted(f"[{rank}] {rank}" for rank in range(150)), "not every rank spoke", outcome)
 
 
+def test_run_without_descriptors_names_what_was_given():
+    """Under each limit where a pipe is the first thing that is missing."""
+    for options, remedy in (((), "; raise 'ulimit -n'\n"), (("--label",), "; raise 'ulimit -n' or leave --label out\n")):
+        told = []
+        for limit in range(5, 20):
+            how = {"preexec_fn": lambda limit=limit: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)), "timeout": 15}
+            told.append(ranks(2, "true", *options, how=how).err)
+        told = [text for text in told if "cannot make a pipe" in text]
+        expect(told and all(text.endswith(remedy) for text in told), f"{options}: {told}")
+
+
 # ---- what it refuses ----
 
 
