@@ -264,6 +264,7 @@ def test_preflight_refuses_what_it_cannot_follow():
                                  ("pci.acs>=2", 1, "no number"), ("host->gpu", 1, "needs a number"), ("gpus>=many", 1, "many"),
                                  ("gpus>=1.5", 1, "whole number"), ("pci.acx", 1, "pci.acs"), (" ", 1, "empty")):
         expect_refusal(run("preflight", "--require", wrong), 2, f"--require:{column}", words)
+    expect_refusal(run("preflight", "--ignore", "lim,drv.loadedx"), 2, "--ignore", "'drv.loadedx'", "near ones are drv.loaded, ")
     expect_refusal(run("preflight", "--budget", "0"), 2, "--budget", "seconds")
     expect_refusal(run("preflight", "--baseline", "/nonexistent.json"), 2, "/nonexistent.json", "cannot be opened")
     expect_refusal(run("preflight", "--format", "xml"), 2, "--format", "xml", "npd")

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "commands.hpp"
+#include "doctor/check.hpp"
 #include "doctor/output.hpp"
 #include "gigabar/doctor.hpp"
 #include "memory/runtime.hpp"
@@ -61,6 +62,15 @@ Criteria criteria_of(const Options& options) {
   }
   if (!options.baseline_path.empty()) criteria.baseline = survey::read_document(options.baseline_path);
   return criteria;
+}
+
+// By their names of today; what is none of the checks is refused, as --only of the doctor does.
+std::vector<std::string> ignored_checks(const Options& options) {
+  std::vector<std::string> ids;
+  for (const std::string& typed : options.ignored) ids.push_back(doctor::current_id_with_note(typed));
+  if (const Result<void> known = gigabar::doctor::require_checks(ids); !known)
+    refuse_usage("--ignore: " + plain(known.error().message()));
+  return ids;
 }
 
 double now_since_1970() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
@@ -213,6 +223,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
   const std::uint64_t start_ns = monotonic_ns();
   const auto elapsed_s = [start_ns] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9; };
   const Criteria criteria = criteria_of(options);
+  const std::vector<std::string> ignored = ignored_checks(options);
   if (!options.textfile_path.empty()) require_writable("--textfile", options.textfile_path);
   const bool is_json = options.format == Format::json;
   if (is_json && !options.json_path.empty() && options.json_path != "-")
@@ -236,7 +247,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
   tell("which paths are available");
   const std::vector<PathReport> available = availability(machine);
   Evidence evidence{examination, available, criteria};
-  evidence.ignored = options.ignored;
+  evidence.ignored = ignored;
   evidence.is_captured = !machine.is_live();
   evidence.is_strict = options.is_strict;
   tell("finding the devices");
