@@ -13,6 +13,7 @@
 
 #include "doctor/words.hpp"
 #include "gigabar/doctor.hpp"
+#include "gigabar/status.hpp"
 #include "platform/driver_answers.hpp"
 #include "platform/system_files.hpp"
 
@@ -85,6 +86,9 @@ struct Check {
 };
 
 std::span<const Check> all_checks();
+
+// Errors: invalid_argument (an element is neither the id of a check nor a group; the record lists similar ones).
+Result<void> require_checks(const std::vector<std::string>& chosen);
 
 #define GIGABAR_CHECK(id, function) void function(const Patient& patient, Findings& findings);
 #include "doctor/checks.def"

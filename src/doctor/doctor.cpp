@@ -35,15 +35,6 @@ std::string near_ids(std::string_view wanted) {
   return ids.empty() ? "the groups are " + groups : "near ones are " + ids;
 }
 
-Result<void> check_chosen(const std::vector<std::string>& only) {
-  for (const std::string& wanted : only) {
-    if (std::ranges::any_of(all_checks(), [&](const Check& check) { return is_chosen(check.info, {wanted}); })) continue;
-    return make_error(Status::invalid_argument, "examine", text("check '", printable(wanted), "'"), "there is no such check",
-                      near_ids(wanted));
-  }
-  return {};
-}
-
 void run(const Check& check, const Patient& patient, const ExamineOptions& options, Findings& findings) {
   if (options.on_begin) options.on_begin(check.info);
   try {
@@ -64,6 +55,15 @@ std::span<const Check> all_checks() {
 #undef GIGABAR_CHECK
   };
   return *all;
+}
+
+Result<void> require_checks(const std::vector<std::string>& chosen) {
+  for (const std::string& wanted : chosen) {
+    if (std::ranges::any_of(all_checks(), [&](const Check& check) { return is_chosen(check.info, {wanted}); })) continue;
+    return make_error(Status::invalid_argument, "examine", text("check '", printable(wanted), "'"), "there is no such check",
+                      near_ids(wanted));
+  }
+  return {};
 }
 
 }  // namespace gigabar::doctor
@@ -109,7 +109,7 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
   const Uncancelled uncancelled;
   std::vector<std::string> only;
   for (const std::string& wanted : options.only) only.push_back(current_check_id(wanted));
-  if (Result<void> known = doctor::check_chosen(only); !known) return std::move(known).error();
+  if (Result<void> known = doctor::require_checks(only); !known) return std::move(known).error();
   // A day is as good as no deadline, and stays far from the end of what counts nanoseconds.
   const auto patience = std::min<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24));
   const std::int64_t end_ns = now_ns() + std::chrono::nanoseconds(std::max(patience, std::chrono::milliseconds(0))).count();

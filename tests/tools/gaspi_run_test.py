@@ -8,6 +8,7 @@ exit code: 0 all as it should be; 1 otherwise.
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -88,6 +89,29 @@ class GaspiRun(unittest.TestCase):
         for wrong in (["-n", "0", "true"], ["-n", "x", "true"], ["-z", "true"], [], ["-n"], ["-m", "/nonexistent", "true"]):
             self.assertIn("gaspi_run:", self.run_it(*wrong, code=2).stderr)
         self.assertIn("-m FILE", self.run_it("-h").stdout)
+
+    def test_values_that_cannot_be_followed(self):
+        empty, pipe = self.folder / "empty", self.folder / "pipe"
+        empty.write_text("\n \n")
+        os.mkfifo(pipe)
+        for words, reason in ((("-m", self.folder), "no regular file"), (("-m", pipe), "no regular file"), (("-m", empty), "names no host"),
+                              (("-m", ""), "empty"), (("-n", ""), "empty"), (("-n", "4097"), "from 1 to 4096"), (("-n", "9" * 20), "from 1 to 4096")):
+            lines = self.run_it(*words, "true", code=2).stderr.splitlines()
+            self.assertEqual(len(lines), 1, lines)
+            self.assertRegex(lines[0], f"^gaspi_run: {words[0]}.*{reason}")
+
+    def test_signals_leave_no_rank(self):
+        for number, before in ((signal.SIGINT, ""), (signal.SIGTERM, ""), (signal.SIGHUP, ""), (signal.SIGHUP, 'trap "" TERM; ')):
+            with self.subTest(number.name, before=before):
+                # Whoever runs this may ignore them, as nohup does, and a script can catch no such signal.
+                process = subprocess.Popen([SCRIPT, "-n", "2", "bash", "-c", before + "echo $$; exec sleep 600"], env=self.environment, text=True,
+                                           preexec_fn=lambda number=number: signal.signal(number, signal.SIG_DFL), stdout=subprocess.PIPE)
+                ranks = [int(process.stdout.readline()) for _ in range(2)]
+                process.send_signal(number)
+                self.assertEqual(process.wait(60), 130)
+                process.stdout.close()
+                for rank in ranks:
+                    self.assertRaises(ProcessLookupError, os.kill, rank, signal.SIGKILL)
 
 
 if __name__ == "__main__":

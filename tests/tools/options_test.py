@@ -21,6 +21,7 @@ OLD = [("latency", "--kind", "get", "--op"), ("sanity", "--deadline", "0", "--ti
        ("matvec", "-m", "8:4", "--vector-size"), ("streams", "--iterations", "0", "--iter")]
 LEFTOVERS = r"\{(true|false)\}|\b(FLOAT|UINT|INT|TEXT|BOOLEAN|REQUIRED|OPTION)\b| in \[|Excludes|Needs:|\(Env:|=\S+ \.\.\.|\[default\]"
 TEXT_COLUMN = 30
+NUMBERS = ("N", "BYTES", "SECONDS", "US", "SHARE", "RATIO", "GB_PER_S", "K", "ID", "0|1", "N,...", "[MIN:]MAX", "FROM:TO[:FACTOR]")
 
 
 class Option:
@@ -234,7 +235,7 @@ def test_options_with_numbers_refuse_what_is_none():
     """In our words, naming the option or its letter."""
     count = 0
     for command, option in all_options():
-        if option.value not in ("N", "BYTES", "SECONDS", "US", "SHARE", "RATIO", "GB_PER_S", "K", "ID", "0|1", "N,...", "[MIN:]MAX", "FROM:TO[:FACTOR]"):
+        if option.value not in NUMBERS:
             continue
         count += 1
         outcome = run(command, f"{option.long}=~", *(("--", "true") if command == "run" else ()))
@@ -247,6 +248,17 @@ def test_options_with_numbers_refuse_what_is_none():
 def test_options_with_an_empty_value_are_refused():
     for arguments in (("info", "--json="), ("doctor", "--symptom="), ("doctor", "--symptom", ""), ("streams", "-d", "0", "--size=")):
         expect_refusal(run(*arguments), 2, arguments[1 if arguments[0] != "streams" else 3].rstrip("="), "empty")
+    # Each that takes something else than a number, as of a variable that is not set.
+    count = 0
+    for command, option in all_options():
+        if not option.value or option.value in NUMBERS:
+            continue
+        count += 1
+        needed = {"compare": ("a", "b"), "report": ("a",) if option.long == "--output" else ("a", "-o", "b")}.get(command, ())
+        outcome = run(command, *needed, option.long, "")
+        expect_refusal(outcome, 2)
+        expect(option.long in outcome.err or f"{option.short} " in outcome.err, f"{command} {option.left}: is not named", outcome)
+    expect(count > 150, f"{count} options with other values")
     # What stands behind '--' is another program's.
     outcome = run("run", "-n", "1", "--", "/bin/echo", "--json=")
     expect(outcome.status == 0 and outcome.out == "--json=\n", "an argument of the program", outcome)

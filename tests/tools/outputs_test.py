@@ -367,6 +367,14 @@ def test_outputs_are_looked_at_before_the_work():
             expect(len(lines) == 1 and f"{option} {path}: " in lines[0], f"{name} {option} {path}: the message", completed)
 
 
+def test_outputs_beyond_the_limit_of_file_sizes():
+    """The kernel's signal ends nobody (ulimit -f)."""
+    path = os.path.join(outputs_folder(), "out")
+    completed = run("doctor", "--no-probes", "--json", path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)))
+    expect(completed.status == 1 and f"--json {path}: cannot be written: File too large" in completed.err, "a file", completed)
+    expect_nothing_left(os.path.dirname(path), [])
+
+
 def on_a_terminal(*arguments):
     """The run with standard error on a terminal, and what that shows."""
     leader, follower = pty.openpty()

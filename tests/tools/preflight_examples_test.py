@@ -17,6 +17,7 @@ import command_line_test as shared
 from command_line_test import Outcome, expect
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "preflight"
+UNKNOWN = {"GIGABAR_HWLOC_LIBRARY": "/nonexistent/libhwloc.so.15"}  # makes a node unknown
 PROLOG, NHC, DETECTOR, POD = (FOLDER / name for name in ("slurm-prolog.sh", "gigabar.nhc", "node-problem-detector.json", "init-container.yaml"))
 
 
@@ -65,17 +66,26 @@ def test_preflight_slurm_prolog():
             logged = file.read()
         expect(outcome.status == 0 and "job 4712: gigabar" in logged, f"{wrong} drains every node: {logged}", outcome)
         os.remove(os.path.join(shared.FOLDER, "log"))
+    for written in ({}, {"GIGABAR_TEXTFILE": "/dev/full"}):
+        outcome = run(str(PROLOG), **UNKNOWN, **written)
+        expect(outcome.status == 0, f"an unknown node, {written}", outcome)
 
 
 def test_preflight_node_health_check():
     # What NHC has: die() notes status and message. A check that returns is over.
-    script = f'die() {{ echo "died $1: $2"; }}; . {NHC}; check_gigabar_preflight "$@"; echo "returned $?"'
+    def script_of(before=""):
+        return f'die() {{ echo "died $1: $2"; }}; {before} . {NHC}; check_gigabar_preflight "$@"; echo "returned $?"'
+
+    script = script_of()
     outcome = run("bash", "-c", script, "nhc")
     expect(outcome.out == "returned 0\n" and outcome.err == "", "a fit node", outcome)
     outcome = run("bash", "-c", script, "nhc", "gpus>=8, nvlink>=18")
     expect("died 1: check_gigabar_preflight:  unfit: gpus>=8: " in outcome.out and outcome.out.endswith("returned 1\n"), "an unfit node", outcome)
     outcome = run("bash", "-c", script, "nhc", "gpus>>8")
     expect(outcome.out == "returned 0\n" and "--require" in outcome.err, "a term that nobody understands takes no node away", outcome)
+    for before in ("", 'gigabar() { command gigabar "$@" --textfile /dev/full; };'):
+        outcome = run("bash", "-c", script_of(before), "nhc", **UNKNOWN)
+        expect(outcome.out == "returned 0\n", f"an unknown node, {before}", outcome)
 
 
 def test_preflight_node_problem_detector():

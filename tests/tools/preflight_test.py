@@ -101,6 +101,17 @@ def test_preflight_formats():
     expect(set(statuses.values()) == {1}, f"status of unfit: {statuses}")
 
 
+def test_preflight_metrics_that_cannot_be_written():
+    """Where the status acts on the node it stays that of the answer."""
+    unknown = {"GIGABAR_HWLOC_LIBRARY": "/nonexistent/libhwloc.so.15"}
+    for option in ("--textfile", "--json"):
+        for name, fit_status, unknown_status in (("npd", 0, 2), ("nhc", 0, 0), ("table", 1, 3)):
+            for variables, first, status in (({}, "fit: ", fit_status), (unknown, "unknown: ", unknown_status)):
+                outcome = run("preflight", "--format", name, option, "/dev/full", "--budget", "60", **variables, **TWO)
+                expect(outcome.status == status, f"--format {name}, {first}: expected status {status}", outcome)
+                expect(first in outcome.out and f"{option} /dev/full: cannot be written" in outcome.err, f"--format {name}, {first}", outcome)
+
+
 def test_preflight_that_hangs():
     """A library is a pipe that nobody writes to: who opens it waits for ever."""
     library, path = (os.path.join(shared.FOLDER, name) for name in ("libhwloc.so.15", "preflight.json"))
@@ -253,6 +264,7 @@ def test_preflight_refuses_what_it_cannot_follow():
                                  ("pci.acs>=2", 1, "no number"), ("host->gpu", 1, "needs a number"), ("gpus>=many", 1, "many"),
                                  ("gpus>=1.5", 1, "whole number"), ("pci.acx", 1, "pci.acs"), (" ", 1, "empty")):
         expect_refusal(run("preflight", "--require", wrong), 2, f"--require:{column}", words)
+    expect_refusal(run("preflight", "--ignore", "lim,drv.loadedx"), 2, "--ignore", "'drv.loadedx'", "near ones are drv.loaded, ")
     expect_refusal(run("preflight", "--budget", "0"), 2, "--budget", "seconds")
     expect_refusal(run("preflight", "--baseline", "/nonexistent.json"), 2, "/nonexistent.json", "cannot be opened")
     expect_refusal(run("preflight", "--format", "xml"), 2, "--format", "xml", "npd")

@@ -5,6 +5,7 @@
 
 import os
 import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -205,6 +206,13 @@ def test_run_labels_on_a_full_disk():
             expect(outcome.status == 1 and outcome.err.count("standard output: cannot be written: No space") == 1, script, outcome)
 
 
+def test_run_labels_beyond_the_limit_of_file_sizes():
+    how = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)), "timeout": 15}
+    with open(os.path.join(shared.FOLDER, "labelled"), "w", encoding="utf-8") as file:
+        outcome = ranks(1, "exec yes", "--label", how={"stdout": file, **how})
+    expect(outcome.status == 1 and outcome.err.count("standard output: cannot be written: File too large") == 1, "ulimit -f", outcome)
+
+
 def test_run_messages_that_cannot_be_written_change_nothing():
     with open("/dev/full", "w", encoding="utf-8") as full:
         for name, how in (("full", {"stderr": full}), ("closed", {"stderr": None, "preexec_fn": lambda: os.close(2)})):
@@ -342,6 +350,17 @@ def test_run_many_ranks():
     outcome = ranks(150, "echo $RANK", "--label")
     expect(outcome.status == 0, "150 ranks", outcome)
     expect(sorted(outcome.out.splitlines()) == sorted(f"[{rank}] {rank}" for rank in range(150)), "not every rank spoke", outcome)
+
+
+def test_run_without_descriptors_names_what_was_given():
+    """Under each limit where a pipe is the first thing that is missing."""
+    for options, remedy in (((), "; raise 'ulimit -n'\n"), (("--label",), "; raise 'ulimit -n' or leave --label out\n")):
+        told = []
+        for limit in range(5, 20):
+            how = {"preexec_fn": lambda limit=limit: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)), "timeout": 15}
+            told.append(ranks(2, "true", *options, how=how).err)
+        told = [text for text in told if "cannot make a pipe" in text]
+        expect(told and all(text.endswith(remedy) for text in told), f"{options}: {told}")
 
 
 # ---- what it refuses ----

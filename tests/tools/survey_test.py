@@ -94,14 +94,14 @@ def test_survey_names_units_and_what_is_unknown():
     expect(rows and all(re.fullmatch(r"\d+\.\d GB/s   its link is unknown", row) for row in rows), f"rows: {rows}", outcome)
 
 
-def test_survey_with_failed_figures_is_status_1_and_names_them():
+def test_survey_names_figures_that_failed():
     """Stand-ins with too little memory for a transfer."""
     memory = path_of("small.memory")
     with open(memory, "wb") as file:
         file.truncate(2 << 20)
     outcome = run("survey", "--json", path_of("failed.json"), "--no-probes", "--budget", "20", GIGABAR_STAND_IN="1",
                   GIGABAR_STAND_IN_MEMORY=memory)
-    expect_refusal(outcome, 1, "host->gpu0 alone failed (and 3 more)", "no free range")
+    expect(outcome.status == 0, "what cannot be measured is no fault", outcome)
     with open(path_of("failed.json"), encoding="utf-8") as file:
         document = json.load(file)
     expect_as_documented(document)

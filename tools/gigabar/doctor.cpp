@@ -158,9 +158,6 @@ void follow_symptom(const Machine& machine, Options& options, Report& report, In
 }
 
 void run_doctor(Options& options, Invocation& invocation) {
-  // No question for the list: a variable of the caller's was empty.
-  if (options.symptom && options.symptom->empty())
-    refuse_usage("--symptom: the text is empty; give the message, or a log as @FILE or '-'");
   const Machine machine = options.is_list ? Machine::here() : open_machine(options.sysroot);
   Report report("doctor", invocation, options.json_path);
   if (options.is_list) {

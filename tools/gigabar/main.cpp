@@ -22,7 +22,7 @@ void declare(const gigabar::tool::Command& program, gigabar::tool::Invocation& i
 
 int main(int argc, char** argv) {
   gigabar::transport::serve_ucx_probes(argc, argv);
-  gigabar::tool::report_broken_pipes();
+  gigabar::tool::report_failed_writes();
   std::signal(SIGCHLD, SIG_DFL);  // who started this may ignore it: then no child's end could be told
   try {
     const int status = gigabar::tool::run_command_line(GIGABAR_DESCRIPTION, "gigabar " GIGABAR_VERSION, argc, argv, declare);

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "commands.hpp"
+#include "doctor/check.hpp"
 #include "doctor/output.hpp"
 #include "gigabar/doctor.hpp"
 #include "memory/runtime.hpp"
@@ -63,6 +64,15 @@ Criteria criteria_of(const Options& options) {
   return criteria;
 }
 
+// By their names of today; what is none of the checks is refused, as --only of the doctor does.
+std::vector<std::string> ignored_checks(const Options& options) {
+  std::vector<std::string> ids;
+  for (const std::string& typed : options.ignored) ids.push_back(doctor::current_id_with_note(typed));
+  if (const Result<void> known = gigabar::doctor::require_checks(ids); !known)
+    refuse_usage("--ignore: " + plain(known.error().message()));
+  return ids;
+}
+
 double now_since_1970() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 void require_line(Format format, const std::string& line) {
@@ -71,12 +81,11 @@ void require_line(Format format, const std::string& line) {
   flush(text);
 }
 
-// Where the answer goes, but for the table and the document.
-void write_answer(const Options& options, const Judgement& judgement, const preflight::Metrics& metrics) {
-  const std::string text = preflight::metrics_text(judgement, metrics);
+// The answer of the formats that have neither the table nor the document.
+void print_answer(const Options& options, const Judgement& judgement, const preflight::Metrics& metrics) {
   switch (options.format) {
     case Format::prometheus:
-      fmt::print("{}", text);
+      fmt::print("{}", preflight::metrics_text(judgement, metrics));
       flush(stdout);
       break;
     case Format::npd:
@@ -84,7 +93,6 @@ void write_answer(const Options& options, const Judgement& judgement, const pref
     case Format::table:
     case Format::json: break;
   }
-  if (!options.textfile_path.empty()) write_file("--textfile", options.textfile_path, text);
 }
 
 void describe(Report& report, const Judgement& judgement, const Examination& examination, double budget_s, double elapsed_s) {
@@ -97,14 +105,31 @@ void describe(Report& report, const Judgement& judgement, const Examination& exa
   for (const preflight::Item& item : judgement.items) report.add_result(preflight::to_json(item));
 }
 
-// One that fails keeps no other back.
+// One that fails keeps no other back. False when it failed.
 template <class Act>
-void try_output(const Act& act) {
+bool try_output(const Act& act) {
   try {
     act();
+    return true;
   } catch (const std::exception& error) {
     fmt::print(stderr, "gigabar preflight: {}\n", error.what());
+    return false;
   }
+}
+
+// The metrics and the document; false when one of them could not be written.
+bool write_outputs(const Options& options, const Judgement& judgement, const preflight::Metrics& metrics, Report& report) {
+  const bool has_metrics = options.textfile_path.empty() || try_output([&] {
+                             write_file("--textfile", options.textfile_path, preflight::metrics_text(judgement, metrics));
+                           });
+  return try_output([&] { report.write(); }) && has_metrics;
+}
+
+// Metrics or a document that could not be written make a fit node's 1, but not for programs that would take that for the node's.
+int exit_status_of(const Options& options, State state, bool is_written) {
+  const int status = preflight::exit_status_of(state, options.format, options.is_strict);
+  const bool is_of_answer = options.format == Format::npd || options.format == Format::nhc;
+  return status == 0 && !is_written && !is_of_answer ? kExitFailed : status;
 }
 
 // The process, in kOutputTime: where outputs go may hang as well. By a signal to this thread, since one to the process may go to
@@ -135,14 +160,15 @@ void end_in_time(int status) {
   const preflight::Item& item = judgement.items.front();
   judgement.line = plain(fmt::format("unknown: {}: {}; {}", item.name, item.statement, item.remedy));
   end_in_time(preflight::exit_status_of(State::unknown, options.format, options.is_strict));
+  const preflight::Metrics metrics{seconds, now_since_1970(), false};
   try_output([&] {
-    write_answer(options, judgement, {seconds, now_since_1970(), false});
+    print_answer(options, judgement, metrics);
     if (options.format == Format::table || options.format == Format::json) require_line(options.format, judgement.line);
   });
   try_output([&] {
     report.document()["origin"] = {{"is_live", options.sysroot.empty()}, {"path", plain(options.sysroot)}, {"remark", ""}};
     describe(report, judgement, {}, options.budget_seconds, seconds);
-    report.write();
+    write_outputs(options, judgement, metrics, report);
   });
   std::fflush(nullptr);
   _exit(preflight::exit_status_of(State::unknown, options.format, options.is_strict));
@@ -196,6 +222,7 @@ std::vector<DeviceInfo> find_devices(const Machine& machine, Evidence& evidence)
 void run_preflight(const Options& options, Invocation& invocation) {
   const std::uint64_t start_ns = monotonic_ns();
   const auto elapsed_s = [start_ns] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9; };
+  const std::vector<std::string> ignored = ignored_checks(options);
   if (!options.textfile_path.empty()) require_writable("--textfile", options.textfile_path);
   const bool is_json = options.format == Format::json;
   if (is_json && !options.json_path.empty() && options.json_path != "-")
@@ -222,7 +249,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
   tell("which paths are available");
   const std::vector<PathReport> available = availability(machine);
   Evidence evidence{examination, available, criteria};
-  evidence.ignored = options.ignored;
+  evidence.ignored = ignored;
   evidence.is_captured = !machine.is_live();
   evidence.is_strict = options.is_strict;
   tell("finding the devices");
@@ -243,9 +270,10 @@ void run_preflight(const Options& options, Invocation& invocation) {
   describe(report, judgement, examination, options.budget_seconds, elapsed_s());
   preflight::print_table(report, judgement);
   report.print("\n{:.1f} s\n", elapsed_s());
-  write_answer(options, judgement, {elapsed_s(), now_since_1970(), report.is_stand_in()});
-  report.write();
-  invocation.exit_status = preflight::exit_status_of(judgement.state, options.format, options.is_strict);
+  const preflight::Metrics metrics{elapsed_s(), now_since_1970(), report.is_stand_in()};
+  print_answer(options, judgement, metrics);
+  const bool is_written = write_outputs(options, judgement, metrics, report);
+  invocation.exit_status = exit_status_of(options, judgement.state, is_written);
 }
 
 void add_forms(const Command& command, Options& options) {

@@ -81,12 +81,12 @@ struct Pipe {
   Descriptor read, write;
 };
 
-Pipe make_pipe(unsigned rank) {
+Pipe make_pipe(unsigned rank, bool has_labels) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     const int code = errno;
-    fail(fmt::format("cannot make a pipe for rank {}: {}{}", rank, std::strerror(code),
-                     code == EMFILE ? "; raise 'ulimit -n' or leave --label out" : ""));
+    const char* const remedy = has_labels ? "; raise 'ulimit -n' or leave --label out" : "; raise 'ulimit -n'";
+    fail(fmt::format("cannot make a pipe for rank {}: {}{}", rank, std::strerror(code), code == EMFILE ? remedy : ""));
   }
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
@@ -212,10 +212,10 @@ StartedRank start_rank(const JobSettings& settings, const std::vector<std::strin
   StartedRank started;
   Pipe output, errors;
   if (settings.has_labels) {
-    output = make_pipe(rank);
-    errors = make_pipe(rank);
+    output = make_pipe(rank, settings.has_labels);
+    errors = make_pipe(rank, settings.has_labels);
   }
-  Pipe failure = make_pipe(rank);
+  Pipe failure = make_pipe(rank, settings.has_labels);
   // A terminal has one reader; other ranks would take turns at it.
   const bool has_input = rank == 0 && ::isatty(STDIN_FILENO) == 0;
   const Descriptor nothing(has_input ? -1 : ::open("/dev/null", O_RDONLY | O_CLOEXEC));

@@ -289,6 +289,7 @@ std::string usage_line(const CLI::App& program, const CLI::ParseError& error, co
   return line(command_name(program), fault_text(*chosen_apps(program).back(), error, arguments));
 }
 
+// "--json=": the word behind it would be taken for the value.
 void refuse_empty_values(const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
     if (argument == "--") return;
@@ -296,6 +297,16 @@ void refuse_empty_values(const std::vector<std::string>& arguments) {
       const std::string name = plain(argument.substr(0, argument.size() - 1));
       refuse_usage(fmt::format("{}: the value behind the '=' is empty; write one", name));
     }
+  }
+}
+
+// "--json ''", as of a variable that is not set. Words without a name may be empty: another program's are among them.
+void refuse_empty_values(const CLI::App& app) {
+  for (const CLI::Option* option : options_of(app)) {
+    if (option->get_positional() || is_flag(*option)) continue;
+    const std::vector<std::string>& values = option->results();
+    if (std::ranges::find(values, "") == values.end()) continue;
+    refuse_usage(fmt::format("{}: the value is empty; write one, or leave {} out", name_of(*option), name_of(*option)));
   }
 }
 
@@ -420,7 +431,12 @@ Option Command::add_help_flag(const std::string& names, const std::string& help)
 }
 void Command::allow_extras() const { app_->allow_extras(); }
 void Command::footer(const std::string& text) const { app_->footer(text); }
-void Command::callback(const std::function<void()>& function) const { app_->callback(function); }
+void Command::callback(const std::function<void()>& function) const {
+  app_->callback([app = app_, function] {
+    refuse_empty_values(*app);
+    function();
+  });
+}
 
 int run_command_line(const char* description, const char* version, int argc, char** argv,
                      const std::function<void(const Command& program, Invocation& invocation)>& declare) {

@@ -15,8 +15,12 @@ Option add_json_option(const Command& command, std::string& path) {
 }
 
 void add_store_options(const Command& command, StoreOptions& options) {
-  Option store = command.add_option("--store", options.path, "Store the result in FILE, not where the library looks for it")
+  // What --store without a file stands for: an empty one is a variable of the caller's that was not set.
+  constexpr const char* kUsualPlace = "where the library looks for it";
+  const auto take_path = [&options](const std::string& text) { options.path = text == kUsualPlace ? std::string() : text; };
+  Option store = command.add_option_function("--store", take_path, "Store the result in FILE, not where the library looks for it")
                      ->expected(0, 1)
+                     ->default_str(kUsualPlace)
                      ->type_name("FILE");
   // Its second name is its old one.
   command.add_flag("!--no-store,!--dry-run", options.is_wanted, "Measure and print, but store nothing")->excludes(store);

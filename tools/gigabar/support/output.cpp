@@ -58,14 +58,16 @@ void write_standard_output(std::string_view content) {
   if (!write_all(STDOUT_FILENO, content)) fail(fmt::format("standard output: cannot be written: {}", std::strerror(errno)));
 }
 
-void report_broken_pipes() {
-  struct sigaction action{};
-  sigaction(SIGPIPE, nullptr, &action);
-  if (action.sa_handler == SIG_IGN) return;
-  action = {};
-  action.sa_handler = ignore;  // a handler, unlike SIG_IGN, is not passed on to a program that is executed
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGPIPE, &action, nullptr);
+void report_failed_writes() {
+  for (const int signal : {SIGPIPE, SIGXFSZ}) {
+    struct sigaction action{};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = ignore;  // a handler, unlike SIG_IGN, is not passed on to a program that is executed
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, &action, nullptr);
+  }
 }
 
 }  // namespace gigabar::tool

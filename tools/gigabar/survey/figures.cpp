@@ -51,6 +51,7 @@ void add_pass(std::vector<Figure>& figures, std::vector<Figure> pass) {
     known->samples.insert(known->samples.end(), more.samples.begin(), more.samples.end());
     ++known->pass_count;
     if (known->failure.empty()) known->failure = std::move(more.failure);
+    known->has_wrong_data = known->has_wrong_data || more.has_wrong_data;
   }
 }
 

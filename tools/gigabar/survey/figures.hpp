@@ -25,6 +25,7 @@ struct Figure {
   std::string link = {};             // what they crossed; empty: does not apply
   double link_gb_per_s = 0;          // that link's theoretical rate; 0: unknown
   std::string failure = {};          // not empty: there are no samples, and why
+  bool has_wrong_data = false;       // that is why
   // NOLINTEND(readability-redundant-member-init)
 
   double value() const;  // median of the samples

@@ -48,6 +48,7 @@ Figure figure_of(const TransferReport& report, const std::string& name) {
   figure.link_gb_per_s = report.link.gb_per_s;
   if (report.error) {
     figure.failure = report.error->message();
+    figure.has_wrong_data = report.error->status == Status::verification_failed;
   } else if (figure.samples.empty()) {
     figure.failure = "no copy was finished";
   }
