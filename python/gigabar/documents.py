@@ -358,8 +358,8 @@ class Counts(Part):
     better: int
     worse: int
     unjudged: int  # measured in one pass, which does not tell the noise
-    failed: int  # in the second survey
-    unmatched: int
+    failed: int = 0  # in the second survey
+    unmatched: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +367,7 @@ class CompareDocument(Document):
     """Of gigabar.compare."""
 
     results: tuple[Difference, ...]
-    unmatched: tuple[Unmatched, ...]
+    unmatched: tuple[Unmatched, ...] = ()
     machine_changes: tuple[Change, ...]
     verdict_changes: tuple[Change, ...]
     counts: Counts

@@ -24,6 +24,7 @@ class Contents:
         differences.require_common(before, documents)
         self.differences = differences.differences(before, documents)
         self.unjudged_count = 0  # that documents of `compare` do not list
+        self.unmatched = []  # figures without a value on both sides, and what that is
         self.verdict_changes = differences.verdict_changes(before, documents)
         self.fact_changes = differences.fact_changes(before, documents)
         for document in documents:
@@ -35,6 +36,9 @@ class Contents:
         for result in document.root.nodes("results"):
             self.differences.append(differences.Difference(document.name, result.text("key"), result.text("unit"), *(result.number(key) for key in ("first", "second", "relative", "noise")),
                                                            changes.get(result.text("change"), "not judged")))
+        self.unmatched += [({"fails": "worse", "works again": "better"}.get(each.text("why"), "changed"),
+                            differences.Change(f"{each.text('key')}: {each.text('why')}", each.text("first"), each.text("second")))
+                           for each in document.root.nodes("unmatched")]
         counts = document.root.node("counts")
         self.unjudged_count += int(counts.number("unjudged", 0)) if counts else 0
         for key, found in (("machine_changes", self.fact_changes), ("verdict_changes", self.verdict_changes)):
@@ -43,6 +47,9 @@ class Contents:
     def change_counts(self):
         counts = {change: sum(1 for each in self.differences if each.change == change) for change in CHANGES}
         counts["not judged"] += self.unjudged_count
+        for change, _ in self.unmatched:
+            if change in counts:
+                counts[change] += 1
         return [(change, count) for change, count in counts.items() if count]
 
     def has_sides(self):
@@ -148,9 +155,10 @@ def changed(contents):
         parts.append(element("p", badge("not judged", contents.unjudged_count), " Figures that 'gigabar compare' did not judge, since they were measured in one pass."))
     if not contents.change_counts():
         parts.append(element("p", "No figure is in the documents of both sides."))
-    for title, changes in (("Verdicts", contents.verdict_changes), ("Machine", contents.fact_changes)):
+    for title, changes in (("Without a value on both sides", contents.unmatched), ("Verdicts", [("changed", each) for each in contents.verdict_changes]),
+                           ("Machine", [("changed", each) for each in contents.fact_changes])):
         if changes:
-            rows = [[badge("changed"), change.key, change.first, change.second] for change in changes]
+            rows = [[badge(word), change.key, change.first, change.second] for word, change in changes]
             parts.append([element("h3", title), table(["", "what", "before", "now"], rows)])
     parts.append(element(
         "p", "Noise: the ranges of both sides together, and at least 10 %. A survey of one pass is not judged. Several runs of one command are one figure, their median, "

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SCRIPT = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -112,6 +113,19 @@ class GaspiRun(unittest.TestCase):
                 process.stdout.close()
                 for rank in ranks:
                     self.assertRaises(ProcessLookupError, os.kill, rank, signal.SIGKILL)
+
+    def test_a_second_signal_of_a_terminal_kills(self):
+        """It goes to the whole group, also to what the script itself has started to wait."""
+        process = subprocess.Popen([SCRIPT, "-n", "2", "bash", "-c", 'trap "" INT TERM; echo $$; exec sleep 600'], env=self.environment, text=True,
+                                   start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), stdout=subprocess.PIPE)
+        ranks = [int(process.stdout.readline()) for _ in range(2)]
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        self.assertEqual(process.wait(60), 130)
+        process.stdout.close()
+        for rank in ranks:
+            self.assertRaises(ProcessLookupError, os.kill, rank, signal.SIGKILL)
 
 
 if __name__ == "__main__":

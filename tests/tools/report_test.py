@@ -243,6 +243,14 @@ def test_report_marks_differences_as_compare_does():
     wanted = {"same": len(before["results"]) - 6, "better": 3, "worse": 2, "unjudged": 1, "failed": 0, "unmatched": 0}
     expect(counts == wanted, f"compare counts otherwise: {counts}")
     expect(verdicts(page_of(in_folder("compare.json"))) == f"▼ 2 worse ▲ 3 better = {counts['same']} same ? 1 not judged", "a page of compare's document")
+    failed = next(each for each in now["results"] if each["key"] == times[0])
+    for name in ("value", "min", "max"):
+        failed.pop(name)
+    failed["failure"] = "no free range"
+    outcome = run("compare", files[1], written("failed.json", now), "--json", in_folder("compare.json"))
+    expect(outcome.status == 1, "compare with a figure that fails", outcome)
+    page = page_of(in_folder("compare.json"))
+    expect(verdicts(page).startswith("▼ 2 worse ▲ 3 better") and f"▼ worse{times[0]}: fails" in page.text() and "no free range" in page.text(), "it is not shown")
 
 
 def with_times(document, factor, name):

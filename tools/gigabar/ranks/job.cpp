@@ -42,11 +42,14 @@ using Absent = std::map<std::string, std::vector<Rank>>;
 Absent connect_to_all(Fabric& fabric, Timeout timeout, Result<void>& failure) {
   using Clock = std::chrono::steady_clock;
   // The connections that are made end themselves after the fabric's time, which is the same, and say then what they lack.
-  const auto end = Clock::now() + std::chrono::nanoseconds(timeout.ns()) + std::chrono::milliseconds(200);
+  const auto time = std::chrono::nanoseconds(timeout.ns()) + std::chrono::milliseconds(200);
+  const auto begun_until = Clock::now() + time;
   // Each call serves all connections that are under way: where few of many ranks come there is no time to begin, or to look at,
   // all.
   Rank begun = 1;
-  for (; begun < fabric.rank_count() && Clock::now() < end; ++begun) static_cast<void>(fabric.connect(begun, Timeout::test()));
+  for (; begun < fabric.rank_count() && Clock::now() < begun_until; ++begun)
+    static_cast<void>(fabric.connect(begun, Timeout::test()));
+  const auto end = std::min(Clock::now(), begun_until) + time;  // of the last that was begun
   Absent absent;
   bool is_over = false;
   for (Rank rank = 1; rank < fabric.rank_count(); ++rank) {
@@ -288,7 +291,8 @@ void end_rank(const CommandFailure& failure, RankSession* session, Invocation& i
   if (session != nullptr) {
     static_cast<void>(session->fabric().recv(0, kNothingTag, nullptr, 0, std::chrono::seconds(5)));
   } else {
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 0 refuses at once, too
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 0 refuses at once, too, if it is there
+    throw CommandFailure(failure.exit_status(), fmt::format("rank {}: {}", rank, failure.what()));
   }
   invocation.exit_status = failure.exit_status();
 }

@@ -23,6 +23,12 @@ class CommandFailure : public std::runtime_error {
   int exit_status_;
 };
 
+// A copy delivered other bytes than it was given.
+class WrongData : public CommandFailure {
+ public:
+  explicit WrongData(const std::string& message) : CommandFailure(kExitFailed, message) {}
+};
+
 [[noreturn]] inline void fail(const std::string& message) { throw CommandFailure(kExitFailed, message); }
 [[noreturn]] inline void refuse_usage(const std::string& message) { throw CommandFailure(kExitBadUsage, message); }
 

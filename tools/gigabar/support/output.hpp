@@ -24,8 +24,8 @@ void require_storable(std::string_view option, const std::string& path);
 // A whole document on standard output, for "--json -".
 void write_standard_output(std::string_view content);
 
-// For the whole program: a reader that is gone and a file that has reached the limit of its size (ulimit -f) are errors of the write,
-// not signals that end this process where it is. Programs started from here get the signals as usual.
+// For the whole program: a reader that is gone and a file that has reached the limit of its size (ulimit -f) are errors of the
+// write, not signals that end this process where it is. Programs started from here get the signals as usual.
 void report_failed_writes();
 
 }  // namespace gigabar::tool

@@ -82,9 +82,9 @@ Pattern next_pattern() {
 }
 
 [[noreturn]] void fail_check(const Workbench& bench, const CheckedCopy& checked, const char* where, const Mismatch& mismatch) {
-  fail(fmt::format("{}{}: wrong data at size {} ({}, device offset {}): {}{}", checked.name,
-                   stand_in_label(bench.device().is_stand_in), checked.bytes, name_of(checked.direction), checked.offset_bytes,
-                   mismatch.to_string(), where));
+  throw WrongData(fmt::format("{}{}: wrong data at size {} ({}, device offset {}): {}{}", checked.name,
+                              stand_in_label(bench.device().is_stand_in), checked.bytes, name_of(checked.direction),
+                              checked.offset_bytes, mismatch.to_string(), where));
 }
 
 void check_once(const Workbench& bench, const CheckedCopy& checked, std::vector<std::byte>& buffer) {

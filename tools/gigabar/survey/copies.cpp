@@ -100,7 +100,10 @@ std::vector<Figure> measure_copies(std::span<const DeviceInfo> devices, const Ti
       figures.insert(figures.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     } catch (const CommandFailure& failure) {
       // One device that cannot be mapped must not hide the others.
-      figures.push_back({.key = fmt::format("gpu{} copies", device.index), .unit = "us", .failure = failure.what()});
+      figures.push_back({.key = fmt::format("gpu{} copies", device.index),
+                         .unit = "us",
+                         .failure = failure.what(),
+                         .has_wrong_data = dynamic_cast<const WrongData*>(&failure) != nullptr});
     }
   }
   return figures;
