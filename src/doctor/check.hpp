@@ -62,11 +62,13 @@ class Findings {
   void skip(std::string statement) { say({}, Verdict::skip, std::move(statement)); }  // of the whole check
   // A skip for want of devices; `unknown` where something hides those that the folder may list.
   void no_device(const Patient& patient, std::string statement, const char* folder = kPciFolder);
+  // Of GPUs and RDMA NICs: which NICs are such is told by another folder than the bus.
+  void no_end(const Patient& patient, std::string statement);
 
   std::size_t count() const noexcept { return findings_.size(); }
 
   // Findings that say the same become one about all their subjects, and the gravest come first. Without any: a skip that says
-  // `otherwise`; with a patient, it is as no_device().
+  // `otherwise`; with a patient, it is as no_end().
   void join_alike(const std::string& otherwise);
   void join_alike(const Patient& patient, const std::string& otherwise);
   // When all findings with a subject say the same, they become one, about "all 4 GPUs".

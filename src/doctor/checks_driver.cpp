@@ -279,7 +279,7 @@ void check_drv_flavour(const Patient& patient, Findings& findings) {
 void check_libs(const Patient& patient, Findings& findings) {
   const bool has_gpu = has_nvidia(patient);
   if (!has_gpu && rdma_devices(patient).empty())
-    return findings.no_device(patient, "this machine has neither an NVIDIA GPU nor an RDMA device");
+    return findings.no_end(patient, "this machine has neither an NVIDIA GPU nor an RDMA device");
   if (has_gpu) judge_cuda(patient, findings);
   if (has_gpu) judge_nvml(patient, findings);
   judge_verbs(patient, findings);

@@ -322,7 +322,7 @@ void check_drv_grdma_topo(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   if (rdma_devices(patient).empty()) return findings.no_device(patient, kNoRdma, kInfinibandFolder);
   const Pairs pairs = refused_pairs(patient.topology);
-  if (pairs.count == 0) return findings.no_device(patient, "there is no pair of a GPU and an RDMA adapter on the PCI bus");
+  if (pairs.count == 0) return findings.no_end(patient, "there is no pair of a GPU and an RDMA adapter on the PCI bus");
   const std::string setting = topo_setting(patient);
   std::vector<Reading> readings{{text(kParamsFile, ": GrdmaPciTopoCheckOverride"), setting}};
   if (setting == "2") {

@@ -227,7 +227,7 @@ void check_lim_memlock(const Patient& patient, Findings& findings) {
 
 void check_numa_cpu(const Patient& patient, Findings& findings) {
   const std::vector<Placed> devices = placed_devices(patient);
-  if (devices.empty()) return findings.no_device(patient, "this machine has neither a GPU nor an RDMA adapter to be near to");
+  if (devices.empty()) return findings.no_end(patient, "this machine has neither a GPU nor an RDMA adapter to be near to");
   const std::size_t nodes = nodes_with_cpus(patient.topology);
   if (nodes == 0) return findings.unknown({}, "the NUMA nodes of this machine are not known", "see 'numactl --hardware'");
   if (nodes == 1) return findings.pass({}, "all CPUs are on one NUMA node, so none is farther from a device than another");

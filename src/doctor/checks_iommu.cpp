@@ -180,7 +180,7 @@ void judge_function(const Patient& patient, int function, const PciDevice& gpu, 
 
 void check_iommu_mode(const Patient& patient, Findings& findings) {
   const std::vector<PciDevice> devices = pci_ends(patient.topology);
-  if (devices.empty()) return findings.no_device(patient, "this machine has no GPU and no RDMA NIC on PCI");
+  if (devices.empty()) return findings.no_end(patient, "this machine has no GPU and no RDMA NIC on PCI");
   if (!has_iommu(patient, devices)) return say_no_iommu(patient, findings);
   if (std::ranges::any_of(devices, &PciDevice::is_coherent))
     return findings.pass({}, "GPUs that share their CPU's memory need the IOMMU's translation; it is part of the platform");

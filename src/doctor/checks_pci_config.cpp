@@ -173,7 +173,7 @@ void judge_root_ports(const Patient& patient, const PciPair& pair, Findings& fin
 
 void check_pci_acs(const Patient& patient, Findings& findings) {
   const std::vector<PciPair> pairs = pci_pairs(patient.topology);
-  if (pairs.empty()) return findings.no_device(patient, why_no_pair(patient.topology));
+  if (pairs.empty()) return findings.no_end(patient, why_no_pair(patient.topology));
   std::vector<CrossedPort> ports;
   bool has_coherent = false, has_switch = false;
   for (const PciPair& pair : pairs) {
@@ -224,7 +224,7 @@ void check_pci_ro(const Patient& patient, Findings& findings) {
 
 void check_pci_vendorp2p(const Patient& patient, Findings& findings) {
   const std::vector<PciPair> pairs = pci_pairs(patient.topology);
-  if (pairs.empty()) return findings.no_device(patient, why_no_pair(patient.topology));
+  if (pairs.empty()) return findings.no_end(patient, why_no_pair(patient.topology));
   const CpuFacts cpu = cpu_facts(patient);
   findings.reading(kCpuInfoPath, cpu.text());
   if (!cpu.is_known())

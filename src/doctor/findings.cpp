@@ -78,8 +78,12 @@ void Findings::no_device(const Patient& patient, std::string statement, const ch
   unknown({}, statement_of_hidden(*hidden), kShowHidden);
 }
 
+void Findings::no_end(const Patient& patient, std::string statement) {
+  no_device(patient, std::move(statement), what_hides(patient, kPciFolder) ? kPciFolder : kInfinibandFolder);
+}
+
 void Findings::join_alike(const Patient& patient, const std::string& otherwise) {
-  if (findings_.empty()) return no_device(patient, otherwise);
+  if (findings_.empty()) return no_end(patient, otherwise);
   join_alike(otherwise);
 }
 

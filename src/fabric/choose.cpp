@@ -231,8 +231,7 @@ Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace 
   if (!peer) return std::move(peer).error();
   auto state = remote_segment(lock, **peer, remote.segment, timeout);
   if (!state) return std::move(state).error();
-  auto again = local_segment(local.segment);
-  if (!again) return std::move(again).error();
+  if (Result<void> checked = check_transfer(transfer, segment); !checked) return std::move(checked).error();
   if (!fits(remote.offset_bytes, bytes, (*state)->bytes)) {
     return make_error(Status::out_of_range, "explain",
                       text("remote segment ", remote.segment, " at ", remote.offset_bytes, " +", bytes, " of rank ", remote.rank),
@@ -245,7 +244,7 @@ Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace 
     return explanation;
   }
   for (const Rail& rail : (*peer)->rails) explanation.rails.push_back(rail.link->rail());
-  auto choice = choose(**peer, direction, **again, **state, bytes, options.policy ? *options.policy : settings_.policy, false);
+  auto choice = choose(**peer, direction, *segment, **state, bytes, options.policy ? *options.policy : settings_.policy, false);
   if (!choice) {
     explanation.reason = choice.error().record().cause;
     explanation.alternatives = considered_;

@@ -223,11 +223,12 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
       return error;
     };
     LocalSegment* local = nullptr;
-    if (transfer.kind != OpKind::notify) {
-      if (Result<void> checked = check_transfer(transfer, local); !checked) return at_piece(std::move(checked).error());
-    }
+    const auto check_local = [&] { return transfer.kind == OpKind::notify ? Result<void>() : check_transfer(transfer, local); };
+    if (Result<void> checked = check_local(); !checked) return at_piece(std::move(checked).error());
     auto remote = remote_segment(lock, **peer, transfer.remote.segment, connect_timeout());
     if (!remote) return at_piece(std::move(remote).error());
+    // Waiting for its key may have given the lock away.
+    if (Result<void> checked = check_local(); !checked) return at_piece(std::move(checked).error());
     if (!fits(transfer.remote.offset_bytes, transfer.bytes, (*remote)->bytes)) {
       return at_piece(outside_remote(transfer, (*remote)->bytes));
     }

@@ -217,12 +217,13 @@ class CudaRuntime final : public Runtime {
     if (const int chosen = pinning_device_.load(std::memory_order_acquire); chosen >= 0) return enter(chosen);
     std::optional<Error> refused;  // of the first one
     for (const int index : active_devices_first()) {
-      auto entered = enter(index);
+      if (const CUresult result = retain_context(*devices_[static_cast<std::size_t>(index)]); result != CUDA_SUCCESS) {
+        if (!refused) refused = cuda::failure("use device", text("device ", index), result);
+        continue;
+      }
       int chosen = -1;
-      if (entered && (pinning_device_.compare_exchange_strong(chosen, index, std::memory_order_acq_rel) || chosen == index))
-        return entered;
-      if (entered) return enter(chosen);
-      if (!refused) refused = std::move(entered).error();
+      const bool is_first = pinning_device_.compare_exchange_strong(chosen, index, std::memory_order_acq_rel);
+      return enter(is_first ? index : chosen);
     }
     return refused ? *std::move(refused) : no_such_device(0);
   }

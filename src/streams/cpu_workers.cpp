@@ -191,8 +191,9 @@ std::size_t cpu_thread_count(const Transfer& transfer) noexcept {
                                   ? transfer.worker_count
                                   : std::min(kDefaultThreads, std::max(1U, std::thread::hardware_concurrency()));
     // As slice_of() divides: a thread without a line would never begin, nor would one behind the last whole share.
-    const std::size_t lines = (transfer.bytes + kLineBytes - 1) / kLineBytes, share = (lines + asked - 1) / asked;
-    return std::max<std::size_t>(1, (lines + share - 1) / std::max<std::size_t>(share, 1));
+    const std::size_t lines = std::max<std::size_t>(1, (transfer.bytes + kLineBytes - 1) / kLineBytes);
+    const std::size_t share = (lines + asked - 1) / asked;
+    return (lines + share - 1) / share;
   }
   return 1;  // a stand-in's copy engine and kernel
 }

@@ -32,6 +32,7 @@ enum class Needs {
 struct Entry {
   Entry(const char* name, Needs needs);
   void wait_for_kernels() const {
+    const Waiting counted;
     while (std::atomic_ref(state().machine.is_busy).load()) {
       lock.unlock();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -41,6 +42,12 @@ struct Entry {
   Inside inside;
   mutable std::unique_lock<std::mutex> lock;
   CUresult result = CUDA_SUCCESS;
+
+ private:
+  struct Waiting {
+    Waiting() { ++std::atomic_ref(state().machine.waiting_count); }
+    ~Waiting() { --std::atomic_ref(state().machine.waiting_count); }
+  };
 };
 
 }  // namespace gigabar::fake

@@ -67,6 +67,8 @@ struct Machine {
   bool are_window_stores_lost;   // plants a window that shows the memory, while what is stored through it never gets there
   // So many of the next copies from GPU memory see another first byte, as if the GPU had stored there and undone it since.
   std::uint32_t passing_stores;
+  // Out: calls that wait for the kernels of is_busy; std::atomic_ref.
+  std::uint32_t waiting_count;
   bool is_coherent;         // the CPU caches the memory of every GPU
   bool has_peer_access;     // between any two GPUs
   bool has_peer_atomics;    // likewise, native ones

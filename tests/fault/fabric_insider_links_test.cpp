@@ -63,6 +63,7 @@ BARE_RANK_BODY(ask_early) {
     has_asked = true;
     insider.ask(fabric::kStagingSegment);
   }));
+  ASSERT_TRUE(has_asked);
   ask_for_a_staged_write(insider, kBytes, static_cast<std::uint32_t>(insider.slot_bytes()));
   Message chunk = of_type(MessageType::stage_chunk);
   chunk.a = 1;

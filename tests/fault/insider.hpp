@@ -32,7 +32,8 @@ class Insider {
     if (peer) peer_ = *peer;
     return peer.is_ok();
   }
-  // Likewise, as one whose engine is not asked: `act` is called between what it does, until they are connected.
+  // Likewise: `act` is called behind each thing that the engine does, until they are connected. It never sleeps meanwhile, since it
+  // looks at the channels then.
   template <class Act>
   bool meet_while(Rank rank, const Act& act) {
     auto found = engine_->find_peer(rank);
@@ -40,10 +41,12 @@ class Insider {
     if (!found) return false;
     peer_ = *found;
     engine_->begin_to_connect(*peer_);
-    return poll_until(test::kPatience, [&] {
+    for (const std::int64_t end_ns = now_ns() + 30'000'000'000; now_ns() < end_ns; std::this_thread::yield()) {
+      engine_->progress();
       act();
-      return peer_->state == Peer::State::ready || peer_->state == Peer::State::lost;
-    });
+      if (peer_->state == Peer::State::ready || peer_->state == Peer::State::lost) return true;
+    }
+    return false;
   }
   bool is_greeting() const { return peer_->state == Peer::State::greeting; }
   // A question for a segment, which waits for no answer.

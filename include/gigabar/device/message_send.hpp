@@ -77,9 +77,10 @@ template <class Words>
 GIGABAR_DEVICE auto words_from(const Words& words, std::uint32_t first) {
   return [&words, first](std::uint32_t i) { return words(first + i); };
 }
-// One address for the words of a line.
+// One address for the words of a line; that of word -1, and of no words at all, points nowhere.
 GIGABAR_DEVICE WholeWords words_from(const WholeWords& words, std::uint32_t first) {
-  return {words.bytes + std::int64_t{static_cast<std::int32_t>(first)} * kWordBytes};
+  const auto skip = static_cast<std::uintptr_t>(std::int64_t{static_cast<std::int32_t>(first)} * kWordBytes);
+  return {reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(words.bytes) + skip)};
 }
 
 // Once for all words, also where each is loaded under a condition of its own.

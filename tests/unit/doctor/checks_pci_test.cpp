@@ -65,6 +65,14 @@ TEST(PciChecks, SkipPairsOfASingleGpu) {
   }
 }
 
+TEST(PciChecks, AreUnknownWhereRdmaDevicesCannotBeListed) {
+  TestPatient patient;
+  patient.file("/proc/cpuinfo", kXeon).gpu(kGpu, {kRoot});
+  patient.folder("/sys/class/infiniband").unreadable("/sys/class/infiniband");
+  for (const std::string check : {"pci.bottleneck", "pci.topo", "pci.acs", "pci.vendorp2p"})
+    expect(patient, check, Verdict::unknown, "/sys/class/infiniband cannot be read (permission denied)", "run as root");
+}
+
 // What is not pass or skip says what to do; readings have a source.
 TEST(PciChecks, EveryVerdictButPassHasARemedy) {
   TestPatient patient = one_switch();

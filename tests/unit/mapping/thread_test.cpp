@@ -122,7 +122,8 @@ ISOLATED_TEST(Threads, TrimmingHoldsUpNoMapWhileAKernelRuns) {
   std::atomic_ref is_busy(session.machine().is_busy);
   is_busy = true;
   std::thread trimmer([] { trim_mapping_cache(0); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it frees by now
+  const std::atomic_ref waiting_count(session.machine().waiting_count);
+  while (waiting_count == 0) std::this_thread::yield();  // until it frees
   std::atomic<bool> is_mapped{false};
   std::thread mapper([&] { is_mapped = map(pointer(second), 64).is_ok(); });
   for (int waited_ms = 0; waited_ms < 10'000 && !is_mapped; ++waited_ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
