@@ -76,12 +76,19 @@ struct CallName {
   CallName(const char* what, const char* thrown_by) noexcept : operation(what), function(thrown_by) {}
 };
 
+// What a wait came to: one that another thread's close() has ended was not too short.
+template <class State, class Outcome>
+Outcome unless_closed(const State& state, std::string_view operation, Outcome outcome) {
+  if (outcome.status() == Status::timed_out && !is_usable(state)) return unusable(state, operation);
+  return outcome;
+}
+
 // What a call does: `call(engine, lock)` with the lock of an open fabric of this process, and nothing thrown leaves it.
 template <class State, class Call>
 std::invoke_result_t<Call, Engine&, Engine::Lock&> locked(const State& state, CallName name, const Call& call) try {
   if (!is_usable(state)) return unusable(state, name.operation);
   auto lock = state->engine->lock();
-  return call(*state->engine, lock);
+  return unless_closed(state, name.operation, call(*state->engine, lock));
 } catch (...) {
   return error_of_exception(name.function);
 }

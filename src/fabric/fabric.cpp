@@ -25,6 +25,7 @@ using fabric::OpKind;
 using fabric::QueueGuard;
 using fabric::refuse_options;
 using fabric::told;
+using fabric::unless_closed;
 using fabric::unusable;
 
 namespace {
@@ -387,7 +388,7 @@ Result<void> Fabric::wait(QueueId queue, Timeout timeout) try {
   auto lock = state_->engine->lock();
   const QueueGuard guard(*state_->engine, lock, queue, timeout);
   if (!guard.is_entered()) return guard.why_not("wait");
-  return state_->engine->wait(lock, queue, guard.left());
+  return unless_closed(state_, "wait", state_->engine->wait(lock, queue, guard.left()));
 } catch (...) {
   return error_of_exception("wait");
 }
