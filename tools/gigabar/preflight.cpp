@@ -24,7 +24,6 @@
 #include "support/clock.hpp"
 #include "support/failure.hpp"
 #include "support/machine_option.hpp"
-#include "support/named_files.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
@@ -126,13 +125,11 @@ bool write_outputs(const Options& options, const Judgement& judgement, const pre
   return try_output([&] { report.write(); }) && has_metrics;
 }
 
-// For programs that take any other status than 0 for a fault of the node.
-bool is_of_node(Format format) { return format == Format::npd || format == Format::nhc; }
-
-// Metrics or a document that could not be written make a fit node's 1, but for those programs.
+// Metrics or a document that could not be written make a fit node's 1, but not for programs that would take that for the node's.
 int exit_status_of(const Options& options, State state, bool is_written) {
   const int status = preflight::exit_status_of(state, options.format, options.is_strict);
-  return status == 0 && !is_written && !is_of_node(options.format) ? kExitFailed : status;
+  const bool is_of_answer = options.format == Format::npd || options.format == Format::nhc;
+  return status == 0 && !is_written && !is_of_answer ? kExitFailed : status;
 }
 
 // The process, in kOutputTime: where outputs go may hang as well. By a signal to this thread, since one to the process may go to
@@ -226,12 +223,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
   const std::uint64_t start_ns = monotonic_ns();
   const auto elapsed_s = [start_ns] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9; };
   const std::vector<std::string> ignored = ignored_checks(options);
-  if (!options.textfile_path.empty()) {
-    if (is_of_node(options.format))
-      add_named_file("--textfile", options.textfile_path, FileUse::written);
-    else
-      require_writable("--textfile", options.textfile_path);
-  }
+  if (!options.textfile_path.empty()) require_writable("--textfile", options.textfile_path);
   const bool is_json = options.format == Format::json;
   if (is_json && !options.json_path.empty() && options.json_path != "-")
     refuse_usage("--json: with --format json the document goes to standard output; leave one of them out");
