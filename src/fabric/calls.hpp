@@ -76,10 +76,11 @@ struct CallName {
   CallName(const char* what, const char* thrown_by) noexcept : operation(what), function(thrown_by) {}
 };
 
-// What a wait came to: one that another thread's close() has ended was not too short.
+// What a wait came to: one that another thread's close() has ended was not too short, nor did a peer end it that left upon that.
 template <class State, class Outcome>
 Outcome unless_closed(const State& state, std::string_view operation, Outcome outcome) {
-  if (outcome.status() == Status::timed_out && !is_usable(state)) return unusable(state, operation);
+  const bool may_be_of_closing = outcome.status() == Status::timed_out || outcome.status() == Status::peer_lost;
+  if (may_be_of_closing && !is_usable(state)) return unusable(state, operation);
   return outcome;
 }
 
