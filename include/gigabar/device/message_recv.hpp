@@ -235,6 +235,58 @@ Status take_runs(const BasicRecvRing<Line>& ring, std::uint32_t size, std::byte*
   return status;
 }
 
+// The words of a line that the message has; they begin `begin` bytes into it.
+template <class Line>
+GIGABAR_DEVICE void store_line_words(std::byte* to, std::uint32_t begin, std::uint32_t size,
+                                     const std::uint32_t (&line)[Line::kWords]) {
+  for (std::uint32_t j = 0; j < Line::kWords; ++j) {
+    if (begin + j * kWordBytes < size) store_word(to + std::size_t{j} * kWordBytes, line[j]);
+  }
+}
+// Those of the first line, by the thread of line 1, whose words go to `own`: an address that each thread has anyway.
+template <class Line>
+GIGABAR_DEVICE void store_head_words(std::byte* own, std::uint32_t k, std::uint32_t size,
+                                     const std::uint32_t (&head)[Line::kWords]) {
+  for (std::uint32_t j = 1; j < Line::kWords; ++j) {
+    if (k == 1 && (j - 1) * kWordBytes < size) store_word(own - bytes_before<Line>(1) + std::size_t{j - 1} * kWordBytes, head[j]);
+  }
+}
+
+// recv_at_once() where the message may have two lines of a thread behind the first one, and no more: each poll looks at both. What
+// comes later than the first would else cost a round trip to the memory of its own (0.3 us).
+template <class Scope, class Line>
+GIGABAR_DEVICE Status recv_two_lines(const Scope& scope, const BasicRecvRing<Line>& ring, std::byte* to, std::uint32_t room,
+                                     std::uint32_t& size, Deadline& deadline) {
+  std::uint32_t head[Line::kWords], own[2][Line::kWords], begin[2], number[2];
+  const MessageLine* line[2];
+  std::uint32_t step = scope.size(), k = scope.rank() + 1;
+  compute_now(room);
+  for (std::uint32_t n = 0; n < 2; ++n) {
+    begin[n] = bytes_before<Line>(k + n * step);
+    number[n] = ring.number(k + n * step);
+    line[n] = begin[n] < room ? ring.line(k + n * step) : ring.first_line();
+    compute_now(begin[n]);
+    compute_now(number[n]);
+  }
+  const Status status = await(ring.status(), nullptr, deadline, [&] {
+    const bool has_head = Line::template load<Order::none>(ring.first_line(), ring.first_number(), head);
+    bool has_first = Line::template load<Order::none>(line[0], number[0], own[0]);
+    bool has_second = Line::template load<Order::none>(line[1], number[1], own[1]);
+    has_first |= begin[0] >= head[0];
+    has_second |= begin[1] >= head[0];
+    bool is_here = has_first & has_second;
+    is_here |= head[0] > room;
+    is_here &= has_head;
+    return is_here;
+  });
+  size = head[0];
+  if (status != Status::ok) return status;
+  if (size > room || size % kWordBytes != 0) return Status::out_of_range;
+  store_head_words<Line>(to + begin[0], k, size, head);
+  for (std::uint32_t n = 0; n < 2; ++n) store_line_words<Line>(to + begin[n], begin[n], size, own[n]);
+  return Status::ok;
+}
+
 // A message of one piece and whole words, of up to `room` bytes. All threads read its first line, each the one behind those of the
 // threads before, then several at once of the rest. A message takes as long as its instructions, hence the few of them.
 // Errors: out_of_range (another message), timed_out, peer_lost.
@@ -249,6 +301,9 @@ GIGABAR_DEVICE Status recv_at_once(const Scope& scope, const BasicRecvRing<Line>
     if (status != Status::ok) return status;
     size = head[0];
     return size > room || size % kWordBytes != 0 ? Status::out_of_range : take_runs(ring, size, to, head, deadline);
+  }
+  if (room > bytes_before<Line>(scope.size() + 1) && room <= bytes_before<Line>(2 * scope.size() + 1)) {
+    return recv_two_lines(scope, ring, to, room, size, deadline);
   }
   // What does not depend on the message is computed before it comes.
   std::uint32_t step = scope.size(), k = scope.rank() + 1, begin = bytes_before<Line>(k), number = ring.number(k);
@@ -272,12 +327,8 @@ GIGABAR_DEVICE Status recv_at_once(const Scope& scope, const BasicRecvRing<Line>
   size = head[0];
   if (status != Status::ok) return status;
   if (size > room || size % kWordBytes != 0) return Status::out_of_range;
-  for (std::uint32_t j = 1; j < Line::kWords; ++j) {
-    if (k == 1 && (j - 1) * kWordBytes < size) store_word(at - bytes_before<Line>(1) + std::size_t{j - 1} * kWordBytes, head[j]);
-  }
-  for (std::uint32_t j = 0; j < Line::kWords; ++j) {
-    if (begin + j * kWordBytes < size) store_word(at + std::size_t{j} * kWordBytes, own[j]);
-  }
+  store_head_words<Line>(at, k, size, head);
+  store_line_words<Line>(at, begin, size, own);
   if (size <= bytes_before<Line>(step + 1)) return Status::ok;
   for (k += step; bytes_before<Line>(k) < size; k += kLinesAtOnce * step) {
     std::uint32_t rest[kLinesAtOnce][Line::kWords];
@@ -298,9 +349,7 @@ GIGABAR_DEVICE Status recv_at_once(const Scope& scope, const BasicRecvRing<Line>
 #endif
     for (std::uint32_t n = 0; n < kLinesAtOnce; ++n) {
       begin = bytes_before<Line>(k + n * step);
-      for (std::uint32_t j = 0; j < Line::kWords; ++j) {
-        if (begin + j * kWordBytes < size) store_word(to + begin + std::size_t{j} * kWordBytes, rest[n][j]);
-      }
+      store_line_words<Line>(to + begin, begin, size, rest[n]);
     }
   }
   return Status::ok;
