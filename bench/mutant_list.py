@@ -128,7 +128,7 @@ MUTANTS = [
     *of("wire-up", "src/secure/dial.cpp", "unit_test")(
         ("wireup_listener_with_any_proof", "if (handshake_->take_proof(received_)) return judge_proven();", "if (handshake_->take_proof(received_) || true) return Progress::connected;", "*EndpointPurposes.*"),
         ("wireup_verdict_ignored", "if (handshake_->verdict() == Verdict::proceed) return Progress::connected;", "return Progress::connected;", "EndpointVerdicts.*"),
-        ("dial_waits_for_the_silent", "give_up_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;", "give_up_at_ns_ = kNever;", "Dial.*"),
+        ("dial_waits_for_the_silent", "next_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;", "next_at_ns_ = kNever;", "Dial.*"),
         ("dial_stays_where_it_is_full", "(is_first_unix_socket() && (step_", "(is_peers_own_socket() && (step_", "Directory.AStranger*"),
         ("dial_knows_one_address", "if (!fresh.empty()) targets_ = std::move(fresh);", "", "Dial.*"),
         ("wireup_refusal_is_final", "if (is_peers_own_socket()) return fail(", "if (true) return fail(", "WireupStrangers.ARefusalOverTcpIsNeverFinal"),

@@ -2,6 +2,7 @@
 #include "secure/pending_limit.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gigabar::secure {
 
@@ -11,13 +12,9 @@ std::string source_of(const SocketAddress& address) {
 }
 
 void PendingLimit::add(Id id, std::string source, std::int64_t now_ns) {
-  all_.emplace(id, Pending{source, now_ns, false});
-  try {
-    ++silent_counts_[std::move(source)];
-  } catch (...) {
-    all_.erase(id);
-    throw;
-  }
+  std::size_t& silent_count = silent_counts_[source];  // where there is no memory for the rest: of nobody, which counts for nothing
+  all_.emplace(id, Pending{std::move(source), now_ns, false});
+  ++silent_count;
 }
 
 void PendingLimit::note_hello(Id id) {
