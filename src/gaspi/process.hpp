@@ -269,6 +269,8 @@ struct EndedQueue {
 // read_notify.cpp. Raises the notifications whose data has arrived. False: none is awaited.
 bool raise_arrived(std::optional<EndedQueue> ended = std::nullopt);
 bool are_reads_awaited() noexcept;
+// Notification `id` is raised when the reads, all that a call has posted, have ended well.
+void await_reads(std::vector<Operation> operations, QueueId queue, SegmentId segment, NotificationId id);
 void drop_awaited_reads(std::optional<SegmentId> segment = std::nullopt);
 
 // collectives.cpp
