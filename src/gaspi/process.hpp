@@ -64,6 +64,13 @@ struct Segment {
   std::variant<std::monostate, HostMemory, DeviceMemory> memory;  // none: the program's
   std::optional<Creation> creation;
   bool is_going = false;  // a thread waits for the other ranks to leave it; under the mutex
+
+  void clear() {
+    bytes = 0;
+    address = nullptr;
+    memory = {};
+    creation.reset();
+  }
 };
 
 struct Queue {
