@@ -21,19 +21,13 @@ void PendingLimit::note_hello(Id id) {
   const auto found = all_.find(id);
   if (found == all_.end() || found->second.has_hello) return;
   found->second.has_hello = true;
-  uncount_silent(found->second.source);
+  const auto counted = silent_counts_.find(found->second.source);
+  if (--counted->second == 0) silent_counts_.erase(counted);
 }
 
 void PendingLimit::remove(Id id) {
-  const auto found = all_.find(id);
-  if (found == all_.end()) return;
-  if (!found->second.has_hello) uncount_silent(found->second.source);
-  all_.erase(found);
-}
-
-void PendingLimit::uncount_silent(const std::string& source) {
-  const auto counted = silent_counts_.find(source);
-  if (--counted->second == 0) silent_counts_.erase(counted);
+  note_hello(id);  // it is not silent any more
+  all_.erase(id);
 }
 
 std::optional<PendingLimit::Id> PendingLimit::weakest(std::int64_t now_ns) const {

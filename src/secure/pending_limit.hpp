@@ -39,8 +39,6 @@ class PendingLimit {
   std::optional<Id> weakest(std::int64_t now_ns) const;
 
  private:
-  void uncount_silent(const std::string& source);
-
   struct Pending {
     std::string source;
     std::int64_t came_ns = 0;
