@@ -146,7 +146,7 @@ MUTANTS = [
     *of("wire-up", "src/secure/endpoint.cpp", "unit_test")(
         ("wireup_deferred_forgotten", "      deferred_.merge(due);\n", "", "WireupQueue.*"),
         ("wireup_connected_and_not_noted", "guarded(rank, [&] { events.connected(rank, is_same_host, process); });", "events.connected(rank, is_same_host, process);", "*EndpointPurposes.*"),
-        ("wireup_drained_and_lost", "guarded(peer, [&] { drain(peer, events); });", "drain(peer, events);", "*EndpointPurposes.*"),
+        ("wireup_drained_and_lost", "guarded(peer, [&] { drain(peer, false, events); });", "drain(peer, false, events);", "*EndpointPurposes.*"),
         ("directory_any_count", "if (peer_rank_count != identity_.rank_count) return", "if (peer_rank_count == 0) return", "EndpointVerdicts.*"),
     ),
     *of("wire-up", "src/secure/secret.cpp", "unit_test")(

@@ -49,7 +49,7 @@ Endpoint::~Endpoint() {
 Verdict Endpoint::judge(Rank peer, Rank peer_rank_count, ChannelEvents& events) {
   if (peer_rank_count != identity_.rank_count) return Verdict::wrong_count;
   // The end of an older channel may be waiting to be read.
-  if (channels_.contains(peer)) guarded(peer, [&] { drain(peer, events); });
+  if (channels_.contains(peer)) guarded(peer, [&] { drain(peer, false, events); });
   const auto dial = dials_.find(peer);
   const bool is_ours_under_way = dial != dials_.end() && dial->second.has_sent_proof() && identity_.rank < peer;
   return channels_.contains(peer) || is_ours_under_way ? Verdict::occupied : Verdict::proceed;
@@ -158,12 +158,14 @@ void Endpoint::serve(Rank rank, std::uint32_t what, ChannelEvents& events) {
   if (!channel.receive(*buffer_, events)) end_when_broken(rank, events);
 }
 
-// Reads all that has come, as far as it ends.
-void Endpoint::drain(Rank rank, ChannelEvents& events) {
+// Reads all that has come, as far as it ends. Of a process that has ended all is here; a child that it forked may hold the socket
+// open, but is not the rank.
+void Endpoint::drain(Rank rank, bool has_process_ended, ChannelEvents& events) {
   Channel& channel = channels_.find(rank)->second.channel;
-  for (int round = 0; round < kMaxDrainRounds; ++round) {
-    if (!channel.receive(*buffer_, events)) return end_when_broken(rank, events);
-  }
+  bool is_more = true;
+  for (int round = 0; is_more && round < kMaxDrainRounds; ++round) is_more = channel.receive(*buffer_, events);
+  if (has_process_ended) channel.break_off("its process has ended");
+  if (!is_more || has_process_ended) end_when_broken(rank, events);
 }
 
 void Endpoint::end_when_broken(Rank rank, ChannelEvents& events) {
@@ -207,8 +209,7 @@ void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
   if (entry == channels_.end() || serial_of(token) != (entry->second.serial & 0xffffff)) return;
   guarded(rank, [&] {
     if (kind_of(token) == Kind::channel) return serve(rank, event.events, events);
-    entry->second.channel.process_ended(*buffer_, events);
-    end_when_broken(rank, events);
+    drain(rank, true, events);
   });
 }
 

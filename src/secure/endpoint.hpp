@@ -83,7 +83,7 @@ class Endpoint {
   void flush(Rank rank, Channel& channel);
   void defer(Rank rank, std::int64_t at_ns);
   void serve(Rank rank, std::uint32_t what, ChannelEvents& events);
-  void drain(Rank rank, ChannelEvents& events);
+  void drain(Rank rank, bool has_process_ended, ChannelEvents& events);
   void end_when_broken(Rank rank, ChannelEvents& events);
 
   Identity identity_;
