@@ -119,13 +119,16 @@ MUTANTS = [
         ("seal_end_not_told", "frame.is_last = tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL;", "frame.is_last = false;", "SecureStream.*"),
         ("seal_opens_behind_a_forgery", "    state_ = Secret();\n    return Found::forged;", "    return Found::forged;", "SecureStream.*"),
     ),
-    *of("wire-up", "src/secure/pending_handshake.cpp", "unit_test")(
-        ("wireup_proven_by_any_proof", "handshake_.take_proof(received_) ? HandshakeResult::proven", "handshake_.take_proof(received_) || true ? HandshakeResult::proven", "*EndpointPurposes.*"),
+    *of("wire-up", "src/secure/acceptor.cpp", "unit_test")(
+        ("wireup_proven_by_any_proof", "handshake->take_proof(received) ? kProven", "handshake->take_proof(received) || true ? kProven", "*EndpointPurposes.*"),
+        ("strangers_without_a_limit", "    if (limit.is_full()) {", "    if (false) {", "WireupStrangers.*"),
+        ("strangers_without_a_deadline", "pending_.begin()->second.deadline_ns <= now_ns) {", "pending_.begin()->second.deadline_ns == 7) {", "WireupStrangers.SlowOnesAreDropped"),
+        ("wireup_another_user", "if (!credentials.is_of_this_user) return refuse(", "if (false) return refuse(", "WireupForks.AnotherUser*"),
     ),
     *of("wire-up", "src/secure/dial.cpp", "unit_test")(
         ("wireup_listener_with_any_proof", "if (handshake_->take_proof(received_)) return judge_proven();", "if (handshake_->take_proof(received_) || true) return Progress::connected;", "*EndpointPurposes.*"),
         ("wireup_verdict_ignored", "if (handshake_->verdict() == Verdict::proceed) return Progress::connected;", "return Progress::connected;", "EndpointVerdicts.*"),
-        ("dial_waits_for_the_silent", "give_up_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;", "give_up_at_ns_ = kNever;", "Dial.*"),
+        ("dial_waits_for_the_silent", "next_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;", "next_at_ns_ = kNever;", "Dial.*"),
         ("dial_stays_where_it_is_full", "(is_first_unix_socket() && (step_", "(is_peers_own_socket() && (step_", "Directory.AStranger*"),
         ("dial_knows_one_address", "if (!fresh.empty()) targets_ = std::move(fresh);", "", "Dial.*"),
         ("wireup_refusal_is_final", "if (is_peers_own_socket()) return fail(", "if (true) return fail(", "WireupStrangers.ARefusalOverTcpIsNeverFinal"),
@@ -141,13 +144,10 @@ MUTANTS = [
         ("strangers_of_any_source", "return !one.has_hello && silent_counts_.at(one.source) == most;", "return !one.has_hello;", "PendingLimit.*"),
     ),
     *of("wire-up", "src/secure/endpoint.cpp", "unit_test")(
-        ("strangers_without_a_limit", "  if (!limit.is_full()) return;\n", "  if (true) return;\n", "WireupStrangers.*"),
-        ("strangers_without_a_deadline", "pending_.begin()->second.deadline_ns() <= now_ns_) {", "pending_.begin()->second.deadline_ns() == 7) {", "WireupStrangers.SlowOnesAreDropped"),
         ("wireup_deferred_forgotten", "      deferred_.merge(due);\n", "", "WireupQueue.*"),
         ("wireup_connected_and_not_noted", "guarded(rank, [&] { events.connected(rank, is_same_host, process); });", "events.connected(rank, is_same_host, process);", "*EndpointPurposes.*"),
-        ("wireup_drained_and_lost", "guarded(peer, [&] { drain(peer, events); });", "drain(peer, events);", "*EndpointPurposes.*"),
-        ("wireup_another_user", "if (!credentials.is_of_this_user) return count(", "if (false) return count(", "WireupForks.AnotherUser*"),
-        ("directory_any_count", "if (pending.peer_rank_count() != identity_.rank_count) {", "if (false) {", "EndpointVerdicts.*"),
+        ("wireup_drained_and_lost", "guarded(peer, [&] { drain(peer, false, events); });", "drain(peer, false, events);", "*EndpointPurposes.*"),
+        ("directory_any_count", "if (peer_rank_count != identity_.rank_count) return", "if (peer_rank_count == 0) return", "EndpointVerdicts.*"),
     ),
     *of("wire-up", "src/secure/secret.cpp", "unit_test")(
         ("secret_in_a_core", "? sodium_malloc(bytes) : nullptr;", "? ::operator new(bytes) : nullptr;", "Secret.IsInNoCoreDump"),

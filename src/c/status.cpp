@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <ranges>
 
 #include "base/uncancelled.hpp"
 #include "c/call.hpp"
@@ -66,12 +67,8 @@ void refuse(std::string_view function, std::string_view argument, std::string ca
 }
 
 std::vector<std::string> parts_of(const std::string& list) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
-    end = list.find(',', begin);
-    parts.push_back(list.substr(begin, end == std::string::npos ? end : end - begin));
-  }
+  std::vector<std::string> parts(list.empty() ? 1 : 0);
+  for (const auto part : std::views::split(list, ',')) parts.emplace_back(part.begin(), part.end());
   return parts;
 }
 

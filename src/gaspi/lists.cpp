@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes and reads of several places of one rank.
+// Writes and reads of several places of one rank, and reads that raise a notification.
 #include "gaspi/process.hpp"
 
 using namespace gigabar;
@@ -42,10 +42,9 @@ std::vector<ListPiece> pieces_of(const List& list, std::uint64_t& bytes) {
   return pieces;
 }
 
-// Every segment of the list is known at the rank, and every piece fits: the fabric's refusal does not say which was wrong.
+// Every segment of the list is known at the rank: the fabric's refusal does not say which was wrong.
 gaspi_return_t check_remote(const List& list, const Timeout& timeout, const char* function) {
-  Process& all = process();
-  if (list.rank >= all.rank_count) return GASPI_ERR_INV_RANK;
+  if (list.rank >= process().rank_count) return GASPI_ERR_INV_RANK;
   const Remaining time(timeout);
   for (gaspi_number_t i = 0; i < list.number; ++i) {
     const gaspi_return_t known = know_remote(list.rank, list.segment_remote[i], time.left(), function);
@@ -54,13 +53,29 @@ gaspi_return_t check_remote(const List& list, const Timeout& timeout, const char
   return GASPI_SUCCESS;
 }
 
-gaspi_return_t code_of_list(const Error& error, const List& list, const char* function) {
-  if (error.status() != Status::out_of_range) return code_of_post(error, list.rank, list.segment_remote[0], function);
+// Every piece fits.
+gaspi_return_t check_sizes(const List& list, const Timeout& timeout, const char* function) {
+  const Remaining time(timeout);
   for (gaspi_number_t i = 0; i < list.number; ++i) {
-    const auto remote = process().fabric->remote_segment(list.rank, list.segment_remote[i], std::chrono::seconds(1));
+    const auto remote = process().fabric->remote_segment(list.rank, list.segment_remote[i], time.left());
     if (remote.status() == Status::out_of_range) return GASPI_ERR_INV_SEG;
+    if (!remote) return code_of(remote.error(), function);
+    const bool fits = list.offset_remote[i] <= remote->bytes && list.size[i] <= remote->bytes - list.offset_remote[i];
+    if (!fits) return GASPI_ERR_INV_REM_OFF;
   }
-  return GASPI_ERR_INV_REM_OFF;
+  return GASPI_SUCCESS;
+}
+
+// Returns the last one.
+Result<Operation> read_each(Rank rank, const std::vector<ListPiece>& pieces, const PostOptions& options,
+                            std::vector<Operation>& reads) {
+  Result<Operation> posted = Operation{};
+  for (const ListPiece& piece : pieces) {
+    posted = process().fabric->read(piece.local, {rank, piece.remote_segment, piece.remote_offset_bytes}, piece.bytes, options);
+    if (!posted) return posted;
+    reads.push_back(*posted);
+  }
+  return posted;
 }
 
 struct Notification {
@@ -73,36 +88,48 @@ enum class Direction : std::uint8_t { write, read };
 
 gaspi_return_t check_and_post(const char* function, const List& list, Direction direction,
                               const std::optional<Notification>& notification, gaspi_queue_id_t queue, gaspi_timeout_t timeout_ms) {
+  const bool is_write = direction == Direction::write;
   if (const gaspi_return_t refused = check(list); refused != GASPI_SUCCESS) return refused;
   if (notification) {
     if (notification->id >= process().config.notification_num) return GASPI_ERR_INV_NOTIF_ID;
     if (notification->value == 0) return GASPI_ERR_INV_NOTIF_VAL;
-    if (notification->segment >= kSegments) return GASPI_ERR_INV_SEG;
+    if (is_write ? notification->segment >= kSegments : !is_segment(notification->segment)) return GASPI_ERR_INV_SEG;
   }
   const Remaining time(timeout_of(timeout_ms));
   if (const gaspi_return_t refused = check_remote(list, time.left(), function); refused != GASPI_SUCCESS) return refused;
+  // A report of the fabric is of one read: each is posted alone, all of them or none, and awaited.
+  const bool are_awaited = !is_write && notification;
+  std::vector<Operation> reads;
+  if (are_awaited) {
+    if (const gaspi_return_t refused = check_sizes(list, time.left(), function); refused != GASPI_SUCCESS) return refused;
+  }
   std::uint64_t bytes = 0;
   const std::vector<ListPiece> pieces = pieces_of(list, bytes);
-  const bool is_write = direction == Direction::write;
   std::optional<Error> refusal;
   const auto post = [&]() -> Result<Operation> {
     Fabric& fabric = *process().fabric;
     const PostOptions options{.queue = queue, .policy = std::nullopt};
-    const bool is_for_kernels = notification && taker_in_kernels(notification->segment) != nullptr;
-    const bool is_one = notification && !is_for_kernels;
+    const bool is_for_kernels = is_write && notification && taker_in_kernels(notification->segment) != nullptr;
+    const bool is_one = is_write && notification && !is_for_kernels;
     Result<Operation> posted =
         is_one ? fabric.write_list_notify(list.rank, pieces, notification->segment, notification->id, notification->value, options)
-        : is_write ? fabric.write_list(list.rank, pieces, options)
-                   : fabric.read_list(list.rank, pieces, options);
+        : is_write    ? fabric.write_list(list.rank, pieces, options)
+        : are_awaited ? read_each(list.rank, pieces, options, reads)
+                      : fabric.read_list(list.rank, pieces, options);
     if (posted && is_for_kernels)
       posted = notify_taker(list.rank, notification->segment, notification->id, notification->value, options);
     if (!posted) refusal = posted.error();
     return posted;
   };
   const unsigned requests = list.number + (notification ? 1 : 0);
-  const SegmentId known = notification ? notification->segment : list.segment_remote[0];
+  const SegmentId known = is_write && notification ? notification->segment : list.segment_remote[0];
   const gaspi_return_t code = post_to(function, queue, list.rank, known, requests, time.left(), post);
-  if (refusal && refusal->status() == Status::out_of_range) return code_of_list(*refusal, list, function);
+  if (refusal && refusal->status() == Status::out_of_range) {
+    const gaspi_return_t wrong = check_sizes(list, std::chrono::seconds(1), function);
+    return wrong != GASPI_SUCCESS ? wrong : GASPI_ERR_INV_REM_OFF;
+  }
+  // The notification has a place of the queue as the reads have: it is awaited with them.
+  if (are_awaited && code == GASPI_SUCCESS) await_reads(std::move(reads), queue, notification->segment, notification->id);
   if (!is_write) return count_posted(code, {{Counter::reads, list.number}, {Counter::read_bytes, bytes}});
   const std::uint64_t notifications = notification ? 1 : 0;
   return count_posted(code,
@@ -146,3 +173,25 @@ gaspi_return_t pgaspi_write_list_notify(const gaspi_number_t num, gaspi_segment_
                    Direction::write, notification, queue, timeout_ms);
 }
 GASPI_NAMED(gaspi_write_list_notify);
+
+gaspi_return_t pgaspi_read_notify(const gaspi_segment_id_t segment_id_local, const gaspi_offset_t offset_local,
+                                  const gaspi_rank_t rank, const gaspi_segment_id_t segment_id_remote,
+                                  const gaspi_offset_t offset_remote, const gaspi_size_t size,
+                                  const gaspi_notification_id_t notification_id, const gaspi_queue_id_t queue,
+                                  const gaspi_timeout_t timeout_ms) {
+  const List one{1, &segment_id_local, &offset_local, rank, &segment_id_remote, &offset_remote, &size};
+  return post_list("gaspi_read_notify", one, Direction::read, Notification{segment_id_local, notification_id, 1}, queue,
+                   timeout_ms);
+}
+GASPI_NAMED(gaspi_read_notify);
+
+gaspi_return_t pgaspi_read_list_notify(const gaspi_number_t num, gaspi_segment_id_t* const segment_id_local,
+                                       gaspi_offset_t* const offset_local, const gaspi_rank_t rank,
+                                       gaspi_segment_id_t* const segment_id_remote, gaspi_offset_t* const offset_remote,
+                                       gaspi_size_t* const size, const gaspi_segment_id_t segment_id_notification,
+                                       const gaspi_notification_id_t notification_id, const gaspi_queue_id_t queue,
+                                       const gaspi_timeout_t timeout_ms) {
+  return post_list("gaspi_read_list_notify", {num, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size},
+                   Direction::read, Notification{segment_id_notification, notification_id, 1}, queue, timeout_ms);
+}
+GASPI_NAMED(gaspi_read_list_notify);

@@ -64,6 +64,13 @@ struct Segment {
   std::variant<std::monostate, HostMemory, DeviceMemory> memory;  // none: the program's
   std::optional<Creation> creation;
   bool is_going = false;  // a thread waits for the other ranks to leave it; under the mutex
+
+  void clear() {
+    bytes = 0;
+    address = nullptr;
+    memory = {};
+    creation.reset();
+  }
 };
 
 struct Queue {
@@ -269,6 +276,8 @@ struct EndedQueue {
 // read_notify.cpp. Raises the notifications whose data has arrived. False: none is awaited.
 bool raise_arrived(std::optional<EndedQueue> ended = std::nullopt);
 bool are_reads_awaited() noexcept;
+// Notification `id` is raised when the reads, all that a call has posted, have ended well.
+void await_reads(std::vector<Operation> operations, QueueId queue, SegmentId segment, NotificationId id);
 void drop_awaited_reads(std::optional<SegmentId> segment = std::nullopt);
 
 // collectives.cpp

@@ -133,10 +133,7 @@ gaspi_return_t delete_segment(gaspi_segment_id_t id) {
     return code == GASPI_TIMEOUT ? GASPI_ERROR : code;
   }
   drop_awaited_reads(id);
-  segment.bytes = 0;
-  segment.address = nullptr;
-  segment.memory = {};
-  segment.creation.reset();
+  segment.clear();
   return GASPI_SUCCESS;
 }
 

@@ -173,12 +173,7 @@ void forget_everything(Process& all) {
   all.is_of_device = {};
   all.fabric.reset();  // before the memory that it may touch
   all.control.reset();
-  for (Segment& segment : all.segments) {
-    segment.bytes = 0;
-    segment.address = nullptr;
-    segment.memory = {};
-    segment.creation.reset();
-  }
+  for (Segment& segment : all.segments) segment.clear();
   for (Queue& queue : all.queues) queue.exists = false;
   all.groups.clear();
   all.next_context = kFirstContext;

@@ -27,7 +27,6 @@ int gdr_get_info(gdr_t g, gdr_mh_t handle, GdrInfoV1* info);
 
 #include "base/errors.hpp"
 #include "copy/readback/readback.hpp"
-#include "gdrapi/guarded.hpp"
 #include "gdrapi/log.hpp"
 #include "gdrapi/session.hpp"
 #include "gdrapi/table.hpp"
@@ -38,7 +37,6 @@ namespace {
 using gigabar::gdrapi::CopyGuard;
 using gigabar::gdrapi::guarded;
 using gigabar::gdrapi::is_logged;
-using gigabar::gdrapi::LogLevel;
 using gigabar::gdrapi::Pin;
 using gigabar::gdrapi::refuse;
 using gigabar::gdrapi::Session;
@@ -48,7 +46,7 @@ static_assert(sizeof(GdrInfoV1) == offsetof(gdr_info_v2, mapping_type), "the old
 
 // Logs what the table answered; it has no words of its own.
 int answer(const char* function, int code) noexcept {
-  if (code == 0 || !is_logged(LogLevel::error)) return code;
+  if (code == 0 || !is_logged()) return code;
   const char* const sentence = strerrordesc_np(code);
   return refuse(code, function, sentence != nullptr ? sentence : "failed");
 }

@@ -1,22 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log of libgdrapi, in GDRCopy's format and switched by its variables; separate from base/log.hpp, which the rooms below use.
+// How functions of the C boundary end that fail; and the log of libgdrapi, in GDRCopy's format and switched by its variables,
+// separate from base/log.hpp, which the rooms below use.
 #pragma once
 
-#include <initializer_list>
+#include <cerrno>
+#include <exception>
+#include <new>
 #include <string_view>
+
+#include "base/uncancelled.hpp"
 
 namespace gigabar::gdrapi {
 
-enum class LogLevel : unsigned char { debug = 1, info = 2, warning = 3, error = 4 };  // the numbers of GDRCOPY_LOG_LEVEL
+// True when errors would be printed; test before building an expensive text. Any thread.
+bool is_logged() noexcept;
 
-// True when a message of that level would be printed; test before building an expensive text. Any thread.
-bool is_logged(LogLevel level) noexcept;
-
-// Prints the parts (at most six) as one line with GDRCopy's prefix to standard error, in one system call. Any thread; needs no
-// memory.
-void log(LogLevel level, std::initializer_list<std::string_view> parts) noexcept;
-
-// Logs "<function>: <message>" as an error and returns `code`, so that a refusal is one statement.
+// Logs "<function>: <message>" as an error and returns `code`, so that a refusal is one statement: one line with GDRCopy's prefix
+// to standard error, in one system call. Any thread; needs no memory.
 int refuse(int code, std::string_view function, std::string_view message) noexcept;
+
+// Runs the body of one function: nothing thrown leaves the library, a thread that is cancelled
+// meanwhile ends behind it, and every failure is logged once, with its name.
+template <class Body>
+int guarded(const char* function, Body&& body) noexcept {
+  const Uncancelled uncancelled;
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return refuse(ENOMEM, function, "no memory for the library's records");
+  } catch (const std::exception& error) {
+    return refuse(EIO, function, error.what());
+  }
+}
 
 }  // namespace gigabar::gdrapi

@@ -9,7 +9,6 @@
 #include <mutex>
 
 #include "base/errors.hpp"
-#include "gdrapi/guarded.hpp"
 #include "gdrapi/log.hpp"
 #include "gdrapi/session.hpp"
 #include "gigabar/mapping.hpp"

@@ -2,43 +2,88 @@
 #include "secure/acceptor.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/bytes.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/quietly.hpp"
 #include "base/undo.hpp"
-#include "secure/accept.hpp"
-#include "secure/endpoint.hpp"
 
 namespace gigabar::secure {
+
+struct Heard {
+  enum class State : std::uint8_t { going, proven, over } state;
+  std::uint64_t Refusals::* counter = nullptr;  // null, of what is over: nothing was wrong
+  const char* why = nullptr;
+};
+
 namespace {
 
-constexpr Limits kLimits{};  // as of an Endpoint's strangers
+constexpr std::int64_t kMillisecond = 1'000'000;
+// No descriptor or memory for a connection that waits: looking again at once would be a loop at full speed.
+constexpr std::int64_t kAcceptPauseNs = 100 * kMillisecond;
+// While many ranks come at once the next ones wait in the listener's queue, as long as those before them may still be about to
+// prove who they are.
+constexpr std::int64_t kCrowdPauseNs = 5 * kMillisecond;
+constexpr int kMaxAcceptsPerTurn = 64;
+
+using State = Heard::State;
+constexpr Heard kGoing{State::going}, kProven{State::proven};
+constexpr Heard kLeft{State::over};  // it closed between two messages
+constexpr Heard kNameless{State::over, &Refusals::malformed, "it named no connection"};
+constexpr Heard kUnexpected{State::over, &Refusals::wrong_job, "it names no connection that is expected"};
+constexpr Heard kUnproven{State::over, &Refusals::wrong_key, "it did not prove the key of its connection"};
+constexpr Heard kMalformed{State::over, &Refusals::malformed, "what it sent is no handshake"};
+constexpr Heard kWrongJob{State::over, &Refusals::wrong_job, "another job, count of ranks, version or rank"};
+constexpr Heard kWrongCount{State::over, &Refusals::wrong_job, "it counts other ranks"};
+constexpr Heard kOccupied{State::over, &Refusals::wrong_job, "its rank is there already"};
+constexpr Heard kWrongKey{State::over, &Refusals::wrong_key, "it does not hold the job's key"};
+constexpr Heard kNoMemory{State::over, &Refusals::out_of_memory, "there is no memory for it"};
+
+void log_exhaustion(int code) {
+  if (!is_logged(LogLevel::info)) return;
+  log(LogLevel::info, text("accept: ", std::strerror(code), ": ranks that connect have to wait",
+                           lacks_descriptors(code) ? " until a descriptor is free; raise 'ulimit -n'" : ""));
+}
 
 }  // namespace
 
 std::string preamble_of(std::uint64_t number) { return ByteWriter().number(number).take(); }
 
-Acceptor::Acceptor(Poller& poller) noexcept
-    : poller_(poller), limit_(kLimits.max_pending_handshakes, kLimits.grace_before_hello_ns, kLimits.grace_after_hello_ns) {}
+Acceptor::Acceptor(Poller& poller, const Limits& limits, const Identity* identity) noexcept
+    : poller_(poller),
+      identity_(identity),
+      handshake_ns_(limits.handshake_ns),
+      limits_{PendingLimit(limits.max_pending_handshakes, limits.grace_before_hello_ns, limits.grace_after_hello_ns),
+              PendingLimit(limits.max_pending_handshakes, limits.grace_before_hello_ns, limits.grace_after_hello_ns)} {}
+
+// --- Listening -------------------------------------------------------------------------------------------------------------------
+
+bool Acceptor::listen(Descriptor socket) {
+  if (!socket.is_open()) return false;
+  const bool is_unix = own_address_of(socket.get()).is_unix();
+  Watched watched(poller_, std::move(socket), listeners_.size(), EPOLLIN);
+  if (!watched.is_open()) return false;
+  listeners_.push_back({std::move(watched), is_unix});
+  return true;
+}
 
 std::vector<SocketAddress> Acceptor::listen(std::span<const SocketAddress> addresses) {
   std::vector<SocketAddress> listening;
   int code = 0;
   for (const SocketAddress& address : addresses) {
     Descriptor socket = listen_at(address);
-    if (!socket.is_open()) {
+    const std::uint16_t port = socket.is_open() ? port_of(own_address_of(socket.get())) : 0;
+    if (listen(std::move(socket))) {
+      listening.push_back(with_port(address, port));
+    } else {
       code = errno;
-      continue;
     }
-    const std::uint16_t port = port_of(own_address_of(socket.get()));
-    Watched watched(poller_, std::move(socket), listeners_.size(), EPOLLIN);
-    if (!watched.is_open()) {
-      code = errno;
-      continue;
-    }
-    listeners_.push_back(std::move(watched));
-    listening.push_back(with_port(address, port));
   }
   errno = code;
   return listening;
@@ -56,96 +101,211 @@ void Acceptor::forget(std::uint64_t number) noexcept {
   expected_.erase(number);
 }
 
-void Acceptor::drop(AllPending::iterator pending) {
-  limit_.remove(pending->first);
-  pending_.erase(pending);
-}
-
-void Acceptor::refuse(AllPending::iterator pending, const char* why) {
-  const Pending& one = pending->second;
-  log_refusal(one.handshake ? one.handshake->where() : one.connection.where, why, ++refused_count_);
-  drop(pending);
-}
-
-void Acceptor::accept(const Watched& listener, std::int64_t now_ns) {
-  const std::int64_t pause_ns = accept_waiting(listener.get(), limit_, now_ns, [&](Descriptor socket, const SocketAddress& from) {
-    begin(std::move(socket), from, now_ns);
-  });
+void Acceptor::accept(const Listener& listener, std::int64_t now_ns) {
+  const std::int64_t pause_ns = accept_waiting(listener, now_ns);
   if (pause_ns == 0) return;
-  for (Watched& one : listeners_) one.want(0);
-  accept_again_at_ns_ = now_ns + pause_ns;
+  for (Listener& one : listeners_) {
+    if (one.is_unix == listener.is_unix) one.socket.want(0);
+  }
+  accept_again_at_ns_ = std::min(accept_again_at_ns_, now_ns + pause_ns);
 }
 
-// The limit is not crowded.
-void Acceptor::make_room(std::int64_t now_ns) {
-  if (!limit_.is_full()) return;
-  if (const auto weakest = limit_.weakest(now_ns)) refuse(pending_.find(*weakest), "too many unfinished handshakes");
-}
-
-void Acceptor::begin(Descriptor socket, const SocketAddress& from, std::int64_t now_ns) {
-  make_room(now_ns);
-  set_tcp_options(socket.get());
-  const std::uint64_t serial = ++serial_;
-  const auto pending = pending_.try_emplace(serial).first;
-  Undo forget([&] { refuse(pending, "there is no memory for it"); });
-  limit_.add(serial, source_of(from), now_ns);
-  Pending& one = pending->second;
-  one.deadline_ns = now_ns + kLimits.handshake_ns;
-  one.connection = {{}, false, 0, name_of_address(from)};
-  one.connection.socket = Watched(poller_, std::move(socket), serial, EPOLLIN | EPOLLRDHUP);
-  if (one.connection.socket.is_open()) forget.call_off();
-}
-
-// True: it has named a connection that is expected, and a handshake has begun.
-bool Acceptor::read_preamble(Pending& pending) {
-  pending.number = ByteReader(pending.preamble).number<std::uint64_t>();
-  const auto expected = expected_.find(pending.number);
-  if (expected == expected_.end()) return false;
-  pending.handshake.emplace(expected->second, std::move(pending.connection), pending.deadline_ns);
-  return pending.handshake->begin();
-}
-
-std::optional<ProvenConnection> Acceptor::handle(std::uint64_t token, std::int64_t now_ns) {
-  if (token < listeners_.size()) return accept(listeners_[token], now_ns), std::nullopt;
-  const auto pending = pending_.find(token);
-  return pending == pending_.end() ? std::nullopt : advance(pending);
-}
-
-std::optional<ProvenConnection> Acceptor::advance(AllPending::iterator found) {
-  Pending& pending = found->second;
-  Undo turn_away([&] { refuse(found, "there is no memory for it"); });
-  if (!pending.handshake) {
-    const Arrival arrival = read_up_to(pending.connection.socket.get(), pending.preamble, kPreambleBytes);
-    if (arrival == Arrival::incomplete) return turn_away.call_off(), std::nullopt;
-    const bool is_named = arrival == Arrival::complete;
-    if (!is_named || !read_preamble(pending)) {
-      turn_away.call_off();
-      refuse(found, is_named ? "it names no connection that is expected" : "it named no connection");
-      return {};
+// Takes those that wait, until there is no room or a turn is over. Returns for how long the listener is to be left alone: none
+// could be accepted now. 0: not at all.
+std::int64_t Acceptor::accept_waiting(const Listener& listener, std::int64_t now_ns) {
+  const PendingLimit& limit = limits_[listener.is_unix ? 1 : 0];
+  for (int turn = 0; turn < kMaxAcceptsPerTurn; ++turn) {
+    std::optional<PendingLimit::Id> weakest;  // has to go for the next one
+    if (limit.is_full()) {
+      // Nobody waits for one who does not come.
+      if (!is_readable(listener.socket.get())) return 0;
+      weakest = limit.weakest(now_ns);
+      if (!weakest) return kCrowdPauseNs;
     }
+    SocketAddress from;
+    from.bytes = sizeof from.storage;
+    Descriptor socket(
+        ::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.is_open()) {
+      begin(std::move(socket), listener.is_unix, from, weakest, now_ns);
+      continue;
+    }
+    const int code = errno;
+    if (code == EAGAIN) return 0;
+    if (!lacks_resources(code)) continue;  // that connection broke while it waited
+    log_exhaustion(code);
+    return kAcceptPauseNs;
   }
-  const HandshakeResult result = pending.handshake->advance();
-  if (pending.handshake->has_sent_hello()) limit_.note_hello(found->first);
-  turn_away.call_off();
-  if (result == HandshakeResult::going) return {};
-  // The first that proves the key has the number.
-  if (result != HandshakeResult::proven || !pending.handshake->answer(Verdict::proceed)) {
-    refuse(found, "it did not prove the key of its connection");
-    return {};
+  return 0;
+}
+
+// Who is still there after the handshake has the key; here is what does not need it. What there is no memory for concerns nobody
+// but the one that came, who will come again where it is a rank.
+void Acceptor::begin(Descriptor socket, bool is_unix, const SocketAddress& from, std::optional<PendingLimit::Id> weakest,
+                     std::int64_t now_ns) try {
+  Connection connection{{}, is_unix, 0, {}};
+  if (is_unix) {
+    const Credentials credentials = credentials_of(socket.get());
+    connection.process = credentials.process;
+    connection.where = text("unix socket, process ", credentials.process);
+    if (!credentials.is_of_this_user) return refuse(&Refusals::another_user, connection.where, "it runs as another user");
+  } else {
+    set_tcp_options(socket.get());
+    connection.where = name_of_address(from);
   }
-  ProvenConnection proven{pending.number, pending.handshake->take()};
-  drop(found);
-  forget(proven.number);
+  if (weakest) {
+    const auto found = pending_.find(*weakest);
+    refuse(&Refusals::crowded_out, found->second.connection.where, "too many unfinished handshakes");
+    drop(found);
+  }
+  const std::uint64_t serial = ++serial_;
+  connection.socket = Watched(poller_, std::move(socket), serial, EPOLLIN | EPOLLRDHUP);
+  if (!connection.socket.is_open()) return refuse(&Refusals::out_of_memory, connection.where, "its socket cannot be watched");
+  const auto found = pending_.try_emplace(serial).first;
+  Undo forget([&] { drop(found); });
+  Pending& pending = found->second;
+  pending.connection = std::move(connection);
+  pending.deadline_ns = now_ns + handshake_ns_;
+  limits_[is_unix ? 1 : 0].add(serial, source_of(from), now_ns);
+  if (identity_ == nullptr || pending.begin(*identity_)) forget.call_off();
+} catch (const std::bad_alloc&) {
+  ++refusals_.out_of_memory;
+}
+
+// --- Unfinished handshakes -------------------------------------------------------------------------------------------------------
+
+bool Acceptor::Pending::begin(const Identity& identity) {
+  handshake.emplace(identity, Role::acceptor);
+  return send_now(socket(), handshake->challenge());
+}
+
+Heard Acceptor::Pending::missing(Arrival arrival) const {
+  if (arrival == Arrival::incomplete) return kGoing;
+  if (!handshake) return kNameless;
+  // The initiator waits after its prefix too.
+  const bool is_between = received.empty() || (!has_sent_hello && received.size() == kPrefixBytes);
+  return is_between ? kLeft : kMalformed;
+}
+
+Heard Acceptor::Pending::reject(Verdict verdict, Heard why) {
+  send_now(socket(), encode(Prefix{handshake->version(), verdict}));
+  end_connection(socket());
+  return why;
+}
+
+Heard Acceptor::Pending::read_hello() {
+  // The prefix alone tells a stranger, and the number of another version, whose hello may have another length.
+  Arrival arrival = read_up_to(socket(), received, kPrefixBytes);
+  if (arrival != Arrival::complete) return missing(arrival);
+  const auto prefix = decode_prefix(received);
+  if (!prefix || prefix->verdict != Verdict::proceed) return kMalformed;
+  if (prefix->version != handshake->version()) return reject(Verdict::version, kWrongJob);
+  arrival = read_up_to(socket(), received, kHelloBytes);
+  if (arrival != Arrival::complete) return missing(arrival);
+  switch (handshake->take_hello(received)) {
+    case HelloFault::none: break;
+    case HelloFault::malformed: return kMalformed;
+    case HelloFault::version:
+    case HelloFault::job:
+    case HelloFault::rank: return reject(Verdict::refused, kWrongJob);
+    case HelloFault::key: return reject(Verdict::refused, kWrongKey);
+  }
+  if (!send_now(socket(), handshake->hello(handshake->peer()))) return kLeft;
+  has_sent_hello = true;
+  received.clear();
+  return read_proof();
+}
+
+Heard Acceptor::Pending::read_proof() {
+  const Arrival arrival = read_up_to(socket(), received, kProofBytes);
+  if (arrival != Arrival::complete) return missing(arrival);
+  const auto prefix = decode_prefix(received);
+  if (!prefix || prefix->version != handshake->version() || prefix->verdict != Verdict::proceed) return kMalformed;
+  return handshake->take_proof(received) ? kProven : reject(Verdict::refused, kWrongKey);
+}
+
+bool Acceptor::Pending::answer(Verdict verdict) {
+  // It may have given up while it waited: then there is nobody to have a channel with.
+  const bool is_told = !is_at_end(socket()) && send_now(socket(), handshake->proof(verdict));
+  if (verdict != Verdict::proceed) end_connection(socket());
+  return is_told;
+}
+
+Established Acceptor::Pending::take() {
+  return {std::move(connection), handshake->take_sealer(), handshake->take_opener(), handshake->data_key(Role::acceptor),
+          handshake->data_key(Role::initiator)};
+}
+
+// Reads what is there and answers it.
+Heard Acceptor::read(Pending& pending) {
+  if (!pending.handshake) {
+    const Arrival arrival = read_up_to(pending.socket(), pending.received, kPreambleBytes);
+    if (arrival != Arrival::complete) return pending.missing(arrival);
+    pending.number = ByteReader(std::exchange(pending.received, {})).number<std::uint64_t>();
+    const auto expected = expected_.find(pending.number);
+    if (expected == expected_.end()) return kUnexpected;
+    if (!pending.begin(expected->second)) return kLeft;
+  }
+  return pending.has_sent_hello ? pending.read_proof() : pending.read_hello();
+}
+
+// `proven`: it was told to proceed.
+Heard Acceptor::say_verdict(Pending& pending, const Judge& judge) {
+  const Verdict verdict = judge ? judge(pending.handshake->peer(), pending.handshake->peer_rank_count()) : Verdict::proceed;
+  const bool is_told = pending.answer(verdict);
+  if (verdict == Verdict::proceed) return is_told ? kProven : kLeft;
+  if (verdict == Verdict::wrong_count) return kWrongCount;
+  return identity_->purpose == Purpose::directory ? kOccupied : kLeft;
+}
+
+std::optional<ProvenConnection> Acceptor::handle(std::uint64_t token, std::int64_t now_ns, const Judge& judge) {
+  if (token < listeners_.size()) return accept(listeners_[token], now_ns), std::nullopt;
+  const auto found = pending_.find(token);
+  if (found == pending_.end()) return {};
+  auto proven = advance(found, judge);
+  if (proven && identity_ == nullptr) forget(proven->number);  // the first that proves the key has the number
   return proven;
 }
 
-void Acceptor::run_timers(std::int64_t now_ns) {
-  while (!pending_.empty() && pending_.begin()->second.deadline_ns <= now_ns) {
-    refuse(pending_.begin(), "it did not finish the handshake in time");
+std::optional<ProvenConnection> Acceptor::advance(AllPending::iterator found, const Judge& judge) {
+  Pending& pending = found->second;
+  Heard heard = kNoMemory;
+  try {
+    heard = read(pending);
+  } catch (const std::bad_alloc&) {
+  }
+  if (pending.has_sent_hello) limits_[pending.connection.is_unix ? 1 : 0].note_hello(found->first);
+  if (heard.state == State::going) return {};
+  const Undo done([&] { drop(found); });
+  if (heard.state == State::proven) heard = say_verdict(pending, judge);
+  if (heard.state == State::proven) return ProvenConnection{pending.number, pending.handshake->peer(), pending.take()};
+  // Who has named a connection has to prove its key, whatever else happened.
+  if (identity_ == nullptr && pending.handshake && heard.counter != &Refusals::out_of_memory) heard = kUnproven;
+  if (heard.counter != nullptr) refuse(heard.counter, pending.connection.where, heard.why);
+  return {};
+}
+
+void Acceptor::drop(AllPending::iterator pending) {
+  limits_[pending->second.connection.is_unix ? 1 : 0].remove(pending->first);
+  pending_.erase(pending);
+}
+
+// Not a line each: who scans ports must not fill the log.
+void Acceptor::refuse(std::uint64_t Refusals::* counter, const std::string& where, const char* why) noexcept {
+  const std::uint64_t count = ++(refusals_.*counter);
+  if (!is_logged(LogLevel::info) || !std::has_single_bit(count)) return;
+  quietly([&] { log(LogLevel::info, text("turned away ", where, ": ", why, " (", count, " of this kind so far)")); });
+}
+
+void Acceptor::run_timers(std::int64_t now_ns, bool is_more) {
+  // Only when nothing that has come is left unread: the time may have been ours, between two polls.
+  while (!is_more && !pending_.empty() && pending_.begin()->second.deadline_ns <= now_ns) {
+    refuse(&Refusals::too_slow, pending_.begin()->second.connection.where, "it did not finish the handshake in time");
+    drop(pending_.begin());
   }
   if (accept_again_at_ns_ > now_ns) return;
   accept_again_at_ns_ = kNever;
-  for (Watched& listener : listeners_) listener.want(EPOLLIN);
+  for (Listener& listener : listeners_) listener.socket.want(EPOLLIN);
 }
 
 std::int64_t Acceptor::next_ns() const noexcept {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sockets that listen for many connections, each with a key of its own. Who connects says the number of its connection, and proves
-// the key that is expected for that number (handshake.hpp); until then nothing that it sends is read by anything else, and nothing
-// is kept for it but its place among a bounded number.
+// Sockets that listen, and those who connected there and have yet to prove who they are (handshake.hpp). Until then nothing that
+// they send is read by anything else, and nothing is kept for them but a place among a bounded number.
+//
+// Either all prove the key of one identity, or each has a key of its own: who connects then says the number of its connection
+// first, and proves the key that is expected for that number.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -12,68 +16,124 @@
 #include <unordered_map>
 #include <vector>
 
-#include "secure/pending_handshake.hpp"
+#include "secure/channel.hpp"
+#include "secure/handshake.hpp"
 #include "secure/pending_limit.hpp"
+#include "secure/poller.hpp"
+#include "secure/sockets.hpp"
 
 namespace gigabar::secure {
 
+// Connections that were rejected, by cause. Every connection that was accepted ends proven, goes by itself between two messages, is
+// told that its rank has a channel already, or is counted here once. Of one that named the number of a connection all is
+// `wrong_key`.
+struct Refusals {
+  std::uint64_t wrong_key = 0;
+  std::uint64_t malformed = 0;
+  std::uint64_t too_slow = 0;     // did not finish the handshake in 5 s
+  std::uint64_t crowded_out = 0;  // made room for others: see PendingLimit
+  std::uint64_t wrong_job = 0;  // another job, rank count, version or a rank that cannot be (of a directory: that is there already)
+  std::uint64_t another_user = 0;   // at the Unix socket
+  std::uint64_t out_of_memory = 0;  // the system had no memory to watch it
+  std::uint64_t total() const noexcept {
+    return wrong_key + malformed + too_slow + crowded_out + wrong_job + another_user + out_of_memory;
+  }
+};
+
+struct Limits {
+  std::int64_t handshake_ns = 5'000'000'000;        // for strangers
+  std::size_t max_pending_handshakes = 128;         // of strangers, on Unix sockets and on TCP each
+  std::int64_t grace_before_hello_ns = 20'000'000;  // before who has not shown the key may have to make room
+  std::int64_t grace_after_hello_ns = 250'000'000;  // the same of who has, and has not proved it
+  QueueLimits queue;                                // of a channel
+};
+
 // A connection that has proved its key.
 struct ProvenConnection {
-  std::uint64_t number = 0;
+  std::uint64_t number = 0;  // that it named
+  Rank peer = 0;
   Established established;
 };
 
-// What a connection begins with: its number. For Dial::set_link().
+// What a connection begins with that has a key of its own: its number. For Dial::set_link().
 inline constexpr std::size_t kPreambleBytes = 8;
 std::string preamble_of(std::uint64_t number);
 
+struct Heard;  // acceptor.cpp: what came of what was read
+
 class Acceptor {
  public:
-  // The tokens of its events are numbers below 2^63.
-  explicit Acceptor(Poller& poller) noexcept;
+  // The tokens of its events are numbers below 2^56. `identity` is that of all connections, and outlives this; null: expect() has
+  // those of each.
+  explicit Acceptor(Poller& poller, const Limits& limits = {}, const Identity* identity = nullptr) noexcept;
 
-  // Listens at each address where that is possible, and returns those with their ports. None, with errno set: nowhere.
+  // Takes a socket that listens, Unix (only processes of the same user are heard) or TCP. False, with errno set, when it cannot be
+  // watched or is not open.
+  bool listen(Descriptor socket);
+  // Listens at each address where that is possible, and returns those with their ports. errno: 0, or why one of them is missing.
   std::vector<SocketAddress> listen(std::span<const SocketAddress> addresses);
 
   // One connection of this number may come.
   void expect(std::uint64_t number, Identity identity);
   void forget(std::uint64_t number) noexcept;
 
-  // An event. Throws std::bad_alloc, with whom it concerned turned away.
-  std::optional<ProvenConnection> handle(std::uint64_t token, std::int64_t now_ns);
-  void run_timers(std::int64_t now_ns);
+  // What one that holds the key is told. Without it: to proceed.
+  using Judge = std::function<Verdict(Rank peer, Rank peer_rank_count)>;
+  // An event. Throws what `judge` throws, with whom it concerned dropped.
+  std::optional<ProvenConnection> handle(std::uint64_t token, std::int64_t now_ns, const Judge& judge = {});
+  // `is_more`: there are events that were not handled yet.
+  void run_timers(std::int64_t now_ns, bool is_more = false);
   std::int64_t next_ns() const noexcept;
-
-  // Connections that were turned away.
-  std::uint64_t refused_count() const noexcept { return refused_count_; }
+  const Refusals& refusals() const noexcept { return refusals_; }
 
  private:
   static constexpr std::uint64_t kMaxListeners = 65536;
+  struct Listener {
+    Watched socket;
+    bool is_unix = false;
+  };
   struct Pending {
-    Connection connection;  // until there is a handshake
+    Connection connection;
     std::int64_t deadline_ns = 0;
-    std::string preamble;
     std::uint64_t number = 0;
-    std::optional<PendingHandshake> handshake;
+    std::optional<Handshake> handshake;  // none: it has not named its connection
+    bool has_sent_hello = false;         // it has shown the key for this connection
+    std::string received;                // of the message that comes now
+
+    // Sends the challenge. False: the connection is of no use.
+    bool begin(const Identity& identity);
+    Heard read_hello();
+    Heard read_proof();
+    Heard missing(Arrival arrival) const;
+    // To a stranger: nothing that was made with the key.
+    Heard reject(Verdict verdict, Heard why);
+    // To one that is proven. False: it has gone meanwhile.
+    bool answer(Verdict verdict);
+    Established take();
+    int socket() const noexcept { return connection.socket.get(); }
   };
   using AllPending = std::map<std::uint64_t, Pending>;  // by serial number: the oldest first
 
-  void accept(const Watched& listener, std::int64_t now_ns);
-  void make_room(std::int64_t now_ns);
-  void begin(Descriptor socket, const SocketAddress& from, std::int64_t now_ns);
-  bool read_preamble(Pending& pending);
-  std::optional<ProvenConnection> advance(AllPending::iterator found);
+  void accept(const Listener& listener, std::int64_t now_ns);
+  std::int64_t accept_waiting(const Listener& listener, std::int64_t now_ns);
+  void begin(Descriptor socket, bool is_unix, const SocketAddress& from, std::optional<PendingLimit::Id> weakest,
+             std::int64_t now_ns);
+  Heard read(Pending& pending);
+  std::optional<ProvenConnection> advance(AllPending::iterator found, const Judge& judge);
+  Heard say_verdict(Pending& pending, const Judge& judge);
   void drop(AllPending::iterator pending);
-  void refuse(AllPending::iterator pending, const char* why);
+  void refuse(std::uint64_t Refusals::* counter, const std::string& where, const char* why) noexcept;
 
   Poller& poller_;
-  std::vector<Watched> listeners_;  // their tokens are their indexes
+  const Identity* identity_;
+  std::int64_t handshake_ns_;
+  std::vector<Listener> listeners_;  // their tokens are their indexes
   std::unordered_map<std::uint64_t, Identity> expected_;
   AllPending pending_;
-  PendingLimit limit_;
+  std::array<PendingLimit, 2> limits_;    // of TCP, and of Unix sockets: whoever comes by TCP takes no room from this host's ranks
   std::uint64_t serial_ = kMaxListeners;  // tokens of pending connections
   std::int64_t accept_again_at_ns_ = kNever;
-  std::uint64_t refused_count_ = 0;
+  Refusals refusals_;
 };
 
 }  // namespace gigabar::secure

@@ -20,7 +20,6 @@ constexpr std::uint16_t kFirstImpossibleType = 0x8000;
 constexpr std::size_t kMaxPiecesPerSend = 16;
 // So that one peer that talks much does not keep the others waiting.
 constexpr int kMaxReadsPerTurn = 16;
-constexpr int kMaxRoundsAfterEnd = 64;
 // An empty channel gives back what a large frame needed.
 constexpr std::size_t kMaxIdleBytes = 4096;
 
@@ -274,12 +273,6 @@ bool Channel::receive(ReadBuffer& buffer, ChannelEvents& events) {
     }
   }
   return !is_over();
-}
-
-void Channel::process_ended(ReadBuffer& buffer, ChannelEvents& events) {
-  // What it sent is all here; a child that it forked may hold the socket open, but is not the rank.
-  for (int round = 0; round < kMaxRoundsAfterEnd && receive(buffer, events); ++round) continue;
-  break_off("its process has ended");
 }
 
 void Channel::seal_end() noexcept {

@@ -98,8 +98,8 @@ class Channel {
   bool receive(ReadBuffer& buffer, ChannelEvents& events);
   // Nothing more is sent, read or told, what has come already neither.
   void cut() noexcept;
-  // Tells what is there and ends the channel: the process at the other end is no more.
-  void process_ended(ReadBuffer& buffer, ChannelEvents& events);
+  // Nothing more is read. The first cause is kept.
+  void break_off(std::string cause, NativeCode native = {});
   // What there is to say about a channel that is_broken() and has nothing more to be read.
   Fault end() const;
   // Queues the sealed end, and sends as far as it goes at once.
@@ -124,7 +124,6 @@ class Channel {
   bool is_over() const noexcept { return fault_ || is_cut_; }
   bool is_backpressured() const noexcept { return queued_bytes_ > limits_.max_queued_bytes_while_reading; }
   bool take_descriptors(const OpenedFrame& opened, Frame& frame);
-  void break_off(std::string cause, NativeCode native = {});
 
   Rank rank_;
   QueueLimits limits_;

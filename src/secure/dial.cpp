@@ -48,19 +48,6 @@ Dial::Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank r
       hello_ns_(kHelloNs),
       failure_(std::move(no_target_error)) {}
 
-void Dial::extend(std::int64_t deadline_ns) noexcept { deadline_ns_ = std::max(deadline_ns_, deadline_ns); }
-
-std::int64_t Dial::next_ns() const noexcept {
-  switch (step_) {
-    case Step::waiting: return std::min(retry_at_ns_, deadline_ns_);
-    case Step::connecting:
-    case Step::challenge:
-    case Step::hello: return std::min(give_up_at_ns_, deadline_ns_);
-    case Step::proof: break;
-  }
-  return deadline_ns_;
-}
-
 std::string Dial::object() const {
   return targets_.empty() ? text("rank ", shown_rank_) : text("rank ", shown_rank_, " at ", target().name);
 }
@@ -73,7 +60,7 @@ Dial::Progress Dial::advance(std::int64_t now_ns) {
   Undo again([&] { come_back_later(); });
   switch (step_) {
     case Step::waiting:
-      if (now_ns >= retry_at_ns_) progress = start();
+      if (now_ns >= next_at_ns_) progress = start();
       break;
     case Step::connecting: progress = check_connection(); break;
     case Step::challenge: progress = read_challenge(); break;
@@ -109,13 +96,13 @@ Dial::Progress Dial::start() {
   socket_ = Watched(poller_, std::move(socket), token_, EPOLLOUT);
   if (!socket_.is_open()) return soft_failure(std::strerror(errno), errno_code(errno));
   const std::int64_t share_ns = (deadline_ns_ - now_ns_) / static_cast<std::int64_t>(targets_.size() - target_index_);
-  give_up_at_ns_ = now_ns_ + std::clamp(share_ns, kMinConnectNs, kConnectNs);
+  next_at_ns_ = now_ns_ + std::clamp(share_ns, kMinConnectNs, kConnectNs);
   return target().is_unix() ? check_connection() : Progress::going;
 }
 
 Dial::Progress Dial::check_connection() {
   const int code = connection_code(socket_.get());
-  if (code == EINPROGRESS) return now_ns_ < give_up_at_ns_ ? Progress::going : soft_failure("nothing answers there");
+  if (code == EINPROGRESS) return now_ns_ < next_at_ns_ ? Progress::going : soft_failure("nothing answers there");
   if (code != 0) return soft_failure(std::strerror(code), errno_code(code));
   if (target().is_unix()) {
     const Credentials credentials = credentials_of(socket_.get());
@@ -127,7 +114,7 @@ Dial::Progress Dial::check_connection() {
     return soft_failure(std::strerror(errno), errno_code(errno));
   socket_.want(EPOLLIN | EPOLLRDHUP);
   step_ = Step::challenge;
-  give_up_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;
+  next_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;
   return read_challenge();
 }
 
@@ -169,7 +156,7 @@ Dial::Progress Dial::read_challenge() {
 Dial::Progress Dial::unexpected(Arrival arrival) {
   if (arrival == Arrival::failed) return soft_failure(std::strerror(errno), errno_code(errno));
   if (arrival == Arrival::ended) return soft_failure("it closed the connection before it proved who it is");
-  if (now_ns_ < give_up_at_ns_ || step_ == Step::proof) return Progress::going;
+  if (now_ns_ < next_at_ns_) return Progress::going;
   was_silent_ = true;
   return soft_failure("it listens but does not answer");
 }
@@ -221,6 +208,7 @@ Dial::Progress Dial::read_hello() {
   if (!send_now(socket_.get(), handshake_->proof())) return soft_failure(std::strerror(errno), errno_code(errno));
   received_.clear();
   step_ = Step::proof;
+  next_at_ns_ = kNever;
   return read_proof();
 }
 
@@ -237,7 +225,7 @@ Dial::Progress Dial::refused_for_key() {
 
 Established Dial::take() {
   step_ = Step::waiting;
-  retry_at_ns_ = now_ns_ + pause_ns_;
+  next_at_ns_ = now_ns_ + pause_ns_;
   std::string where = target().is_unix() ? text("unix socket, process ", process_) : target().name;
   return {{std::move(socket_), target().is_unix(), process_, std::move(where)},
           handshake_->take_sealer(),
@@ -279,7 +267,7 @@ Dial::Progress Dial::next_target() {
   socket_ = Watched();
   if (target_index_ + 1 < targets_.size()) {
     step_ = Step::waiting;
-    retry_at_ns_ = 0;
+    next_at_ns_ = 0;
     ++target_index_;
     return now_ns_ < deadline_ns_ ? start() : Progress::going;
   }
@@ -298,7 +286,7 @@ Dial::Progress Dial::next_target() {
 Dial::Progress Dial::come_back_later() {
   socket_ = Watched();
   step_ = Step::waiting;
-  retry_at_ns_ = now_ns_ + pause_ns_;
+  next_at_ns_ = now_ns_ + pause_ns_;
   pause_ns_ = std::min(2 * pause_ns_, kLongestPauseNs);
   return Progress::going;
 }

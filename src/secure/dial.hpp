@@ -2,6 +2,7 @@
 // The way to one rank: its addresses one after another, again and again until the deadline.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -41,10 +42,10 @@ class Dial {
   }
 
   Progress advance(std::int64_t now_ns);
-  std::int64_t next_ns() const noexcept;
+  std::int64_t next_ns() const noexcept { return std::min(next_at_ns_, deadline_ns_); }
   // From here on the other end may hold this connection for the channel.
   bool has_sent_proof() const noexcept { return step_ == Step::proof; }
-  void extend(std::int64_t deadline_ns) noexcept;
+  void extend(std::int64_t deadline_ns) noexcept { deadline_ns_ = std::max(deadline_ns_, deadline_ns); }
   std::uint64_t token() const noexcept { return token_; }
 
   // When connected. Where nothing comes of it, advance() tries again.
@@ -93,9 +94,8 @@ class Dial {
   std::int64_t deadline_ns_;
 
   Step step_ = Step::waiting;
-  std::int64_t now_ns_ = 0;         // of this advance()
-  std::int64_t retry_at_ns_ = 0;    // while waiting
-  std::int64_t give_up_at_ns_ = 0;  // of this address, before proof
+  std::int64_t now_ns_ = 0;      // of this advance()
+  std::int64_t next_at_ns_ = 0;  // waiting: the next try. Before proof: this address is given up. Proof: kNever
   std::int64_t pause_ns_;
   std::int64_t hello_ns_;    // how long one that listens may say nothing, in this round
   bool was_silent_ = false;  // one did in this round: it may be a rank that computes, so the next round waits longer

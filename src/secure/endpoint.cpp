@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 #include <utility>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/undo.hpp"
-#include "secure/accept.hpp"
 
 namespace gigabar::secure {
 namespace {
@@ -19,146 +17,43 @@ namespace {
 constexpr std::int64_t kFlushPauseNs = 5'000'000;
 constexpr int kMaxDrainRounds = 64;
 
-// What an event is about: the kind in the first byte, a serial number in the next three, a rank or an index in the last four. The
-// serial keeps an event that was fetched before its object went from reaching the next one.
-enum class Kind : std::uint8_t { listener, handshake, dial, channel, process };
+// What an event is about: the kind in the first byte, a serial number in the next three, a rank in the last four; those of kind 0
+// are the acceptor's. The serial keeps an event that was fetched before its object went from reaching the next one.
+enum class Kind : std::uint8_t { stranger, dial, channel, process };
 
-std::uint64_t token_of(Kind kind, std::uint32_t serial, std::uint32_t number) noexcept {
-  return std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 | std::uint64_t{serial & 0xffffff} << 32 | number;
+std::uint64_t token_of(Kind kind, std::uint32_t serial, Rank rank) noexcept {
+  return std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 | std::uint64_t{serial & 0xffffff} << 32 | rank;
 }
 Kind kind_of(std::uint64_t token) noexcept { return static_cast<Kind>(token >> 56); }
 std::uint32_t serial_of(std::uint64_t token) noexcept { return static_cast<std::uint32_t>(token >> 32) & 0xffffff; }
-std::uint32_t number_of(std::uint64_t token) noexcept { return static_cast<std::uint32_t>(token); }
+Rank rank_of(std::uint64_t token) noexcept { return static_cast<Rank>(token); }
 
 }  // namespace
 
 Endpoint::Endpoint(Identity identity, const Limits& limits, std::unique_ptr<Poller> poller)
     : identity_(std::move(identity)),
-      limits_(limits),
+      queue_limits_(limits.queue),
       poller_(std::move(poller)),
-      unix_limit_(limits.max_pending_handshakes, limits.grace_before_hello_ns, limits.grace_after_hello_ns),
-      tcp_limit_(unix_limit_) {}
+      acceptor_(*poller_, limits, &identity_) {}
 
 Endpoint::~Endpoint() {
   if (!poller_->is_owner()) return;  // the channels are the parent's
   while (!channels_.empty()) disconnect(channels_.begin()->first);
 }
 
-// --- Listening -------------------------------------------------------------------------------------------------------------------
-
-bool Endpoint::listen(Descriptor socket) {
-  if (!socket.is_open()) return false;
-  const bool is_unix = own_address_of(socket.get()).is_unix();
-  Watched watched(*poller_, std::move(socket), token_of(Kind::listener, 0, static_cast<std::uint32_t>(listeners_.size())), EPOLLIN);
-  if (!watched.is_open()) return false;
-  listeners_.push_back({std::move(watched), is_unix});
-  return true;
-}
-
-void Endpoint::accept_from(const Listener& listener) {
-  const std::int64_t pause_ns =
-      accept_waiting(listener.socket.get(), limit_of(listener.is_unix), now_ns_,
-                     [&](Descriptor socket, const SocketAddress& from) { receive(listener.is_unix, std::move(socket), from); });
-  if (pause_ns == 0) return;
-  for (Listener& one : listeners_) {
-    if (one.is_unix == listener.is_unix) one.socket.want(0);
-  }
-  accept_again_at_ns_ = std::min(accept_again_at_ns_, now_ns_ + pause_ns);
-}
-
-// --- Unfinished handshakes -------------------------------------------------------------------------------------------------------
-
-void Endpoint::count(std::uint64_t Refusals::* counter, const std::string& where, const char* why) {
-  log_refusal(where, why, ++(refusals_.*counter));
-}
-
-// After is_crowded().
-void Endpoint::make_room(bool is_unix) {
-  const PendingLimit& limit = limit_of(is_unix);
-  if (!limit.is_full()) return;
-  const auto weakest = limit.weakest(now_ns_);
-  if (!weakest) return;
-  const auto pending = pending_.find(static_cast<std::uint32_t>(*weakest));
-  count(&Refusals::crowded_out, pending->second.where(), "too many unfinished handshakes");
-  drop(pending);
-}
-
-// Who is still there after the handshake has the key; here is what does not need it. What there is no memory for concerns nobody
-// but the one that came, who will come again where it is a rank.
-void Endpoint::receive(bool is_unix, Descriptor socket, const SocketAddress& from) try {
-  if (!is_unix) {
-    set_tcp_options(socket.get());
-    return begin_handshake(std::move(socket), {{}, false, 0, name_of_address(from)}, source_of(from));
-  }
-  const Credentials credentials = credentials_of(socket.get());
-  std::string where = text("unix socket, process ", credentials.process);
-  if (!credentials.is_of_this_user) return count(&Refusals::another_user, where, "it runs as another user");
-  begin_handshake(std::move(socket), {{}, true, credentials.process, std::move(where)}, {});
-} catch (const std::bad_alloc&) {
-  ++refusals_.out_of_memory;
-}
-
-void Endpoint::begin_handshake(Descriptor socket, Connection connection, std::string source) {
-  make_room(connection.is_unix);
-  const std::uint32_t serial = ++serial_;
-  connection.socket = Watched(*poller_, std::move(socket), token_of(Kind::handshake, 0, serial), EPOLLIN | EPOLLRDHUP);
-  if (!connection.socket.is_open()) return count(&Refusals::out_of_memory, connection.where, "its socket cannot be watched");
-  PendingLimit& limit = limit_of(connection.is_unix);
-  const auto pending = pending_.try_emplace(serial, identity_, std::move(connection), now_ns_ + limits_.handshake_ns).first;
-  Undo forget([&] { drop(pending); });
-  limit.add(serial, std::move(source), now_ns_);
-  if (pending->second.begin()) forget.call_off();
-}
-
-void Endpoint::drop(PendingHandshakes::iterator pending) {
-  limit_of(pending->second.is_unix()).remove(pending->first);
-  pending_.erase(pending);
-}
-
-void Endpoint::advance_handshake(PendingHandshakes::iterator pending, ChannelEvents& events) {
-  const std::string& where = pending->second.where();
-  HandshakeResult found = HandshakeResult::out_of_memory;
-  try {
-    found = pending->second.advance();
-  } catch (const std::bad_alloc&) {
-  }
-  if (pending->second.has_sent_hello()) limit_of(pending->second.is_unix()).note_hello(pending->first);
-  if (found == HandshakeResult::going) return;
-  const Undo done([&] { drop(pending); });
-  switch (found) {
-    case HandshakeResult::going:
-    case HandshakeResult::left: return;
-    case HandshakeResult::proven: return decide(pending->second, events);
-    case HandshakeResult::malformed: return count(&Refusals::malformed, where, "what it sent is no handshake");
-    case HandshakeResult::wrong_job: return count(&Refusals::wrong_job, where, "another job, count of ranks, version or rank");
-    case HandshakeResult::wrong_key: return count(&Refusals::wrong_key, where, "it does not hold the job's key");
-    case HandshakeResult::out_of_memory: ++refusals_.out_of_memory;
-  }
-}
+// --- Connecting ------------------------------------------------------------------------------------------------------------------
 
 // Two ranks that connect to each other at once. The lower one's connection stays when both have come to their proofs: the lower one
 // refuses the other from then on, and the higher one accepts and forgets its own, which the lower one cannot have accepted before,
 // because it would have given up its own then.
-void Endpoint::decide(PendingHandshake& pending, ChannelEvents& events) {
-  const Rank peer = pending.peer();
-  if (pending.peer_rank_count() != identity_.rank_count) {
-    pending.answer(Verdict::wrong_count);
-    return count(&Refusals::wrong_job, pending.where(), "it counts other ranks");
-  }
+Verdict Endpoint::judge(Rank peer, Rank peer_rank_count, ChannelEvents& events) {
+  if (peer_rank_count != identity_.rank_count) return Verdict::wrong_count;
   // The end of an older channel may be waiting to be read.
-  if (channels_.contains(peer)) guarded(peer, [&] { drain(peer, events); });
+  if (channels_.contains(peer)) guarded(peer, [&] { drain(peer, false, events); });
   const auto dial = dials_.find(peer);
   const bool is_ours_under_way = dial != dials_.end() && dial->second.has_sent_proof() && identity_.rank < peer;
-  if (channels_.contains(peer) || is_ours_under_way) {
-    pending.answer(Verdict::occupied);
-    if (identity_.purpose == Purpose::directory) count(&Refusals::wrong_job, pending.where(), "its rank is there already");
-    return;
-  }
-  if (!pending.answer(Verdict::proceed)) return;
-  establish(peer, pending.take(), events);
+  return channels_.contains(peer) || is_ours_under_way ? Verdict::occupied : Verdict::proceed;
 }
-
-// --- Connecting ------------------------------------------------------------------------------------------------------------------
 
 bool Endpoint::extend_dial(Rank rank, std::int64_t deadline_ns) {
   if (channels_.contains(rank)) return true;
@@ -202,7 +97,7 @@ void Endpoint::establish(Rank rank, Established established, ChannelEvents& even
     Descriptor watch = watch_process(static_cast<pid_t>(process));
     if (watch.is_open()) process_watch = Watched(*poller_, std::move(watch), token_of(Kind::process, serial, rank), EPOLLIN);
   }
-  channels_.try_emplace(rank, Channel(rank, std::move(established), std::move(process_watch), limits_.queue), serial);
+  channels_.try_emplace(rank, Channel(rank, std::move(established), std::move(process_watch), queue_limits_), serial);
   dials_.erase(rank);  // not before: without memory for the channel it goes on
   guarded(rank, [&] { events.connected(rank, is_same_host, process); });
 }
@@ -263,12 +158,14 @@ void Endpoint::serve(Rank rank, std::uint32_t what, ChannelEvents& events) {
   if (!channel.receive(*buffer_, events)) end_when_broken(rank, events);
 }
 
-// Reads all that has come, as far as it ends.
-void Endpoint::drain(Rank rank, ChannelEvents& events) {
+// Reads all that has come, as far as it ends. Of a process that has ended all is here; a child that it forked may hold the socket
+// open, but is not the rank.
+void Endpoint::drain(Rank rank, bool has_process_ended, ChannelEvents& events) {
   Channel& channel = channels_.find(rank)->second.channel;
-  for (int round = 0; round < kMaxDrainRounds; ++round) {
-    if (!channel.receive(*buffer_, events)) return end_when_broken(rank, events);
-  }
+  bool is_more = true;
+  for (int round = 0; is_more && round < kMaxDrainRounds; ++round) is_more = channel.receive(*buffer_, events);
+  if (has_process_ended) channel.break_off("its process has ended");
+  if (!is_more || has_process_ended) end_when_broken(rank, events);
 }
 
 void Endpoint::end_when_broken(Rank rank, ChannelEvents& events) {
@@ -295,38 +192,29 @@ std::size_t Endpoint::memory_bytes(Rank rank) const {
 void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
   const std::uint64_t token = event.data.u64;
   if (token == Poller::kTimerToken) return;
-  const std::uint32_t number = number_of(token);
+  const Rank rank = rank_of(token);
   switch (kind_of(token)) {
-    case Kind::listener: return accept_from(listeners_[number]);
-    case Kind::handshake:
-      if (const auto pending = pending_.find(number); pending != pending_.end()) advance_handshake(pending, events);
+    case Kind::stranger: {
+      auto proven = acceptor_.handle(token, now_ns_, [&](Rank peer, Rank count) { return judge(peer, count, events); });
+      if (proven) establish(proven->peer, std::move(proven->established), events);
       return;
+    }
     case Kind::dial:
-      if (const auto dial = dials_.find(number); dial != dials_.end() && dial->second.token() == token)
-        advance_dial(number, events);
+      if (const auto dial = dials_.find(rank); dial != dials_.end() && dial->second.token() == token) advance_dial(rank, events);
       return;
     case Kind::channel:
     case Kind::process: break;
   }
-  const auto entry = channels_.find(number);
+  const auto entry = channels_.find(rank);
   if (entry == channels_.end() || serial_of(token) != (entry->second.serial & 0xffffff)) return;
-  guarded(number, [&] {
-    if (kind_of(token) == Kind::channel) return serve(number, event.events, events);
-    entry->second.channel.process_ended(*buffer_, events);
-    end_when_broken(number, events);
+  guarded(rank, [&] {
+    if (kind_of(token) == Kind::channel) return serve(rank, event.events, events);
+    drain(rank, true, events);
   });
 }
 
 void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
-  // Only when nothing that has come is left unread: the time may have been ours, between two polls.
-  while (!is_more && !pending_.empty() && pending_.begin()->second.deadline_ns() <= now_ns_) {
-    count(&Refusals::too_slow, pending_.begin()->second.where(), "it did not finish the handshake in time");
-    drop(pending_.begin());
-  }
-  if (accept_again_at_ns_ <= now_ns_) {
-    accept_again_at_ns_ = kNever;
-    for (Listener& listener : listeners_) listener.socket.want(EPOLLIN);
-  }
+  acceptor_.run_timers(now_ns_, is_more);
   if (deferred_until_ns_ <= now_ns_) {
     deferred_until_ns_ = kNever;
     std::set<Rank> due = std::exchange(deferred_, {});
@@ -348,8 +236,7 @@ void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
 }
 
 void Endpoint::arm() {
-  wake_at_ns_ = std::min(accept_again_at_ns_, deferred_until_ns_);
-  if (!pending_.empty()) wake_at_ns_ = std::min(wake_at_ns_, pending_.begin()->second.deadline_ns());
+  wake_at_ns_ = std::min(acceptor_.next_ns(), deferred_until_ns_);
   for (const auto& [rank, dial] : dials_) wake_at_ns_ = std::min(wake_at_ns_, dial.next_ns());
   poller_->wake_at(wake_at_ns_);
 }

@@ -83,6 +83,7 @@ class Handshake {
   // `private_key` is made when it is needed.
   Handshake(const Identity& identity, Role role, Secret private_key = {});
 
+  std::uint32_t version() const noexcept { return identity_.version; }
   // The acceptor's.
   std::string challenge();
   // The initiator's: of the acceptor's challenge, kChallengeBytes. False: malformed, or of another version (decode_prefix).

@@ -2,6 +2,7 @@
 #include "secure/pending_limit.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gigabar::secure {
 
@@ -11,32 +12,22 @@ std::string source_of(const SocketAddress& address) {
 }
 
 void PendingLimit::add(Id id, std::string source, std::int64_t now_ns) {
-  all_.emplace(id, Pending{source, now_ns, false});
-  try {
-    ++silent_counts_[std::move(source)];
-  } catch (...) {
-    all_.erase(id);
-    throw;
-  }
+  std::size_t& silent_count = silent_counts_[source];  // where there is no memory for the rest: of nobody, which counts for nothing
+  all_.emplace(id, Pending{std::move(source), now_ns, false});
+  ++silent_count;
 }
 
 void PendingLimit::note_hello(Id id) {
   const auto found = all_.find(id);
   if (found == all_.end() || found->second.has_hello) return;
   found->second.has_hello = true;
-  uncount_silent(found->second.source);
+  const auto counted = silent_counts_.find(found->second.source);
+  if (--counted->second == 0) silent_counts_.erase(counted);
 }
 
 void PendingLimit::remove(Id id) {
-  const auto found = all_.find(id);
-  if (found == all_.end()) return;
-  if (!found->second.has_hello) uncount_silent(found->second.source);
-  all_.erase(found);
-}
-
-void PendingLimit::uncount_silent(const std::string& source) {
-  const auto counted = silent_counts_.find(source);
-  if (--counted->second == 0) silent_counts_.erase(counted);
+  note_hello(id);  // it is not silent any more
+  all_.erase(id);
 }
 
 std::optional<PendingLimit::Id> PendingLimit::weakest(std::int64_t now_ns) const {

@@ -35,14 +35,10 @@ class PendingLimit {
   void remove(Id id);
   std::size_t count() const noexcept { return all_.size(); }
   bool is_full() const noexcept { return all_.size() >= max_count_; }
-  // Full, and the one who would have to go has had no moment yet.
-  bool is_crowded(std::int64_t now_ns) const { return is_full() && !weakest(now_ns); }
   // Who has to go when the next one comes. Nothing: that one has not had its moment yet.
   std::optional<Id> weakest(std::int64_t now_ns) const;
 
  private:
-  void uncount_silent(const std::string& source);
-
   struct Pending {
     std::string source;
     std::int64_t came_ns = 0;

@@ -16,7 +16,6 @@ namespace {
 static_assert(RecordCipher::kAuthenticatorBytes == crypto_aead_chacha20poly1305_ietf_ABYTES);
 static_assert(RecordCipher::kAuthenticatorBytes == crypto_aead_aes256gcm_ABYTES);
 static_assert(crypto_aead_aes256gcm_NPUBBYTES == crypto_aead_chacha20poly1305_ietf_NPUBBYTES);
-constexpr std::size_t kQuickBytes = 512;  // libsodium has encrypted fewer before libcrypto has taken its key and nonce
 using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES>;
 
 Nonce nonce_of(std::uint64_t number) noexcept {
@@ -38,6 +37,7 @@ bool each_of(std::span<const iovec> pieces, std::size_t bytes, const Act& act) {
 
 #if GIGABAR_HAS_CRYPTO
 
+constexpr std::size_t kQuickBytes = 512;  // libsodium has encrypted fewer before libcrypto has taken its key and nonce
 constexpr int kIsSealing = 1, kIsOpening = 0;
 constexpr int kTagBytes = RecordCipher::kAuthenticatorBytes;
 
@@ -52,53 +52,15 @@ void* make_context(const Secret& key, Cipher cipher) noexcept {
   return nullptr;
 }
 
-bool begin(EVP_CIPHER_CTX* context, int direction, const Nonce& nonce, const unsigned char* head, std::size_t head_bytes) noexcept {
-  const auto& lib = crypto::functions();
-  int count = 0;
-  return lib.EVP_CipherInit_ex(context, nullptr, nullptr, nullptr, nonce.data(), direction) == 1 &&
-         lib.EVP_CipherUpdate(context, nullptr, &count, head, static_cast<int>(head_bytes)) == 1;
-}
-
-bool seal_by_libcrypto(void* made, const Nonce& nonce, const unsigned char* head, std::size_t head_bytes,
-                       std::span<const iovec> pieces, unsigned char* text, std::size_t text_bytes) noexcept {
-  const auto& lib = crypto::functions();
-  auto* const context = static_cast<EVP_CIPHER_CTX*>(made);
-  if (!begin(context, kIsSealing, nonce, head, head_bytes)) return false;
-  const bool is_encrypted = each_of(pieces, text_bytes, [&](const unsigned char* from, std::size_t bytes) {
-    int count = 0;
-    if (lib.EVP_CipherUpdate(context, text, &count, from, static_cast<int>(bytes)) != 1) return false;
-    text += count;
-    return true;
-  });
-  int count = 0;
-  return is_encrypted && lib.EVP_CipherFinal_ex(context, text, &count) == 1 &&
-         lib.EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, kTagBytes, text) == 1;
-}
-
-bool open_by_libcrypto(void* made, const Nonce& nonce, const unsigned char* head, std::size_t head_bytes, unsigned char* text,
-                       std::size_t text_bytes) noexcept {
+// The context, ready for a record's text; null: it failed.
+EVP_CIPHER_CTX* begin(void* made, int direction, const Nonce& nonce, const unsigned char* head, std::size_t head_bytes) noexcept {
   const auto& lib = crypto::functions();
   auto* const context = static_cast<EVP_CIPHER_CTX*>(made);
   int count = 0;
-  return begin(context, kIsOpening, nonce, head, head_bytes) &&
-         lib.EVP_CipherUpdate(context, text, &count, text, static_cast<int>(text_bytes)) == 1 &&
-         lib.EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, kTagBytes, text + text_bytes) == 1 &&
-         lib.EVP_CipherFinal_ex(context, text + text_bytes, &count) == 1;
+  const bool is_ready = lib.EVP_CipherInit_ex(context, nullptr, nullptr, nullptr, nonce.data(), direction) == 1 &&
+                        lib.EVP_CipherUpdate(context, nullptr, &count, head, static_cast<int>(head_bytes)) == 1;
+  return is_ready ? context : nullptr;
 }
-
-void free_context(void* context) noexcept { crypto::functions().EVP_CIPHER_CTX_free(static_cast<EVP_CIPHER_CTX*>(context)); }
-
-#else
-
-void* make_context(const Secret&, Cipher) noexcept { return nullptr; }
-bool seal_by_libcrypto(void*, const Nonce&, const unsigned char*, std::size_t, std::span<const iovec>, unsigned char*,
-                       std::size_t) noexcept {
-  return false;
-}
-bool open_by_libcrypto(void*, const Nonce&, const unsigned char*, std::size_t, unsigned char*, std::size_t) noexcept {
-  return false;
-}
-void free_context(void*) noexcept {}
 
 #endif
 
@@ -111,19 +73,37 @@ Cipher best_cipher() noexcept {
   return has_aes ? Cipher::aes_256_gcm : Cipher::chacha20_poly1305;
 }
 
-void RecordCipher::Free::operator()(void* context) const noexcept { free_context(context); }
+void RecordCipher::Free::operator()([[maybe_unused]] void* context) const noexcept {
+#if GIGABAR_HAS_CRYPTO
+  crypto::functions().EVP_CIPHER_CTX_free(static_cast<EVP_CIPHER_CTX*>(context));
+#endif
+}
 
 RecordCipher::RecordCipher(Secret key, Cipher cipher) : key_(std::move(key)), cipher_(cipher) {
+#if GIGABAR_HAS_CRYPTO
   if (key_.is_set()) context_.reset(make_context(key_, cipher_));
+#endif
 }
 
 bool RecordCipher::seal(const unsigned char* head, std::size_t head_bytes, std::span<const iovec> pieces, unsigned char* text,
                         std::size_t text_bytes) {
   const Nonce nonce = nonce_of(number_++);
-  if (context_ && text_bytes > kQuickBytes) {
-    return seal_by_libcrypto(context_.get(), nonce, head, head_bytes, pieces, text, text_bytes);
-  }
   unsigned char* end = text;
+#if GIGABAR_HAS_CRYPTO
+  if (context_ && text_bytes > kQuickBytes) {
+    const auto& lib = crypto::functions();
+    auto* const context = begin(context_.get(), kIsSealing, nonce, head, head_bytes);
+    if (context == nullptr) return false;
+    int count = 0;
+    const bool is_encrypted = each_of(pieces, text_bytes, [&](const unsigned char* from, std::size_t bytes) {
+      if (lib.EVP_CipherUpdate(context, end, &count, from, static_cast<int>(bytes)) != 1) return false;
+      end += count;
+      return true;
+    });
+    return is_encrypted && lib.EVP_CipherFinal_ex(context, end, &count) == 1 &&
+           lib.EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, kTagBytes, end) == 1;
+  }
+#endif
   each_of(pieces, text_bytes, [&](const unsigned char* from, std::size_t bytes) {
     std::memcpy(end, from, bytes);
     end += bytes;
@@ -135,7 +115,16 @@ bool RecordCipher::seal(const unsigned char* head, std::size_t head_bytes, std::
 
 bool RecordCipher::open(const unsigned char* head, std::size_t head_bytes, unsigned char* text, std::size_t text_bytes) {
   const Nonce nonce = nonce_of(number_++);
-  if (context_ && text_bytes > kQuickBytes) return open_by_libcrypto(context_.get(), nonce, head, head_bytes, text, text_bytes);
+#if GIGABAR_HAS_CRYPTO
+  if (context_ && text_bytes > kQuickBytes) {
+    const auto& lib = crypto::functions();
+    auto* const context = begin(context_.get(), kIsOpening, nonce, head, head_bytes);
+    int count = 0;
+    return context != nullptr && lib.EVP_CipherUpdate(context, text, &count, text, static_cast<int>(text_bytes)) == 1 &&
+           lib.EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, kTagBytes, text + text_bytes) == 1 &&
+           lib.EVP_CipherFinal_ex(context, text + text_bytes, &count) == 1;
+  }
+#endif
   const auto decrypt = cipher_ == Cipher::aes_256_gcm ? crypto_aead_aes256gcm_decrypt : crypto_aead_chacha20poly1305_ietf_decrypt;
   return decrypt(text, nullptr, nullptr, text, text_bytes + kAuthenticatorBytes, head, head_bytes, nonce.data(), key_.data()) == 0;
 }

@@ -45,15 +45,8 @@ Result<void> Wireup::listen_at(bool has_unix, std::vector<SocketAddress> tcp_add
       code = errno;
     }
   }
-  for (const SocketAddress& address : tcp_addresses) {
-    Descriptor socket = secure::listen_at(address);
-    const std::uint16_t port = socket.is_open() ? port_of(secure::own_address_of(socket.get())) : 0;
-    if (listen(std::move(socket))) {
-      rank_address_.addresses.push_back(with_port(address, port));
-    } else {
-      code = errno;
-    }
-  }
+  rank_address_.addresses = listen(tcp_addresses);
+  if (errno != 0) code = errno;
   const bool is_nowhere = has_tcp_ ? rank_address_.addresses.empty() : rank_address_.unix_name.empty();
   if (is_nowhere || secure::lacks_descriptors(code)) {
     return make_error(status_of_errno(code, Status::unavailable), "wire-up", "listening sockets",

@@ -64,7 +64,7 @@ class TcpTransport final : public Transport {
   bool poll(Sink& sink) override;
   bool arm() noexcept override;
   int wake_descriptor() const noexcept override { return poller_->descriptor(); }
-  std::uint64_t refused_count() const noexcept override { return acceptor_.refused_count(); }
+  std::uint64_t refused_count() const noexcept override { return acceptor_.refusals().total(); }
 
   // --- For the links ---
   secure::Poller& poller() noexcept { return *poller_; }
