@@ -257,7 +257,7 @@ bool may_be_captured(const std::string& path) {
 // The walk: real paths, each looked at once.
 class Walk {
  public:
-  Walk(const SystemFiles& files, CaptureVisitor& visitor) : files_(files), visitor_(visitor) {}
+  Walk(const SystemFiles& files, const std::function<void(Captured&&)>& visit) : files_(files), visit_(visit) {}
 
   void take(const CapturePattern& pattern, const std::string& folder) {
     expand("", words_of(folder, '/'), 0, [&](const std::string& real) { take_names(pattern, real); });
@@ -271,7 +271,7 @@ class Walk {
     if (pattern.find('*') == std::string::npos) return {pattern};
     FolderNames listed = files_.list(folder);
     if (!listed.reason.empty()) {
-      tell_folder(folder);
+      tell_folder(folder, files_.facts(folder));
       tell_hidden(folder, std::move(listed.reason));
     }
     std::erase_if(listed.names,
@@ -279,12 +279,12 @@ class Walk {
     return std::move(listed.names);
   }
 
-  void tell_folder(const std::string& path) {
-    if (files_.facts(path).kind == NodeKind::folder && folders_.insert(path).second) visitor_.folder(path);
+  void tell_folder(const std::string& path, const NodeFacts& facts) {
+    if (facts.kind == NodeKind::folder && folders_.insert(path).second) visit_({Captured::Kind::folder, path, {}, {}, {}});
   }
 
   void tell_hidden(const std::string& path, std::string reason) {
-    if (hidden_.insert(path).second) visitor_.file(path, {FileState::unreadable, {}, std::move(reason)});
+    if (hidden_.insert(path).second) visit_({Captured::Kind::hidden, path, std::move(reason), {}, {}});
   }
 
   template <class Found>
@@ -299,7 +299,7 @@ class Walk {
 
   void take_names(const CapturePattern& pattern, const std::string& folder) {
     const std::string release = pattern.names.find("{}") == std::string_view::npos ? std::string() : kernel_release();
-    if (!folder.empty()) tell_folder(folder);
+    if (!folder.empty()) tell_folder(folder, files_.facts(folder));
     for (const std::string& name : words_of(with(pattern.names, release), ' ')) {
       for (const std::string& candidate : candidates(folder.empty() ? "/" : folder, name)) {
         if (is_over()) return;
@@ -320,19 +320,19 @@ class Walk {
     NodeFacts facts = files_.facts(real);
     if (facts.kind == NodeKind::character_device) {
       facts.open_errno = files_.open_errno(real);
-      visitor_.device(real, facts);
+      visit_({Captured::Kind::device, real, {}, {}, facts});
     }
-    if (facts.kind == NodeKind::folder && folders_.insert(real).second) visitor_.folder(real);
+    tell_folder(real, facts);
     if (facts.kind != NodeKind::file) return;
     FileText text = files_.read(real, pattern.most_bytes);
     if (text.is_present() && pattern.change != nullptr) text.content = pattern.change(text.content);
     bytes_ += text.content.size() + real.size();
     if (text.state == FileState::missing) return;
-    if (text.state == FileState::refused) text.state = FileState::unreadable;
-    visitor_.file(real, std::move(text));
+    if (text.is_present()) return visit_({Captured::Kind::file, real, std::move(text.content), {}, {}});
+    visit_({Captured::Kind::hidden, real, std::move(text.reason), {}, {}});
   }
 
-  // The real path of `path`, whose folder is real already; tells the visitor of each link on the way. Nothing when it leads
+  // The real path of `path`, whose folder is real already; tells of each link on the way. Nothing when it leads
   // nowhere, in a circle, or to where nothing is captured.
   std::optional<std::string> settle(const std::string& path, unsigned links) {
     if (const auto known = settled_.find(path); known != settled_.end()) return known->second;
@@ -357,9 +357,9 @@ class Walk {
       }
       // The kernel's links stay in /sys.
       if (real.empty() || (path.starts_with("/sys/") && !real.starts_with("/sys/"))) return {};
-      visitor_.link(path, std::move(*target), real);
+      visit_({Captured::Kind::link, path, std::move(*target), real, {}});
       // A link alone is worth nothing: what it names has to be there.
-      tell_folder(real);
+      tell_folder(real, files_.facts(real));
     } else if (!files_.exists(path)) {
       // Whether it is there is not known when this user may not search a folder above it.
       FileText hidden = files_.read(path);
@@ -371,7 +371,7 @@ class Walk {
   }
 
   const SystemFiles& files_;
-  CaptureVisitor& visitor_;
+  const std::function<void(Captured&&)>& visit_;
   std::map<std::string, std::optional<std::string>> settled_;
   std::set<std::string> taken_;
   std::set<std::string> folders_;
@@ -384,8 +384,8 @@ class Walk {
 
 std::span<const CapturePattern> capture_patterns() { return kPatterns; }
 
-void visit_captured(const SystemFiles& files, bool only_for_hwloc, CaptureVisitor& visitor) {
-  Walk walk(files, visitor);
+void visit_captured(const SystemFiles& files, bool only_for_hwloc, const std::function<void(Captured&&)>& visit) {
+  Walk walk(files, visit);
   for (const CapturePattern& pattern : kPatterns) {
     if (only_for_hwloc && !pattern.is_for_hwloc) continue;
     if (pattern.folder.find("{}") == std::string_view::npos) {

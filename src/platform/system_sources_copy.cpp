@@ -24,17 +24,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kCopy = "copy machine";
 
-class Collected final : public CaptureVisitor {
- public:
+struct Collected {
   std::map<std::string, std::string> files, links;  // a link's real target
   std::set<std::string> folders;
-
-  void file(const std::string& path, FileText text) override {
-    if (text.is_present()) files[path] = std::move(text.content);
-  }
-  void link(const std::string& path, std::string /*target*/, const std::string& real) override { links[path] = real; }
-  void folder(const std::string& path) override { folders.insert(path); }
-  void device(const std::string& /*path*/, const NodeFacts& /*facts*/) override {}
 };
 
 bool is_writable_folder(const char* path) {
@@ -98,7 +90,11 @@ FolderOnDisk::~FolderOnDisk() {
 Result<FolderOnDisk> SystemFiles::folder_on_disk() const {
   if (is_live()) return FolderOnDisk("/", 0);
   Collected found;
-  visit_captured(*this, true, found);
+  visit_captured(*this, true, [&found](Captured&& one) {
+    if (one.kind == Captured::Kind::file) found.files[one.path] = std::move(one.text);
+    if (one.kind == Captured::Kind::link) found.links[one.path] = std::move(one.real);
+    if (one.kind == Captured::Kind::folder) found.folders.insert(one.path);
+  });
   std::string made = folder_for_copies() + "/gigabar-machine-XXXXXX";
   if (::mkdtemp(made.data()) == nullptr) return not_copied(made, errno);
   FolderOnDisk folder(made, ::getpid());  // removed from here on, whatever happens
