@@ -22,12 +22,6 @@ inline constexpr std::size_t kMaxDepth = 64;
 
 // Reads a regular file below `folder` (a descriptor, or AT_FDCWD); `flags` are more of open(2)'s. Never blocks.
 FileText read_regular(int folder, const std::string& name, int flags, std::size_t most_bytes);
-// Names in an open folder, sorted and bounded.
-FolderNames names_in(int folder);
-// Of what was found under `name` in `folder`, and what this user may do with it.
-NodeFacts facts_of(const struct stat& found, int folder, const char* name);
-// "permission denied", or what strerror says.
-std::string reason_of(int error);
 
 // What a part of a path is, seen from the folder where a walk stands.
 enum class Entry : std::uint8_t { missing, folder, link, leaf, denied };
