@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/errors.hpp"
 #include "base/options.hpp"
 #include "platform/roots.hpp"
 
@@ -24,12 +25,9 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-bool is_listed(const std::string& list, std::string_view name) {
-  std::istringstream stream(list);
-  for (std::string part; std::getline(stream, part, ',');) {
-    if (part == name) return true;
-  }
-  return false;
+// In "cpu,memory".
+bool is_listed(std::string_view list, std::string_view name) {
+  return text(',', list, ',').find(text(',', name, ',')) != std::string::npos;
 }
 
 // A mounted hierarchy of control groups that may limit memory, and where this process is in it.

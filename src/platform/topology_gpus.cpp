@@ -16,7 +16,6 @@ namespace {
 constexpr std::uint16_t kNvidia = 0x10de;
 constexpr std::uint32_t kDisplay = 0x03;        // base class; the audio function beside it has 0x04
 constexpr std::uint32_t kOtherBridge = 0x0680;  // NVSwitch
-constexpr std::size_t kMaxLinkedGpus = 1024;    // pairs of them are looked at
 
 bool is_gpu(const PciNode& node) { return node.vendor == kNvidia && node.class_code >> 16 == kDisplay; }
 bool is_nvswitch(const PciNode& node) { return node.vendor == kNvidia && node.class_code >> 8 == kOtherBridge; }
@@ -56,14 +55,15 @@ std::vector<Gpu> gpus_of_tree(const std::vector<PciNode>& pci) {
 }
 
 // Those that the PCI tree does not have, or has without saying that they are GPUs.
-void add_driver_only(const DriverAnswers& answers, const std::vector<PciNode>& pci, std::vector<Gpu>& gpus, Notes& notes) {
+void add_driver_only(const DriverAnswers& answers, const std::vector<PciNode>& pci, std::vector<Gpu>& gpus,
+                     std::vector<std::string>& notes) {
   const PciIndex index(pci);
   std::set<std::uint64_t> known;
   for (const Gpu& gpu : gpus) known.insert(key_of(gpu.address));
   for (const GpuAnswers& told : answers.gpus) {
     const auto address = PciAddress::parse(told.pci);
     if (!address) {
-      notes.add("the driver names a GPU without a PCI address; it is left out");
+      notes.push_back("the driver names a GPU without a PCI address; it is left out");
       continue;
     }
     if (!known.insert(key_of(*address)).second) continue;
@@ -73,7 +73,7 @@ void add_driver_only(const DriverAnswers& answers, const std::vector<PciNode>& p
     if (gpu.pci >= 0) {
       gpu.numa_node = pci[static_cast<std::size_t>(gpu.pci)].numa_node;
     } else {
-      notes.add(text("the driver names the GPU ", address->to_string(), ", which the PCI tree does not have"));
+      notes.push_back(text("the driver names the GPU ", address->to_string(), ", which the PCI tree does not have"));
     }
     gpus.push_back(std::move(gpu));
   }
@@ -88,8 +88,8 @@ void note_missing_answers(const Sources& from, const std::vector<Gpu>& gpus) {
     return !library.is_ok() && !(is_not_asked(library) && std::any_of(answers.gpus.begin(), answers.gpus.end(), has_fact));
   };
   if (is_missing(answers.cuda, &GpuAnswers::cuda_index))
-    from.notes.add(text("CUDA's numbers of the GPUs are not known: ", answers.cuda.reason));
-  if (is_missing(answers.nvml, &GpuAnswers::nvlinks)) from.notes.add(text("NVLinks are not known: ", answers.nvml.reason));
+    from.notes.push_back(text("CUDA's numbers of the GPUs are not known: ", answers.cuda.reason));
+  if (is_missing(answers.nvml, &GpuAnswers::nvlinks)) from.notes.push_back(text("NVLinks are not known: ", answers.nvml.reason));
 }
 
 // Active links of one GPU by what is at their other end.
@@ -129,30 +129,20 @@ Links links_of(const GpuAnswers& answers, const std::map<std::uint64_t, int>& gp
   return links;
 }
 
-NvLinkBond bond_of(int first, int second, const Links::Some& some, bool is_switched) {
-  return {first, second, some.count, some.is_rate_known ? some.gb_per_s : 0, is_switched};
-}
-
 using LinksByGpu = std::map<int, Links>;
 
-// Both ends tell of the same links; where only one does, it is believed.
-bool add_direct(const LinksByGpu::value_type& first, const LinksByGpu::value_type& second, std::vector<NvLinkBond>& bonds) {
+// Without any link between the two, one of none. Both ends tell of the same direct links; where only one does, it is believed. Of
+// those to switches all links of the one that has fewer reach the other.
+NvLinkBond bond_between(const LinksByGpu::value_type& first, const LinksByGpu::value_type& second) {
   const auto one_way = [](const LinksByGpu::value_type& from, const LinksByGpu::value_type& to) {
     const auto found = from.second.to_gpus.find(to.first);
     return found == from.second.to_gpus.end() ? Links::Some{} : found->second;
   };
-  const Links::Some there = one_way(first, second), back = one_way(second, first);
-  const Links::Some& more = there.count >= back.count ? there : back;
-  if (more.count != 0) bonds.push_back(bond_of(first.first, second.first, more, false));
-  return more.count != 0;
-}
-
-// All links of the one that has fewer reach the other.
-void add_switched(const LinksByGpu::value_type& first, const LinksByGpu::value_type& second, std::vector<NvLinkBond>& bonds) {
-  const Links::Some& a = first.second.to_switches;
-  const Links::Some& b = second.second.to_switches;
-  const Links::Some& fewer = a.count <= b.count ? a : b;
-  if (fewer.count != 0) bonds.push_back(bond_of(first.first, second.first, fewer, true));
+  const auto has_fewer = [](const Links::Some& a, const Links::Some& b) { return a.count < b.count; };
+  const Links::Some direct = std::max(one_way(first, second), one_way(second, first), has_fewer);
+  const bool is_switched = direct.count == 0;
+  const Links::Some some = is_switched ? std::min(first.second.to_switches, second.second.to_switches, has_fewer) : direct;
+  return {first.first, second.first, some.count, some.is_rate_known ? some.gb_per_s : 0, is_switched};
 }
 
 }  // namespace
@@ -175,16 +165,15 @@ std::vector<NvLinkBond> read_nvlinks(const Sources& from, const std::vector<PciN
   const AnswersByAddress answers = by_address(from.answers);
   const PciIndex index(pci);
   std::map<std::uint64_t, int> gpu_at;
-  for (std::size_t i = 0; i < gpus.size() && i < kMaxLinkedGpus; ++i) {
-    gpu_at.emplace(key_of(gpus[i].address), static_cast<int>(i));
-  }
+  for (std::size_t i = 0; i < gpus.size(); ++i) gpu_at.emplace(key_of(gpus[i].address), static_cast<int>(i));
   LinksByGpu links;  // of GPUs with any: pairs are made of these only
   for (const auto& [address, gpu] : gpu_at) {
     const auto told = answers.find(address);
     if (told == answers.end() || !told->second->nvlinks) continue;
     const Links found = links_of(*told->second, gpu_at, pci, index);
     if (found.hidden_count != 0) {
-      from.notes.add(text("GPU ", told->second->pci, ": NVML does not say where ", found.hidden_count, " active NVLinks lead"));
+      from.notes.push_back(
+          text("GPU ", told->second->pci, ": NVML does not say where ", found.hidden_count, " active NVLinks lead"));
     }
     if (found.to_switches.count != 0) links[gpu].to_switches = found.to_switches;
     for (const auto& [peer, some] : found.to_gpus) {
@@ -195,7 +184,8 @@ std::vector<NvLinkBond> read_nvlinks(const Sources& from, const std::vector<PciN
   std::vector<NvLinkBond> bonds;
   for (auto first = links.begin(); first != links.end(); ++first) {
     for (auto second = std::next(first); second != links.end(); ++second) {
-      if (!add_direct(*first, *second, bonds)) add_switched(*first, *second, bonds);
+      const NvLinkBond bond = bond_between(*first, *second);
+      if (bond.count != 0) bonds.push_back(bond);
     }
   }
   return bonds;

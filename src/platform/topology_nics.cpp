@@ -88,7 +88,7 @@ std::vector<RdmaPort> read_ports(const Sources& from, const std::string& device)
     if (number) ports.push_back(read_port(from.files, text(folder, "/", name), static_cast<int>(*number)));
   }
   std::sort(ports.begin(), ports.end(), [](const RdmaPort& a, const RdmaPort& b) { return a.number < b.number; });
-  if (ports.empty()) from.notes.add(text(device, ": its ports cannot be read in ", folder));
+  if (ports.empty()) from.notes.push_back(text(device, ": its ports cannot be read in ", folder));
   add_active_mtu(from.answers, device, ports);
   return ports;
 }
@@ -201,7 +201,7 @@ std::vector<Nic> read_nics(const Sources& from, const std::vector<PciNode>& pci)
   Adapters adapters(from, pci);
   std::vector<std::string> rdma_devices = names_in(from, kRdmaClass);
   if (rdma_devices.size() > kMaxRdmaDevices) {
-    from.notes.add(text("only the first ", kMaxRdmaDevices, " of ", rdma_devices.size(), " RDMA devices are read"));
+    from.notes.push_back(text("only the first ", kMaxRdmaDevices, " of ", rdma_devices.size(), " RDMA devices are read"));
     rdma_devices.resize(kMaxRdmaDevices);
   }
   for (const std::string& name : rdma_devices) adapters.add_rdma_device(name);

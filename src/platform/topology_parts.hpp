@@ -15,17 +15,6 @@
 
 namespace gigabar::topology_parts {
 
-// Remarks on what could not be found out: of very many the first ones, and how many more.
-class Notes {
- public:
-  void add(std::string note);
-  std::vector<std::string> take() &&;
-
- private:
-  std::vector<std::string> notes_;
-  std::size_t left_out_ = 0;
-};
-
 // Indexes of Topology::pci by address: machines have thousands of devices.
 class PciIndex {
  public:
@@ -41,14 +30,12 @@ struct Sources {
   const SystemFiles& files;
   const hwloc::Discovery& objects;
   const DriverAnswers& answers;
-  Notes& notes;
+  std::vector<std::string>& notes;  // remarks on what could not be found out
 };
 
 // Names in a folder, with a note when it cannot be listed.
 std::vector<std::string> names_in(const Sources& from, const std::string& folder);
 
-std::vector<PciNode> read_pci(const Sources& from);
-std::vector<NumaNode> read_numa_nodes(const Sources& from);
 std::vector<Nic> read_nics(const Sources& from, const std::vector<PciNode>& pci);
 std::vector<Gpu> read_gpus(const Sources& from, const std::vector<PciNode>& pci);
 std::vector<NvLinkBond> read_nvlinks(const Sources& from, const std::vector<PciNode>& pci, const std::vector<Gpu>& gpus);
