@@ -227,15 +227,9 @@ namespace gigabar::inline v0 {
 
 std::vector<PathReport> availability(const Machine& machine) try {
   const Uncancelled uncancelled;
-  Result<Topology> found = discover_topology(machine);
-  Topology topology;
-  if (found) {
-    topology = std::move(*found);
-  } else {
-    // Most paths follow from files and answers alone.
-    topology.notes.push_back(found.error().message());
-  }
-  return doctor::availability_of({machine.files(), machine.answers(), topology, machine.is_live()});
+  const Result<Topology> found = discover_topology(machine);
+  const Topology none;  // most paths follow from files and answers alone
+  return doctor::availability_of({machine.files(), machine.answers(), found ? *found : none, machine.is_live()});
 } catch (...) {
   return {};
 }

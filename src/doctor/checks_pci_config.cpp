@@ -40,10 +40,9 @@ bool add_ports_between(const Topology& topology, const PciPair& pair, std::vecto
 
 void judge_acs(const Patient& patient, const CrossedPort& port, ConfigReader& reader, Host host, Findings& findings) {
   const std::string address = address_of(patient, port.pci), subject = "port " + address;
-  const ConfigReader::Answer& answer = reader.of(port.pci);
-  if (!answer.config || answer.config->acs.is_hidden)
-    return say_hidden(findings, subject, answer, "ACS of the ports below a common switch");
-  const auto& acs = answer.config->acs;
+  const ConfigAnswer& answer = reader.of(port.pci);
+  if (answer.config.acs.is_hidden) return say_hidden(findings, subject, answer, "ACS of the ports below a common switch");
+  const auto& acs = answer.config.acs;
   findings.reading(answer.path, acs ? text("ACS control: ", acs_text(acs->control), " (can: ", acs_text(acs->can), ")")
                                     : std::string("no ACS capability"));
   if (!acs || !acs->redirects())
@@ -70,10 +69,9 @@ void judge_payload(const Patient& patient, const PciDevice& device, ConfigReader
   std::set<unsigned> sizes;
   std::vector<std::string> list;
   for (const int pci : way_up(patient.topology, device.pci)) {
-    const ConfigReader::Answer& answer = reader.of(pci);
-    if (!answer.config || answer.config->express.is_hidden)
-      return say_hidden(findings, device.subject, answer, "the payload size of the PCIe path");
-    const auto& express = answer.config->express;
+    const ConfigAnswer& answer = reader.of(pci);
+    if (answer.config.express.is_hidden) return say_hidden(findings, device.subject, answer, "the payload size of the PCIe path");
+    const auto& express = answer.config.express;
     if (!express) continue;
     const std::string size = express->payload_bytes ? counted(*express->payload_bytes, "byte") : std::string("a reserved value");
     findings.reading(answer.path, "MPS " + size);
@@ -91,10 +89,9 @@ void judge_payload(const Patient& patient, const PciDevice& device, ConfigReader
 }
 
 void judge_read_request(const Patient& patient, const PciDevice& nic, ConfigReader& reader, Findings& findings) {
-  const ConfigReader::Answer& answer = reader.of(nic.pci);
-  if (!answer.config || answer.config->express.is_hidden)
-    return say_hidden(findings, nic.subject, answer, "the read request size of the NIC");
-  const auto& express = answer.config->express;
+  const ConfigAnswer& answer = reader.of(nic.pci);
+  if (answer.config.express.is_hidden) return say_hidden(findings, nic.subject, answer, "the read request size of the NIC");
+  const auto& express = answer.config.express;
   if (!express) return;
   const auto bytes = express->most_read_request_bytes;
   findings.reading(answer.path, bytes ? text("MRRS ", counted(*bytes, "byte")) : std::string("MRRS: a reserved value"));
@@ -117,11 +114,10 @@ bool gains_from_relaxed_ordering(const CpuFacts& cpu) {
   return is_epyc || (cpu.vendor == "GenuineIntel" && cpu.packages > 1);
 }
 
-void judge_ordering(const std::string& subject, const std::string& address, const ConfigReader::Answer& answer, const CpuFacts& cpu,
+void judge_ordering(const std::string& subject, const std::string& address, const ConfigAnswer& answer, const CpuFacts& cpu,
                     Findings& findings) {
-  if (!answer.config || answer.config->express.is_hidden)
-    return say_hidden(findings, subject, answer, "whether relaxed ordering is enabled");
-  const auto& express = answer.config->express;
+  if (answer.config.express.is_hidden) return say_hidden(findings, subject, answer, "whether relaxed ordering is enabled");
+  const auto& express = answer.config.express;
   if (!express) return findings.pass(subject, "no PCIe device, so that there is no ordering to relax");
   findings.reading(answer.path, express->has_relaxed_ordering ? "relaxed ordering enabled" : "relaxed ordering off");
   if (express->has_relaxed_ordering) return findings.pass(subject, "relaxed ordering is enabled");
