@@ -271,20 +271,19 @@ class Walk {
     if (pattern.find('*') == std::string::npos) return {pattern};
     FolderNames listed = files_.list(folder);
     if (!listed.reason.empty()) {
-      tell_folder(folder, files_.facts(folder));
-      tell_hidden(folder, std::move(listed.reason));
+      tell_folder(folder);
+      tell({Captured::Kind::hidden, folder, std::move(listed.reason), {}, {}});
     }
     std::erase_if(listed.names,
                   [&pattern](const std::string& name) { return ::fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) != 0; });
     return std::move(listed.names);
   }
 
-  void tell_folder(const std::string& path, const NodeFacts& facts) {
-    if (facts.kind == NodeKind::folder && folders_.insert(path).second) visit_({Captured::Kind::folder, path, {}, {}, {}});
+  void tell(Captured&& found) {
+    if (told_.emplace(found.kind, found.path).second) visit_(std::move(found));
   }
-
-  void tell_hidden(const std::string& path, std::string reason) {
-    if (hidden_.insert(path).second) visit_({Captured::Kind::hidden, path, std::move(reason), {}, {}});
+  void tell_folder(const std::string& path) {
+    if (files_.facts(path).kind == NodeKind::folder) tell({Captured::Kind::folder, path, {}, {}, {}});
   }
 
   template <class Found>
@@ -299,7 +298,7 @@ class Walk {
 
   void take_names(const CapturePattern& pattern, const std::string& folder) {
     const std::string release = pattern.names.find("{}") == std::string_view::npos ? std::string() : kernel_release();
-    if (!folder.empty()) tell_folder(folder, files_.facts(folder));
+    if (!folder.empty()) tell_folder(folder);
     for (const std::string& name : words_of(with(pattern.names, release), ' ')) {
       for (const std::string& candidate : candidates(folder.empty() ? "/" : folder, name)) {
         if (is_over()) return;
@@ -320,16 +319,16 @@ class Walk {
     NodeFacts facts = files_.facts(real);
     if (facts.kind == NodeKind::character_device) {
       facts.open_errno = files_.open_errno(real);
-      visit_({Captured::Kind::device, real, {}, {}, facts});
+      tell({Captured::Kind::device, real, {}, {}, facts});
     }
-    tell_folder(real, facts);
+    if (facts.kind == NodeKind::folder) tell({Captured::Kind::folder, real, {}, {}, {}});
     if (facts.kind != NodeKind::file) return;
     FileText text = files_.read(real, pattern.most_bytes);
     if (text.is_present() && pattern.change != nullptr) text.content = pattern.change(text.content);
     bytes_ += text.content.size() + real.size();
     if (text.state == FileState::missing) return;
-    if (text.is_present()) return visit_({Captured::Kind::file, real, std::move(text.content), {}, {}});
-    visit_({Captured::Kind::hidden, real, std::move(text.reason), {}, {}});
+    if (text.is_present()) return tell({Captured::Kind::file, real, std::move(text.content), {}, {}});
+    tell({Captured::Kind::hidden, real, std::move(text.reason), {}, {}});
   }
 
   // The real path of `path`, whose folder is real already; tells of each link on the way. Nothing when it leads
@@ -357,13 +356,13 @@ class Walk {
       }
       // The kernel's links stay in /sys.
       if (real.empty() || (path.starts_with("/sys/") && !real.starts_with("/sys/"))) return {};
-      visit_({Captured::Kind::link, path, std::move(*target), real, {}});
+      tell({Captured::Kind::link, path, std::move(*target), real, {}});
       // A link alone is worth nothing: what it names has to be there.
-      tell_folder(real, files_.facts(real));
+      tell_folder(real);
     } else if (!files_.exists(path)) {
       // Whether it is there is not known when this user may not search a folder above it.
       FileText hidden = files_.read(path);
-      if (hidden.state == FileState::unreadable) tell_hidden(path, std::move(hidden.reason));
+      if (hidden.state == FileState::unreadable) tell({Captured::Kind::hidden, path, std::move(hidden.reason), {}, {}});
       return {};
     }
     settled_[path] = real;
@@ -374,8 +373,7 @@ class Walk {
   const std::function<void(Captured&&)>& visit_;
   std::map<std::string, std::optional<std::string>> settled_;
   std::set<std::string> taken_;
-  std::set<std::string> folders_;
-  std::set<std::string> hidden_;
+  std::set<std::pair<Captured::Kind, std::string>> told_;
   std::size_t visits_ = 0;
   std::size_t bytes_ = 0;
 };
