@@ -87,14 +87,9 @@ Answer exports_by_attribute(const Patient& patient, Support& support) {
 
 // "PeerMappingOverride=1;Other=0x2": whether the key is there with 1.
 bool has_dword(const std::map<std::string, std::string>& params, std::string_view key) {
-  std::string words = shown(params, "RegistryDwords");
+  std::string words = text(';', shown(params, "RegistryDwords"), ';');
   std::erase(words, ' ');
-  std::ranges::replace(words, ';', '\n');
-  for (std::string_view rest = words; !rest.empty();) {
-    const std::string_view entry = next_line(rest);
-    if (entry == text(key, "=1") || entry == text(key, "=0x1")) return true;
-  }
-  return false;
+  return words.find(text(';', key, "=1;")) != std::string::npos || words.find(text(';', key, "=0x1;")) != std::string::npos;
 }
 
 void take(Support& all, Support&& part) {

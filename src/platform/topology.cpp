@@ -112,9 +112,9 @@ std::vector<PciNode> joined(std::vector<Found> devices, std::vector<std::string>
 
 // Names, and devices that only hwloc sees.
 void add_objects(const std::vector<hwloc::PciObject>& objects, std::vector<PciNode>& nodes) {
-  const PciIndex index(nodes);
+  const PciIndex index = index_of(nodes);
   for (const hwloc::PciObject& object : objects) {
-    const int known = index.find(object.address);
+    const int known = find_in(index, object.address);
     if (known >= 0) {
       nodes[static_cast<std::size_t>(known)].name = object.name;
       continue;
@@ -180,13 +180,9 @@ std::vector<std::string> names_in(const Sources& from, const std::string& folder
   return std::move(listed.names);
 }
 
-PciIndex::PciIndex(const std::vector<PciNode>& nodes) {
-  for (std::size_t i = 0; i < nodes.size(); ++i) by_address_.emplace(key_of(nodes[i].address), static_cast<int>(i));
-}
-
-int PciIndex::find(const PciAddress& address) const {
-  const auto found = by_address_.find(key_of(address));
-  return found == by_address_.end() ? -1 : found->second;
+int find_in(const PciIndex& index, const PciAddress& address) {
+  const auto found = index.find(key_of(address));
+  return found == index.end() ? -1 : found->second;
 }
 
 double leading_number(std::string_view text, double most) {

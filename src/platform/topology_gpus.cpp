@@ -4,7 +4,6 @@
 #include <climits>
 #include <iterator>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -57,19 +56,18 @@ std::vector<Gpu> gpus_of_tree(const std::vector<PciNode>& pci) {
 // Those that the PCI tree does not have, or has without saying that they are GPUs.
 void add_driver_only(const DriverAnswers& answers, const std::vector<PciNode>& pci, std::vector<Gpu>& gpus,
                      std::vector<std::string>& notes) {
-  const PciIndex index(pci);
-  std::set<std::uint64_t> known;
-  for (const Gpu& gpu : gpus) known.insert(key_of(gpu.address));
+  const PciIndex index = index_of(pci);
+  PciIndex known = index_of(gpus);
   for (const GpuAnswers& told : answers.gpus) {
     const auto address = PciAddress::parse(told.pci);
     if (!address) {
       notes.push_back("the driver names a GPU without a PCI address; it is left out");
       continue;
     }
-    if (!known.insert(key_of(*address)).second) continue;
+    if (!known.emplace(key_of(*address), 0).second) continue;
     Gpu gpu;
     gpu.address = *address;
-    gpu.pci = index.find(*address);
+    gpu.pci = find_in(index, *address);
     if (gpu.pci >= 0) {
       gpu.numa_node = pci[static_cast<std::size_t>(gpu.pci)].numa_node;
     } else {
@@ -110,16 +108,15 @@ struct Links {
   unsigned hidden_count = 0;
 };
 
-Links links_of(const GpuAnswers& answers, const std::map<std::uint64_t, int>& gpu_at, const std::vector<PciNode>& pci,
-               const PciIndex& index) {
+Links links_of(const GpuAnswers& answers, const PciIndex& gpu_at, const std::vector<PciNode>& pci, const PciIndex& index) {
   Links links;
   for (const nvml::NvLink& link : *answers.nvlinks) {
     if (!link.is_active) continue;
     const auto remote = PciAddress::parse(link.remote_pci);
-    const auto gpu = remote ? gpu_at.find(key_of(*remote)) : gpu_at.end();
-    const int node = remote ? index.find(*remote) : -1;
-    if (!link.is_switch && gpu != gpu_at.end()) {
-      links.to_gpus[gpu->second].add(link.mb_per_s);
+    const int gpu = remote ? find_in(gpu_at, *remote) : -1;
+    const int node = remote ? find_in(index, *remote) : -1;
+    if (!link.is_switch && gpu >= 0) {
+      links.to_gpus[gpu].add(link.mb_per_s);
     } else if (link.is_switch || (node >= 0 && is_nvswitch(pci[static_cast<std::size_t>(node)]))) {
       links.to_switches.add(link.mb_per_s);
     } else {
@@ -163,9 +160,8 @@ std::vector<Gpu> read_gpus(const Sources& from, const std::vector<PciNode>& pci)
 
 std::vector<NvLinkBond> read_nvlinks(const Sources& from, const std::vector<PciNode>& pci, const std::vector<Gpu>& gpus) {
   const AnswersByAddress answers = by_address(from.answers);
-  const PciIndex index(pci);
-  std::map<std::uint64_t, int> gpu_at;
-  for (std::size_t i = 0; i < gpus.size(); ++i) gpu_at.emplace(key_of(gpus[i].address), static_cast<int>(i));
+  const PciIndex index = index_of(pci);
+  const PciIndex gpu_at = index_of(gpus);
   LinksByGpu links;  // of GPUs with any: pairs are made of these only
   for (const auto& [address, gpu] : gpu_at) {
     const auto told = answers.find(address);

@@ -31,7 +31,7 @@ int pci_below(const SystemFiles& files, const std::string& device, const PciInde
     const std::size_t slash = rest.rfind('/');
     if (slash == std::string_view::npos) return -1;
     if (const auto address = PciAddress::parse(rest.substr(slash + 1))) {
-      if (const int found = index.find(*address); found >= 0) return found;
+      if (const int found = find_in(index, *address); found >= 0) return found;
     }
     rest = rest.substr(0, slash);
   }
@@ -114,7 +114,7 @@ NetDevice read_net_device(const SystemFiles& files, const std::string& name) {
 // The adapters, while they are put together.
 class Adapters {
  public:
-  Adapters(const Sources& from, const std::vector<PciNode>& pci) : from_(from), pci_(pci), index_(pci) {}
+  Adapters(const Sources& from, const std::vector<PciNode>& pci) : from_(from), pci_(pci), index_(index_of(pci)) {}
 
   void add_rdma_device(const std::string& name) {
     const std::string folder = text(kRdmaClass, "/", name);

@@ -15,15 +15,21 @@
 
 namespace gigabar::topology_parts {
 
-// Indexes of Topology::pci by address: machines have thousands of devices.
-class PciIndex {
- public:
-  explicit PciIndex(const std::vector<PciNode>& nodes);
-  int find(const PciAddress& address) const;  // -1: none
+// Orders PCI addresses as their text does.
+inline std::uint64_t key_of(const PciAddress& address) {
+  return (std::uint64_t{address.domain} << 24) | (std::uint64_t{address.bus} << 16) | (std::uint64_t{address.device} << 8) |
+         address.function;
+}
 
- private:
-  std::map<std::uint64_t, int> by_address_;
-};
+// Indexes of Topology::pci or gpus by key_of(address): machines have thousands of devices.
+using PciIndex = std::map<std::uint64_t, int>;
+template <class Device>
+PciIndex index_of(const std::vector<Device>& devices) {
+  PciIndex index;
+  for (const Device& device : devices) index.emplace(key_of(device.address), static_cast<int>(&device - devices.data()));
+  return index;
+}
+int find_in(const PciIndex& index, const PciAddress& address);  // -1: none
 
 // What the parts are made from.
 struct Sources {
@@ -42,11 +48,5 @@ std::vector<NvLinkBond> read_nvlinks(const Sources& from, const std::vector<PciN
 
 // The number at the start of "32.0 GT/s PCIe" or "400 Gb/sec (4X NDR)"; 0 when there is none from 0 to `most`.
 double leading_number(std::string_view text, double most);
-
-// Orders PCI addresses as their text does.
-inline std::uint64_t key_of(const PciAddress& address) {
-  return (std::uint64_t{address.domain} << 24) | (std::uint64_t{address.bus} << 16) | (std::uint64_t{address.device} << 8) |
-         address.function;
-}
 
 }  // namespace gigabar::topology_parts
