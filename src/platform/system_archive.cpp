@@ -288,9 +288,6 @@ class ArchivePosition {
  public:
   explicit ArchivePosition(const Nodes& nodes) : nodes_(&nodes) {}
 
-  const Node& folder() const { return (*nodes_)[above_.empty() ? 0 : above_.back()]; }
-  const Node& leaf() const { return (*nodes_)[leaf_]; }
-
   Entry enter(const std::string& part, std::string& detail) {
     const auto& children = folder().children;
     const auto found = children.find(part);
@@ -311,47 +308,37 @@ class ArchivePosition {
   void leave() { above_.pop_back(); }
   void restart() { above_.clear(); }
 
- private:
-  const Nodes* nodes_;
-  std::vector<std::uint32_t> above_;
-  std::uint32_t leaf_ = 0;
-};
-
-class ArchiveSource final : public WalkedSource<ArchivePosition, Nodes> {
- public:
-  using WalkedSource::WalkedSource;
-
-  FileText read(const std::string& path, std::size_t most_bytes) const override {
-    const auto [at, end] = go(path);
-    if (!end.is_there()) return {end.state, {}, end.reason};
-    if (end.is_folder || at.leaf().kind == Kind::device) return {FileState::refused, {}, "not a regular file"};
-    const Node& node = at.leaf();
+  FileText read(std::size_t most_bytes) const {
+    const Node& node = leaf();
+    if (node.kind == Kind::device) return {FileState::refused, {}, "not a regular file"};
     if (node.kind == Kind::unreadable) return {FileState::unreadable, {}, node.text};
     if (node.text.size() > most_bytes) return {FileState::refused, {}, text("larger than ", counted(most_bytes, "byte"))};
     return {FileState::present, node.text, {}};
   }
-
-  FolderNames list(const std::string& folder) const override {
-    const auto [at, end] = go(folder);
-    if (!end.is_there()) return {{}, end.reason};
-    if (!end.is_folder) return {{}, at.leaf().kind == Kind::unreadable ? at.leaf().text : std::string()};
-    FolderNames listed{{}, at.folder().text};
-    for (const auto& child : at.folder().children) {
+  FolderNames list(bool is_folder) const {
+    if (!is_folder) return {{}, leaf().kind == Kind::unreadable ? leaf().text : std::string()};
+    FolderNames listed{{}, folder().text};
+    for (const auto& child : folder().children) {
       if (listed.names.size() == kMaxNames) break;
       listed.names.push_back(child.first);
     }
     return listed;
   }
-
-  NodeFacts facts(const std::string& path) const override {
-    const auto [at, end] = go(path);
-    if (!end.is_there()) return {};
-    if (!end.is_folder && at.leaf().kind == Kind::device) return at.leaf().facts;
+  NodeFacts facts(bool is_folder) const {
+    if (!is_folder && leaf().kind == Kind::device) return leaf().facts;
     NodeFacts facts;
-    facts.kind = end.is_folder ? NodeKind::folder : NodeKind::file;
-    facts.can_read = end.is_folder ? at.folder().text.empty() : at.leaf().kind == Kind::file;
+    facts.kind = is_folder ? NodeKind::folder : NodeKind::file;
+    facts.can_read = is_folder ? folder().text.empty() : leaf().kind == Kind::file;
     return facts;
   }
+
+ private:
+  const Node& folder() const { return (*nodes_)[above_.empty() ? 0 : above_.back()]; }
+  const Node& leaf() const { return (*nodes_)[leaf_]; }
+
+  const Nodes* nodes_;
+  std::vector<std::uint32_t> above_;
+  std::uint32_t leaf_ = 0;
 };
 
 // ---- writing
@@ -418,7 +405,7 @@ Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& h
 Result<SystemFiles> SystemFiles::of_archive(std::string_view archive, ArchiveHead* head) {
   Reader reader(head);
   if (Result<void> done = reader.read(archive); !done) return std::move(done).error();
-  return SystemFiles(std::make_shared<ArchiveSource>(std::move(reader.nodes)));
+  return SystemFiles(std::make_shared<WalkedSource<ArchivePosition, Nodes>>(std::move(reader.nodes)));
 }
 
 Result<ArchiveHead> read_archive_head(std::string_view archive) {

@@ -117,11 +117,6 @@ class FolderPosition {
  public:
   explicit FolderPosition(const Descriptor& root) : root_(root.get()) {}
 
-  int folder() const { return folders_.empty() ? root_ : folders_.back().get(); }
-  // Of the leaf that was entered last.
-  const std::string& leaf() const { return leaf_; }
-  const struct stat& found() const { return found_; }
-
   Entry enter(const std::string& part, std::string& detail) {
     if (::fstatat(folder(), part.c_str(), &found_, AT_SYMLINK_NOFOLLOW) != 0) return failed(errno, detail);
     if (S_ISLNK(found_.st_mode)) return read_link(part, detail);
@@ -135,7 +130,16 @@ class FolderPosition {
   void leave() { folders_.pop_back(); }
   void restart() { folders_.clear(); }
 
+  FileText read(std::size_t most_bytes) const { return read_regular(folder(), leaf_, O_NOFOLLOW, most_bytes); }
+  FolderNames list(bool is_folder) const { return is_folder ? names_in(folder()) : FolderNames{}; }
+  NodeFacts facts(bool is_folder) const {
+    struct stat found = found_;
+    if (is_folder && ::fstat(folder(), &found) != 0) return {};
+    return facts_of(found, folder(), is_folder ? "." : leaf_.c_str());
+  }
+
  private:
+  int folder() const { return folders_.empty() ? root_ : folders_.back().get(); }
   static Entry failed(int error, std::string& detail) {
     if (error == ENOENT || error == ENOTDIR || error == ELOOP) return Entry::missing;
     detail = reason_of(error);
@@ -151,33 +155,8 @@ class FolderPosition {
 
   int root_;
   std::vector<Descriptor> folders_;
-  std::string leaf_;
+  std::string leaf_;  // that was entered last
   struct stat found_{};
-};
-
-class FolderSource final : public WalkedSource<FolderPosition, Descriptor> {
- public:
-  using WalkedSource::WalkedSource;
-
-  FileText read(const std::string& path, std::size_t most_bytes) const override {
-    const auto [at, end] = go(path);
-    if (!end.is_there()) return {end.state, {}, end.reason};
-    if (end.is_folder) return {FileState::refused, {}, "not a regular file"};
-    return read_regular(at.folder(), at.leaf(), O_NOFOLLOW, most_bytes);
-  }
-
-  FolderNames list(const std::string& folder) const override {
-    const auto [at, end] = go(folder);
-    return end.is_there() && end.is_folder ? names_in(at.folder()) : FolderNames{{}, end.reason};
-  }
-
-  NodeFacts facts(const std::string& path) const override {
-    const auto [at, end] = go(path);
-    if (!end.is_there()) return {};
-    struct stat found = at.found();
-    if (end.is_folder && ::fstat(at.folder(), &found) != 0) return {};
-    return facts_of(found, at.folder(), end.is_folder ? "." : at.leaf().c_str());
-  }
 };
 
 }  // namespace
@@ -194,7 +173,7 @@ Result<SystemFiles> SystemFiles::of_folder(const std::string& path) {
     return make_error(status_of_errno(code, Status::invalid_argument), "open machine", path, "the folder cannot be opened",
                       "name a folder that holds sys/ and proc/ of a machine", errno_code(code));
   }
-  return SystemFiles(std::make_shared<FolderSource>(std::move(root)));
+  return SystemFiles(std::make_shared<WalkedSource<FolderPosition, Descriptor>>(std::move(root)));
 }
 
 std::optional<std::string> SystemFiles::word(const std::string& path) const {

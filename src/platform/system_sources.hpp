@@ -46,6 +46,10 @@ std::string path_of(const std::vector<std::string>& parts);
 //                                                               target, the reason of `denied`, or why a leaf could not be read
 //   void leave()      to the folder above; not called at the root
 //   void restart()    to the root
+// and, of where the walk ended,
+//   FileText read(most_bytes)          of the leaf
+//   FolderNames list(is_folder)
+//   NodeFacts facts(is_folder)
 template <class Position>
 WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) {
   const auto refused = [](WalkEnd& end, std::string reason) {
@@ -107,17 +111,30 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
 
 // A source whose paths are gone along by walk(). A Position in the root is made from a Root.
 template <class Position, class Root>
-class WalkedSource : public FileSource {
+class WalkedSource final : public FileSource {
  public:
   explicit WalkedSource(Root root) : root_(std::move(root)) {}
 
+  FileText read(const std::string& path, std::size_t most_bytes) const final {
+    const auto [at, end] = go(path);
+    if (!end.is_there()) return {end.state, {}, end.reason};
+    return end.is_folder ? FileText{FileState::refused, {}, "not a regular file"} : at.read(most_bytes);
+  }
+  FolderNames list(const std::string& folder) const final {
+    const auto [at, end] = go(folder);
+    return end.is_there() ? at.list(end.is_folder) : FolderNames{{}, end.reason};
+  }
+  NodeFacts facts(const std::string& path) const final {
+    const auto [at, end] = go(path);
+    return end.is_there() ? at.facts(end.is_folder) : NodeFacts{};
+  }
   std::optional<std::string> real_path(const std::string& path) const final {
     const WalkEnd end = go(path).end;
     return end.is_there() ? std::optional(path_of(end.parts)) : std::nullopt;
   }
   std::optional<std::string> link_target(const std::string& path) const final { return go(path, false).end.link_target; }
 
- protected:
+ private:
   struct Place {
     Position at;
     WalkEnd end;
@@ -128,7 +145,6 @@ class WalkedSource : public FileSource {
     return place;
   }
 
- private:
   Root root_;
 };
 
