@@ -103,13 +103,13 @@ Availability mapping_by_rm(const Patient& patient) {
 std::optional<Availability> without_gdr(const Patient& patient) {
   if (!has_nvidia(patient)) return no_device(patient, kNoGpu, kPciFolder);
   if (auto reason = without_rdma(patient)) return reason;
-  std::size_t told = 0, able = 0;
+  bool is_told = false;
   for (const GpuAnswers& gpu : patient.answers.gpus) {
     const auto value = cuda_attribute(gpu, "gpu_direct_rdma");
-    if (value) ++told;
-    if (value.value_or(0) != 0) ++able;
+    if (value.value_or(0) != 0) return {};
+    is_told = is_told || value.has_value();
   }
-  if (told == 0 || able != 0) return {};
+  if (!is_told) return {};
   return not_ok(AvailabilityCode::not_supported, "no GPU here supports GPUDirect RDMA", "stage through pinned host memory");
 }
 

@@ -135,11 +135,10 @@ void judge_ordering(const std::string& subject, const std::string& address, cons
 
 // ---- pci.vendorp2p
 
-enum class IntelKind : std::uint8_t { other_maker, server, client, unknown };
+enum class IntelKind : std::uint8_t { client, other, unknown };  // a server's or another maker's is other
 
 IntelKind intel_kind(const CpuFacts& cpu) {
-  if (cpu.vendor != "GenuineIntel") return IntelKind::other_maker;
-  if (cpu.name.find("Xeon") != std::string::npos) return IntelKind::server;
+  if (cpu.vendor != "GenuineIntel" || cpu.name.find("Xeon") != std::string::npos) return IntelKind::other;
   for (const char* name : {"Core", "Pentium", "Celeron", "Atom", "N100", "N200"}) {
     if (cpu.name.find(name) != std::string::npos) return IntelKind::client;
   }
@@ -227,13 +226,11 @@ void check_pci_vendorp2p(const Patient& patient, Findings& findings) {
     return findings.unknown({}, "the CPU is not told, so that nothing is known of its root complex", "look at 'lscpu'");
   if (is_virtual_machine(patient))
     return findings.skip("in a virtual machine the root ports are emulated: the host's root complex decides");
-  switch (intel_kind(cpu)) {
-    case IntelKind::other_maker:
-    case IntelKind::server: return findings.pass({}, "this CPU is not one of Intel's client CPUs");
-    case IntelKind::unknown:
-      return findings.unknown({}, "the name of this Intel CPU tells neither a server nor a client model",
-                              "look the model up; when it is a client CPU, do not read between devices below different root ports");
-    case IntelKind::client: break;
+  const IntelKind kind = intel_kind(cpu);
+  if (kind == IntelKind::other) return findings.pass({}, "this CPU is not one of Intel's client CPUs");
+  if (kind == IntelKind::unknown) {
+    return findings.unknown({}, "the name of this Intel CPU tells neither a server nor a client model",
+                            "look the model up; when it is a client CPU, do not read between devices below different root ports");
   }
   // First those that have something to complain of: the reading of the CPU is theirs.
   for (const bool is_turn_of_apart : {true, false}) {

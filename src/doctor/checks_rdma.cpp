@@ -32,21 +32,19 @@ std::string remedy_for_missing_node(const Patient& patient, const std::string& n
 void judge_node(const Patient& patient, const std::string& device, const std::string& node, Findings& findings) {
   const NodeReport report = look_at_node(patient, node);
   findings.reading(node, report.value);
-  switch (report.state) {
-    case NodeState::missing:
-      return findings.fail(device, text("its device node ", node, " is missing, so no program can open it"),
-                           remedy_for_missing_node(patient, node));
-    case NodeState::not_a_device:
-    case NodeState::wrong_number:
-    case NodeState::refused:
-      return findings.fail(device, text("its device node ", report.statement(), ", so no program can use the adapter"),
-                           report.remedy);
-    case NodeState::no_permission:
-      return findings.fail(
-          device, text("this user may not open its device node ", node),
-          "as root, write KERNEL==\"uverbs*\", GROUP=\"rdma\", MODE=\"0660\" to /etc/udev/rules.d/90-rdma.rules, run "
-          "udevadm control --reload && udevadm trigger -s infiniband_verbs, and add the user: usermod -aG rdma USER");
-    case NodeState::works: break;
+  if (report.state == NodeState::missing) {
+    return findings.fail(device, text("its device node ", node, " is missing, so no program can open it"),
+                         remedy_for_missing_node(patient, node));
+  }
+  if (report.is_broken()) {
+    return findings.fail(device, text("its device node ", report.statement(), ", so no program can use the adapter"),
+                         report.remedy);
+  }
+  if (report.state == NodeState::no_permission) {
+    return findings.fail(
+        device, text("this user may not open its device node ", node),
+        "as root, write KERNEL==\"uverbs*\", GROUP=\"rdma\", MODE=\"0660\" to /etc/udev/rules.d/90-rdma.rules, run "
+        "udevadm control --reload && udevadm trigger -s infiniband_verbs, and add the user: usermod -aG rdma USER");
   }
   const RdmaDeviceAnswers* answer = answers_of(patient, device);
   if (answer != nullptr && answer->error) {

@@ -52,59 +52,48 @@ std::string path_of(const std::vector<std::string>& parts);
 //   NodeFacts facts(is_folder)
 template <class Position>
 WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) {
-  const auto refused = [](WalkEnd& end, std::string reason) {
-    end.state = FileState::refused;
+  WalkEnd end;
+  const auto stopped = [&end](FileState state, std::string reason) {
+    end.state = state;
     end.reason = std::move(reason);
     return std::move(end);
   };
-  WalkEnd end;
   end.is_folder = true;
   std::string hidden;  // why it is not known what lies below a leaf
-  if (path.size() > kMaxPathBytes) return refused(end, "the path is too long");
-  if (!path.starts_with('/')) end.state = FileState::missing;
+  if (path.size() > kMaxPathBytes) return stopped(FileState::refused, "the path is too long");
+  if (!path.starts_with('/')) return stopped(FileState::missing, {});
   std::vector<std::string> ahead;
   put_ahead(ahead, path);
-  for (unsigned links = 0; end.state == FileState::present && !ahead.empty();) {
+  for (unsigned links = 0; !ahead.empty();) {
     const std::string part = std::exchange(ahead.back(), {});
     ahead.pop_back();
     if (part != ".." && (part.size() > kMaxPartBytes || end.parts.size() >= kMaxDepth)) {
-      return refused(end, "a name is too long or the folders are too deep");
+      return stopped(FileState::refused, "a name is too long or the folders are too deep");
     }
-    if (!end.is_folder) {
-      end.state = hidden.empty() ? FileState::missing : FileState::unreadable;
-      end.reason = hidden;
-    } else if (part == "..") {
-      if (!end.parts.empty()) at.leave();
-      if (!end.parts.empty()) end.parts.pop_back();
-    } else {
-      std::string detail;
-      switch (at.enter(part, detail)) {
-        case Entry::missing: end.state = FileState::missing; break;
-        case Entry::denied:
-          end.state = FileState::unreadable;
-          end.reason = std::move(detail);
-          break;
-        case Entry::leaf:
-          end.is_folder = false;
-          hidden = std::move(detail);
-          [[fallthrough]];
-        case Entry::folder: end.parts.push_back(part); break;
-        case Entry::link:
-          if (ahead.empty() && !is_last_followed) {
-            end.is_folder = false;
-            end.link_target = std::move(detail);
-            end.parts.push_back(part);
-            break;
-          }
-          if (++links > kMaxLinks) return refused(end, "too many links");
-          if (detail.starts_with('/')) {
-            at.restart();
-            end.parts.clear();
-          }
-          put_ahead(ahead, detail);
-          break;
+    if (!end.is_folder) return stopped(hidden.empty() ? FileState::missing : FileState::unreadable, hidden);
+    if (part == "..") {
+      if (end.parts.empty()) continue;
+      at.leave();
+      end.parts.pop_back();
+      continue;
+    }
+    std::string detail;
+    const Entry entry = at.enter(part, detail);
+    if (entry == Entry::missing) return stopped(FileState::missing, {});
+    if (entry == Entry::denied) return stopped(FileState::unreadable, std::move(detail));
+    if (entry == Entry::link && (!ahead.empty() || is_last_followed)) {
+      if (++links > kMaxLinks) return stopped(FileState::refused, "too many links");
+      if (detail.starts_with('/')) {
+        at.restart();
+        end.parts.clear();
       }
+      put_ahead(ahead, detail);
+      continue;
     }
+    end.parts.push_back(part);
+    end.is_folder = entry == Entry::folder;
+    if (entry == Entry::leaf) hidden = std::move(detail);
+    if (entry == Entry::link) end.link_target = std::move(detail);
   }
   return end;
 }
