@@ -19,6 +19,26 @@ constexpr std::uint64_t kSmallBar1 = 256 * kMiB;  // what a GPU has without Resi
 constexpr std::uint64_t kMinFree = 16 * kMiB;     // one buffer of a communication library
 constexpr std::uint64_t kFewFree = 8;             // less than one part in this many is little
 
+// The GPUs to look at; says skip or unknown itself when there are none, and then is empty.
+std::vector<Gpu> gpus_to_check(const Patient& patient, Findings& findings) {
+  if (!patient.topology.gpus.empty()) return patient.topology.gpus;
+  if (has_nvidia(patient)) {
+    findings.unknown({}, "the NVIDIA driver is here, but no GPU could be found",
+                     "'gigabar explain drv.gpus' tells how a GPU is lost; 'lspci -d 10de:' lists what the bus has");
+  } else {
+    findings.no_device(patient, kNoGpu);
+  }
+  return {};
+}
+
+using GpuJudge = void (*)(const Patient& patient, const Gpu& gpu, const GpuAnswers& answers, Findings& findings);
+
+// Judges every GPU, as "GPU ADDRESS"; says one thing of all where they are alike. Without a GPU: skip, or unknown with the driver.
+void judge_each_gpu(const Patient& patient, Findings& findings, GpuJudge judge) {
+  for (const Gpu& gpu : gpus_to_check(patient, findings)) judge(patient, gpu, answers_of(patient, gpu), findings);
+  findings.join_gpus();
+}
+
 // --- gpu.rdma
 
 std::string abilities(const GpuAnswers& answers) {

@@ -2,6 +2,7 @@
 // rdma.dev, rdma.port, and rdma.counters: errors of the wire and of the transport, and whether they grow.
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <map>
 #include <thread>
@@ -195,6 +196,13 @@ void judge_foreign_port(const Patient& patient, const RdmaPortView& view, Findin
            "support rest"),
       "use software that knows this adapter: libfabric's provider for it (EFA: NCCL with the aws-ofi-nccl plugin, Open MPI or "
       "MPICH over libfabric); Gigabar's ranks reach other hosts by ucx over TCP (GIGABAR_TRANSPORTS=local,ucx)");
+}
+
+// "400", "56.5": without the zeros of std::to_string.
+std::string number_text(double number) {
+  std::array<char, 64> digits{};
+  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+  return error == std::errc{} ? std::string(digits.data(), end) : std::string("?");
 }
 
 void judge_active_port(const Patient& patient, const RdmaPortView& view, Findings& findings) {

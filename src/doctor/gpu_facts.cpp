@@ -311,22 +311,6 @@ std::optional<std::uint64_t> xid_in(const std::string& line) {
   return parse_number(small.substr(begin, small.find_first_not_of("0123456789", begin) - begin), 0, UINT64_MAX);
 }
 
-void judge_each_gpu(const Patient& patient, Findings& findings, GpuJudge judge) {
-  for (const Gpu& gpu : gpus_to_check(patient, findings)) judge(patient, gpu, answers_of(patient, gpu), findings);
-  findings.join_gpus();
-}
-
-std::vector<Gpu> gpus_to_check(const Patient& patient, Findings& findings) {
-  if (!patient.topology.gpus.empty()) return patient.topology.gpus;
-  if (has_nvidia(patient)) {
-    findings.unknown({}, "the NVIDIA driver is here, but no GPU could be found",
-                     "'gigabar explain drv.gpus' tells how a GPU is lost; 'lspci -d 10de:' lists what the bus has");
-  } else {
-    findings.no_device(patient, kNoGpu);
-  }
-  return {};
-}
-
 Support dmabuf_of_kernel(const Patient& patient) {
   Support support;
   const std::string release = patient.files.word("/proc/sys/kernel/osrelease").value_or("");
