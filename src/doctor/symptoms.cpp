@@ -138,9 +138,8 @@ using Kind = Message::Kind;
 // ---- the text: its words, in lower case, and its lines
 
 struct Word {
-  std::size_t begin = 0;
-  std::uint32_t bytes = 0;
-  std::uint32_t line = 0;  // index into Text::lines
+  std::size_t begin = 0, bytes = 0;
+  std::size_t line = 0;  // index into Text::lines
 };
 
 struct Line {
@@ -224,7 +223,6 @@ void look_for_level(Text& text, std::size_t place) {
 
 // Splits the text into words; a line is the words up to a line end.
 Text split(std::string_view original) {
-  constexpr std::size_t kMaxBytes = std::numeric_limits<std::uint32_t>::max();
   Text text{letters_of(original), {}, {}};
   const std::string& letters = text.letters;
   std::size_t number = 1, words_of_line = 0;
@@ -239,8 +237,7 @@ Text split(std::string_view original) {
       text.lines.push_back({number, false, false});
       words_of_line = 0;
     }
-    const auto line = static_cast<std::uint32_t>(text.lines.size() - 1);
-    text.words.push_back({at, static_cast<std::uint32_t>(std::min(end - at, kMaxBytes)), line});
+    text.words.push_back({at, end - at, text.lines.size() - 1});
     look_for_level(text, words_of_line++);
   }
   return text;
