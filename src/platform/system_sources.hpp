@@ -92,8 +92,11 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
     }
     end.parts.push_back(part);
     end.is_folder = entry == Entry::folder;
-    if (entry == Entry::leaf) hidden = std::move(detail);
-    if (entry == Entry::link) end.link_target = std::move(detail);
+    if (entry == Entry::link) {
+      end.link_target = std::move(detail);
+    } else {
+      hidden = std::move(detail);  // of a folder there is nothing
+    }
   }
   return end;
 }

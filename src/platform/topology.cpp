@@ -167,7 +167,7 @@ std::vector<NumaNode> read_numa_nodes(const Sources& from) {
     read_node_files(from.files, node);
     listed.push_back(std::move(node));
   }
-  if (listed.empty()) from.notes.push_back("the machine's files tell of no NUMA node");
+  if (listed.empty()) from.notes.emplace_back("the machine's files tell of no NUMA node");
   return listed;
 }
 

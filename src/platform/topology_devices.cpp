@@ -65,7 +65,7 @@ void add_driver_only(const DriverAnswers& answers, const std::vector<PciNode>& p
   for (const GpuAnswers& told : answers.gpus) {
     const auto address = PciAddress::parse(told.pci);
     if (!address) {
-      notes.push_back("the driver names a GPU without a PCI address; it is left out");
+      notes.emplace_back("the driver names a GPU without a PCI address; it is left out");
       continue;
     }
     if (!known.emplace(key_of(*address), 0).second) continue;
