@@ -32,11 +32,8 @@ Availability no_device(const Patient& patient, const char* reason, const char* f
 }
 
 Availability of_support(const Support& support, AvailabilityCode when_not) {
-  switch (support.answer) {
-    case Answer::yes: return ok(support.reason);
-    case Answer::no: return not_ok(when_not, support.reason, support.remedy);
-    case Answer::unknown: break;
-  }
+  if (support.answer == Answer::yes) return ok(support.reason);
+  if (support.answer == Answer::no) return not_ok(when_not, support.reason, support.remedy);
   return untold(support.reason, support.remedy);
 }
 

@@ -207,16 +207,13 @@ std::optional<std::string> chosen_word(const std::string& content) {
 void check_vm_detect(const Patient& patient, Findings& findings) {
   const HostAnswer answer = host_of(patient);
   findings.readings(answer.readings);
-  switch (answer.host) {
-    case Host::bare_metal: return findings.pass({}, answer.statement);
-    case Host::virtual_machine:
-      return findings.warn(
-          {}, answer.statement + "; whether devices reach each other directly is decided by the host",
-          "run 'gigabar doctor' on the host too; for direct traffic between passed-through devices the host needs ACS "
-          "with translated requests let through, and ATS enabled in GPU and NIC");
-    case Host::unknown:
-      return findings.unknown({}, answer.statement, "ask 'systemd-detect-virt', or read /sys/class/dmi/id/product_name as root");
+  if (answer.host == Host::bare_metal) return findings.pass({}, answer.statement);
+  if (answer.host == Host::unknown) {
+    return findings.unknown({}, answer.statement, "ask 'systemd-detect-virt', or read /sys/class/dmi/id/product_name as root");
   }
+  findings.warn({}, answer.statement + "; whether devices reach each other directly is decided by the host",
+                "run 'gigabar doctor' on the host too; for direct traffic between passed-through devices the host needs ACS "
+                "with translated requests let through, and ATS enabled in GPU and NIC");
 }
 
 void check_lim_memlock(const Patient& patient, Findings& findings) {

@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <new>
 
@@ -177,14 +178,9 @@ Result<void> require_checks(const std::vector<std::string>& chosen) {
 namespace gigabar::inline v0 {
 
 std::string_view name_of(Verdict verdict) noexcept {
-  switch (verdict) {
-    case Verdict::pass: return "PASS";
-    case Verdict::warn: return "WARN";
-    case Verdict::fail: return "FAIL";
-    case Verdict::unknown: return "UNKNOWN";
-    case Verdict::skip: return "SKIP";
-  }
-  return "?";
+  constexpr std::array<std::string_view, 5> kNames{"PASS", "WARN", "FAIL", "UNKNOWN", "SKIP"};
+  const auto index = static_cast<std::size_t>(verdict);
+  return index < kNames.size() ? kNames[index] : "?";
 }
 
 std::span<const CheckInfo> checks() try {

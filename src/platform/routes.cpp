@@ -51,20 +51,13 @@ struct End {
 };
 
 std::optional<End> end_of(const Topology& topology, Endpoint endpoint) {
-  const int index = endpoint.index;
-  switch (endpoint.kind) {
-    case Kind::gpu:
-      if (const Gpu* gpu = element_of(topology.gpus, index)) return End{Kind::gpu, index, gpu->numa_node, gpu->pci, gpu, nullptr};
-      return {};
-    case Kind::nic:
-      if (const Nic* nic = element_of(topology.nics, index)) return End{Kind::nic, index, nic->numa_node, nic->pci, nullptr, nic};
-      return {};
-    case Kind::numa_node:
-      if (const NumaNode* node = element_of(topology.numa_nodes, index)) {
-        return End{Kind::numa_node, index, node->index, -1, nullptr, nullptr};
-      }
-      return {};
-  }
+  const auto [kind, index] = endpoint;
+  const Gpu* const gpu = kind == Kind::gpu ? element_of(topology.gpus, index) : nullptr;
+  const Nic* const nic = kind == Kind::nic ? element_of(topology.nics, index) : nullptr;
+  const NumaNode* const node = kind == Kind::numa_node ? element_of(topology.numa_nodes, index) : nullptr;
+  if (gpu != nullptr) return End{kind, index, gpu->numa_node, gpu->pci, gpu, nullptr};
+  if (nic != nullptr) return End{kind, index, nic->numa_node, nic->pci, nullptr, nic};
+  if (node != nullptr) return End{kind, index, node->index, -1, nullptr, nullptr};
   return {};
 }
 
