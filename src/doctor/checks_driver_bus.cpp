@@ -30,7 +30,7 @@ void read_last_complaint(const Patient& patient, Findings& findings, const std::
 }
 
 void tell_lost_gpu(const Patient& patient, Findings& findings, const std::string& address) {
-  const std::string folder = "/sys/bus/pci/devices/" + address;
+  const std::string folder = pci_folder(address);
   const std::string driver = patient.files.link_name(folder + "/driver").value_or("");
   findings.reading(folder + "/driver", driver.empty() ? "none" : driver);
   findings.reading(text(kGpusFolder, "/", address), "missing");
@@ -69,7 +69,7 @@ void tell_ghost(const Patient& patient, Findings& findings, const std::string& a
 
 void tell_fallen_gpu(const Patient& patient, Findings& findings, const FallenGpu& gpu) {
   const bool is_lost = !patient.files.exists(text(kGpusFolder, "/", gpu.address));
-  if (gpu.is_silent) findings.reading(text("/sys/bus/pci/devices/", gpu.address, "/config"), "every byte is 0xff");
+  if (gpu.is_silent) findings.reading(pci_folder(gpu.address) + "/config", "every byte is 0xff");
   if (!gpu.log_line.empty()) findings.reading("the kernel's log", gpu.log_line);
   findings.fail(gpu.address.empty() ? std::string() : "GPU " + gpu.address,
                 text(gpu.statement(), is_lost ? ", and it is lost to its driver" : ""),
@@ -113,7 +113,7 @@ GpuSets compare(const Patient& patient) {
 void drop_not_given(const Patient& patient, GpuSets& sets) {
   if (container(patient).empty() || sets.driver.empty()) return;
   const auto is_of_others = [&](const std::string& address) {
-    return sets.driver.count(address) == 0 && patient.files.link_name("/sys/bus/pci/devices/" + address + "/driver") == "nvidia";
+    return sets.driver.count(address) == 0 && patient.files.link_name(pci_folder(address) + "/driver") == "nvidia";
   };
   std::erase_if(sets.lost, is_of_others);
   std::erase_if(sets.fallen, [&](const FallenGpu& gpu) { return is_of_others(gpu.address); });

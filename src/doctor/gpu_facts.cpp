@@ -178,7 +178,7 @@ std::vector<std::string> gpus_on_pci(const Patient& patient) {
   if (!patient.topology.pci.empty()) return addresses;
   // No topology, since discovery failed: the files say it too.
   for (const std::string& address : patient.files.names(kPciFolder)) {
-    const std::string folder = text(kPciFolder, "/", address);
+    const std::string folder = pci_folder(address);
     if (patient.files.word(folder + "/vendor") != "0x10de") continue;
     if (patient.files.word(folder + "/class").value_or("").starts_with("0x03")) addresses.push_back(address);
   }

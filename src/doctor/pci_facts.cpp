@@ -112,7 +112,7 @@ PciDevice with_registers(const Patient& patient, PciDevice device) {
 
 ConfigAnswer config_of(const Patient& patient, const std::string& address) {
   ConfigAnswer answer;
-  answer.path = text(kPciFolder, "/", address, "/config");
+  answer.path = pci_folder(address) + "/config";
   const FileText content = patient.files.read(answer.path);
   const auto config = PciConfig::parse(content.content);
   if (!content.is_present()) {

@@ -22,6 +22,10 @@ inline constexpr std::size_t kMaxFileBytes = std::size_t{4} << 20;       // of o
 inline constexpr std::size_t kMaxArchiveBytes = std::size_t{256} << 20;  // of an archive
 inline constexpr std::size_t kMaxNames = 65536;                          // of one folder: more are left out
 
+// The folders that list the devices.
+inline constexpr const char* kPciFolder = "/sys/bus/pci/devices";
+inline constexpr const char* kInfinibandFolder = "/sys/class/infiniband";
+
 enum class FileState : std::uint8_t {
   present,
   missing,     // there is no such file

@@ -22,8 +22,6 @@ namespace {
 
 constexpr std::uint64_t kMaxCpus = 8192;  // CONFIG_NR_CPUS of the kernel is at most that on every architecture
 
-constexpr const char* kDevices = "/sys/bus/pci/devices";
-
 // "0x10de"; nothing for other text.
 std::optional<std::uint32_t> number_in(std::string_view text, std::uint32_t most) {
   return text.starts_with("0x") ? hexadecimal(text.substr(2), most) : std::nullopt;
@@ -57,10 +55,10 @@ std::optional<Found> read_device(const Sources& from, const std::string& name) {
   const auto address = PciAddress::parse(name);
   // Other spellings of the same address ("0:3b:0.0") would be the device twice.
   if (!address || address->to_string() != name) {
-    from.notes.push_back(text("a folder in ", kDevices, " has no name of a PCI device and is left out"));
+    from.notes.push_back(text("a folder in ", kPciFolder, " has no name of a PCI device and is left out"));
     return {};
   }
-  const std::string folder = text(kDevices, "/", name);
+  const std::string folder = text(kPciFolder, "/", name);
   Found found;
   PciNode& node = found.node;
   node.address = *address;
@@ -102,7 +100,7 @@ std::vector<PciNode> joined(std::vector<Found> devices, std::vector<std::string>
     found.node.root_complex = root_complex_of(path.substr(0, slash));
     if (found.node.root_complex.empty()) {
       notes.push_back(
-          text(found.node.address.to_string(), ": its place in the PCI tree is not known, ", kDevices, " has no link to it"));
+          text(found.node.address.to_string(), ": its place in the PCI tree is not known, ", kPciFolder, " has no link to it"));
     }
     by_path.emplace(path, static_cast<int>(nodes.size()));
     nodes.push_back(std::move(found.node));
@@ -133,14 +131,14 @@ void add_objects(const std::vector<hwloc::PciObject>& objects, std::vector<PciNo
 // The PCI tree: /sys/bus/pci/devices says what there is, and the folders behind its links what is below what.
 std::vector<PciNode> read_pci(const Sources& from) {
   std::vector<Found> devices;
-  const std::vector<std::string> names = names_in(from, kDevices);
+  const std::vector<std::string> names = names_in(from, kPciFolder);
   if (names.size() >= kMaxNames) from.notes.push_back(text("only the first ", kMaxNames, " PCI devices are read"));
   for (const std::string& name : names) {
     if (auto found = read_device(from, name)) devices.push_back(std::move(*found));
   }
   std::vector<PciNode> nodes = joined(std::move(devices), from.notes);
   add_objects(from.objects.pci, nodes);
-  if (nodes.empty()) from.notes.push_back(text("no PCI devices: ", kDevices, " is empty, or cannot be read"));
+  if (nodes.empty()) from.notes.push_back(text("no PCI devices: ", kPciFolder, " is empty, or cannot be read"));
   return nodes;
 }
 

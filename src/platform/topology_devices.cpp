@@ -148,7 +148,6 @@ NvLinkBond bond_between(const LinksByGpu::value_type& first, const LinksByGpu::v
 
 // ---- network adapters
 
-constexpr const char* kRdmaClass = "/sys/class/infiniband";
 constexpr const char* kNetClass = "/sys/class/net";
 constexpr std::uint32_t kNetwork = 0x02;  // base class of PCI functions
 constexpr double kMaxGbitPerS = 1e6;
@@ -217,7 +216,7 @@ void add_active_mtu(const DriverAnswers& answers, const std::string& device, std
 
 std::vector<RdmaPort> read_ports(const Sources& from, const std::string& device) {
   std::vector<RdmaPort> ports;
-  const std::string folder = text(kRdmaClass, "/", device, "/ports");
+  const std::string folder = text(kInfinibandFolder, "/", device, "/ports");
   for (const std::string& name : from.files.names(folder)) {
     const auto number = parse_number(name, 1, kMaxPorts);
     if (number) ports.push_back(read_port(from.files, text(folder, "/", name), static_cast<int>(*number)));
@@ -252,7 +251,7 @@ class Adapters {
   Adapters(const Sources& from, const std::vector<PciNode>& pci) : from_(from), pci_(pci), index_(index_of(pci)) {}
 
   void add_rdma_device(const std::string& name) {
-    const std::string folder = text(kRdmaClass, "/", name);
+    const std::string folder = text(kInfinibandFolder, "/", name);
     // Only soft-RoCE has this file; it names the network device. Older kernels give it that one's "device", too.
     const auto soft_roce_on = from_.files.word(folder + "/parent");
     const int pci = soft_roce_on ? -1 : pci_below(from_.files, folder, index_);
@@ -377,7 +376,7 @@ std::vector<NvLinkBond> read_nvlinks(const Sources& from, const std::vector<PciN
 
 std::vector<Nic> read_nics(const Sources& from, const std::vector<PciNode>& pci) {
   Adapters adapters(from, pci);
-  std::vector<std::string> rdma_devices = names_in(from, kRdmaClass);
+  std::vector<std::string> rdma_devices = names_in(from, kInfinibandFolder);
   if (rdma_devices.size() > kMaxRdmaDevices) {
     from.notes.push_back(text("only the first ", kMaxRdmaDevices, " of ", rdma_devices.size(), " RDMA devices are read"));
     rdma_devices.resize(kMaxRdmaDevices);
