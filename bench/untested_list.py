@@ -43,8 +43,7 @@ REASONS = [
     ),
     *because(
         "answers what it found of a file, which is no error",
-        ("src/platform/system_sources_folder.cpp", "failed("),
-        ("src/platform/system_sources_live.cpp", "failed(errno)"),
+        ("src/platform/system_files.cpp", "failed("),
     ),
     *because(
         "an interface of a library that has to be there, and that the library does not call for text",

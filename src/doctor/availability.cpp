@@ -32,11 +32,8 @@ Availability no_device(const Patient& patient, const char* reason, const char* f
 }
 
 Availability of_support(const Support& support, AvailabilityCode when_not) {
-  switch (support.answer) {
-    case Answer::yes: return ok(support.reason);
-    case Answer::no: return not_ok(when_not, support.reason, support.remedy);
-    case Answer::unknown: break;
-  }
+  if (support.answer == Answer::yes) return ok(support.reason);
+  if (support.answer == Answer::no) return not_ok(when_not, support.reason, support.remedy);
   return untold(support.reason, support.remedy);
 }
 
@@ -103,13 +100,13 @@ Availability mapping_by_rm(const Patient& patient) {
 std::optional<Availability> without_gdr(const Patient& patient) {
   if (!has_nvidia(patient)) return no_device(patient, kNoGpu, kPciFolder);
   if (auto reason = without_rdma(patient)) return reason;
-  std::size_t told = 0, able = 0;
+  bool is_told = false;
   for (const GpuAnswers& gpu : patient.answers.gpus) {
     const auto value = cuda_attribute(gpu, "gpu_direct_rdma");
-    if (value) ++told;
-    if (value.value_or(0) != 0) ++able;
+    if (value.value_or(0) != 0) return {};
+    is_told = is_told || value.has_value();
   }
-  if (told == 0 || able != 0) return {};
+  if (!is_told) return {};
   return not_ok(AvailabilityCode::not_supported, "no GPU here supports GPUDirect RDMA", "stage through pinned host memory");
 }
 
@@ -227,15 +224,9 @@ namespace gigabar::inline v0 {
 
 std::vector<PathReport> availability(const Machine& machine) try {
   const Uncancelled uncancelled;
-  Result<Topology> found = discover_topology(machine);
-  Topology topology;
-  if (found) {
-    topology = std::move(*found);
-  } else {
-    // Most paths follow from files and answers alone.
-    topology.notes.push_back(found.error().message());
-  }
-  return doctor::availability_of({machine.files(), machine.answers(), topology, machine.is_live()});
+  const Result<Topology> found = discover_topology(machine);
+  const Topology none;  // most paths follow from files and answers alone
+  return doctor::availability_of({machine.files(), machine.answers(), found ? *found : none, machine.is_live()});
 } catch (...) {
   return {};
 }

@@ -32,10 +32,6 @@ struct Patient {
 inline constexpr std::string_view kNotBegun = "the time for the examination was over before this check";
 inline constexpr std::string_view kPairLeftOut = "the time for all transfers had passed";
 
-// The folders that list the devices.
-inline constexpr const char* kPciFolder = "/sys/bus/pci/devices";
-inline constexpr const char* kInfinibandFolder = "/sys/class/infiniband";
-
 // Collects what a check says. Readings go to the next finding.
 class Findings {
  public:
@@ -107,7 +103,8 @@ inline constexpr const char* kShowHidden =
     "run as root, or as a user who may read it; where too many files are open, raise 'ulimit -n'; a capture has to be made anew";
 
 // "/sys/bus/pci/devices/0000:3b:00.0"
-std::string pci_folder(const PciAddress& address);
+std::string pci_folder(std::string_view address);
+inline std::string pci_folder(const PciAddress& address) { return pci_folder(address.to_string()); }
 // "GPU 0000:3b:00.0"
 std::string subject_of(const Gpu& gpu);
 

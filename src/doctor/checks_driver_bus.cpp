@@ -20,23 +20,21 @@ constexpr std::size_t kMaxListed = 64;  // findings of one kind; the rest is cou
 
 std::string information_path(const std::string& address) { return text(kGpusFolder, "/", address, "/information"); }
 
-// Lines of the kernel's log about the device, written "0000:3b:00.0" by the kernel, "PCI:0000:3b:00" by the driver.
-std::string last_complaint(const Patient& patient, const std::string& address) {
+// Reads the last line of the kernel's log about the device, written "0000:3b:00.0" by the kernel, "PCI:0000:3b:00" by the driver.
+void read_last_complaint(const Patient& patient, Findings& findings, const std::string& address) {
   const std::string short_address = address.substr(0, address.find('.'));
   for (const std::string_view word : {"Xid", "RmInitAdapter failed", "fallen off", "probe", "NVRM"}) {
     const std::vector<std::string> lines = log_lines(patient, {word, short_address});
-    if (!lines.empty()) return lines.back();
+    if (!lines.empty()) return findings.reading("the kernel's log", lines.back());
   }
-  return {};
 }
 
 void tell_lost_gpu(const Patient& patient, Findings& findings, const std::string& address) {
-  const std::string folder = "/sys/bus/pci/devices/" + address;
+  const std::string folder = pci_folder(address);
   const std::string driver = patient.files.link_name(folder + "/driver").value_or("");
   findings.reading(folder + "/driver", driver.empty() ? "none" : driver);
   findings.reading(text(kGpusFolder, "/", address), "missing");
-  const std::string complaint = last_complaint(patient, address);
-  if (!complaint.empty()) findings.reading("the kernel's log", complaint);
+  read_last_complaint(patient, findings, address);
   const std::string subject = "GPU " + address;
   if (driver.starts_with("vfio") || driver == "pci-stub") {
     return findings.warn(subject,
@@ -62,9 +60,8 @@ void tell_lost_gpu(const Patient& patient, Findings& findings, const std::string
 }
 
 void tell_ghost(const Patient& patient, Findings& findings, const std::string& address) {
-  const std::string complaint = last_complaint(patient, address);
   findings.reading(text(kGpusFolder, "/", address), "present");
-  if (!complaint.empty()) findings.reading("the kernel's log", complaint);
+  read_last_complaint(patient, findings, address);
   findings.fail("GPU " + address, "the driver names this GPU, but it is no longer on the PCI bus",
                 "sudo dmesg | grep -E 'Xid|AER|pciehp' says why it left; reseat the card and its power, then restart the machine",
                 true);
@@ -72,7 +69,7 @@ void tell_ghost(const Patient& patient, Findings& findings, const std::string& a
 
 void tell_fallen_gpu(const Patient& patient, Findings& findings, const FallenGpu& gpu) {
   const bool is_lost = !patient.files.exists(text(kGpusFolder, "/", gpu.address));
-  if (gpu.is_silent) findings.reading(text("/sys/bus/pci/devices/", gpu.address, "/config"), "every byte is 0xff");
+  if (gpu.is_silent) findings.reading(pci_folder(gpu.address) + "/config", "every byte is 0xff");
   if (!gpu.log_line.empty()) findings.reading("the kernel's log", gpu.log_line);
   findings.fail(gpu.address.empty() ? std::string() : "GPU " + gpu.address,
                 text(gpu.statement(), is_lost ? ", and it is lost to its driver" : ""),
@@ -116,7 +113,7 @@ GpuSets compare(const Patient& patient) {
 void drop_not_given(const Patient& patient, GpuSets& sets) {
   if (container(patient).empty() || sets.driver.empty()) return;
   const auto is_of_others = [&](const std::string& address) {
-    return sets.driver.count(address) == 0 && patient.files.link_name("/sys/bus/pci/devices/" + address + "/driver") == "nvidia";
+    return sets.driver.count(address) == 0 && patient.files.link_name(pci_folder(address) + "/driver") == "nvidia";
   };
   std::erase_if(sets.lost, is_of_others);
   std::erase_if(sets.fallen, [&](const FallenGpu& gpu) { return is_of_others(gpu.address); });

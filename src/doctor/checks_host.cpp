@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of the host itself: limits, NUMA, CPU frequency, huge pages.
+// Checks of the host itself: whether it is a virtual machine, limits, NUMA, CPU frequency, huge pages.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -203,6 +203,18 @@ std::optional<std::string> chosen_word(const std::string& content) {
 }
 
 }  // namespace
+
+void check_vm_detect(const Patient& patient, Findings& findings) {
+  const HostAnswer answer = host_of(patient);
+  findings.readings(answer.readings);
+  if (answer.host == Host::bare_metal) return findings.pass({}, answer.statement);
+  if (answer.host == Host::unknown) {
+    return findings.unknown({}, answer.statement, "ask 'systemd-detect-virt', or read /sys/class/dmi/id/product_name as root");
+  }
+  findings.warn({}, answer.statement + "; whether devices reach each other directly is decided by the host",
+                "run 'gigabar doctor' on the host too; for direct traffic between passed-through devices the host needs ACS "
+                "with translated requests let through, and ATS enabled in GPU and NIC");
+}
 
 void check_lim_memlock(const Patient& patient, Findings& findings) {
   if (can_lock_any(patient, findings) && !is_in_other_user_namespace(patient, findings))

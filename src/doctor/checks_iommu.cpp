@@ -144,15 +144,14 @@ constexpr const char* kSetAcs =
     "pci=config_acs=, "
     "then update-grub and reboot";
 
-void judge_apart(const std::string& subject, const ConfigReader::Answer& answer, bool is_same, Findings& findings) {
+void judge_apart(const std::string& subject, const ConfigAnswer& answer, bool is_same, Findings& findings) {
   if (is_same) {
     return findings.fail(subject, "the DMA function shares the GPU's IOMMU group, and here each needs one of its own", kSetAcs,
                          true);
   }
-  if (!answer.config || answer.config->ats.is_hidden)
-    return say_hidden(findings, subject, answer, "whether the DMA function has ATS");
-  findings.reading(answer.path, answer.config->ats ? "ATS present" : "no ATS");
-  if (answer.config->ats) return findings.pass(subject, "the DMA function has an IOMMU group of its own, and ATS");
+  if (answer.config.ats.is_hidden) return say_hidden(findings, subject, answer, "whether the DMA function has ATS");
+  findings.reading(answer.path, answer.config.ats ? "ATS present" : "no ATS");
+  if (answer.config.ats) return findings.pass(subject, "the DMA function has an IOMMU group of its own, and ATS");
   findings.fail(subject, "the DMA function has no ATS, which it needs in an IOMMU group of its own",
                 "enable it in the NIC's firmware: mlxconfig -d DEVICE set ATS_ENABLED=true, then a cold reset", true);
 }

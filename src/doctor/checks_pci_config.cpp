@@ -40,10 +40,9 @@ bool add_ports_between(const Topology& topology, const PciPair& pair, std::vecto
 
 void judge_acs(const Patient& patient, const CrossedPort& port, ConfigReader& reader, Host host, Findings& findings) {
   const std::string address = address_of(patient, port.pci), subject = "port " + address;
-  const ConfigReader::Answer& answer = reader.of(port.pci);
-  if (!answer.config || answer.config->acs.is_hidden)
-    return say_hidden(findings, subject, answer, "ACS of the ports below a common switch");
-  const auto& acs = answer.config->acs;
+  const ConfigAnswer& answer = reader.of(port.pci);
+  if (answer.config.acs.is_hidden) return say_hidden(findings, subject, answer, "ACS of the ports below a common switch");
+  const auto& acs = answer.config.acs;
   findings.reading(answer.path, acs ? text("ACS control: ", acs_text(acs->control), " (can: ", acs_text(acs->can), ")")
                                     : std::string("no ACS capability"));
   if (!acs || !acs->redirects())
@@ -70,10 +69,9 @@ void judge_payload(const Patient& patient, const PciDevice& device, ConfigReader
   std::set<unsigned> sizes;
   std::vector<std::string> list;
   for (const int pci : way_up(patient.topology, device.pci)) {
-    const ConfigReader::Answer& answer = reader.of(pci);
-    if (!answer.config || answer.config->express.is_hidden)
-      return say_hidden(findings, device.subject, answer, "the payload size of the PCIe path");
-    const auto& express = answer.config->express;
+    const ConfigAnswer& answer = reader.of(pci);
+    if (answer.config.express.is_hidden) return say_hidden(findings, device.subject, answer, "the payload size of the PCIe path");
+    const auto& express = answer.config.express;
     if (!express) continue;
     const std::string size = express->payload_bytes ? counted(*express->payload_bytes, "byte") : std::string("a reserved value");
     findings.reading(answer.path, "MPS " + size);
@@ -91,10 +89,9 @@ void judge_payload(const Patient& patient, const PciDevice& device, ConfigReader
 }
 
 void judge_read_request(const Patient& patient, const PciDevice& nic, ConfigReader& reader, Findings& findings) {
-  const ConfigReader::Answer& answer = reader.of(nic.pci);
-  if (!answer.config || answer.config->express.is_hidden)
-    return say_hidden(findings, nic.subject, answer, "the read request size of the NIC");
-  const auto& express = answer.config->express;
+  const ConfigAnswer& answer = reader.of(nic.pci);
+  if (answer.config.express.is_hidden) return say_hidden(findings, nic.subject, answer, "the read request size of the NIC");
+  const auto& express = answer.config.express;
   if (!express) return;
   const auto bytes = express->most_read_request_bytes;
   findings.reading(answer.path, bytes ? text("MRRS ", counted(*bytes, "byte")) : std::string("MRRS: a reserved value"));
@@ -117,11 +114,10 @@ bool gains_from_relaxed_ordering(const CpuFacts& cpu) {
   return is_epyc || (cpu.vendor == "GenuineIntel" && cpu.packages > 1);
 }
 
-void judge_ordering(const std::string& subject, const std::string& address, const ConfigReader::Answer& answer, const CpuFacts& cpu,
+void judge_ordering(const std::string& subject, const std::string& address, const ConfigAnswer& answer, const CpuFacts& cpu,
                     Findings& findings) {
-  if (!answer.config || answer.config->express.is_hidden)
-    return say_hidden(findings, subject, answer, "whether relaxed ordering is enabled");
-  const auto& express = answer.config->express;
+  if (answer.config.express.is_hidden) return say_hidden(findings, subject, answer, "whether relaxed ordering is enabled");
+  const auto& express = answer.config.express;
   if (!express) return findings.pass(subject, "no PCIe device, so that there is no ordering to relax");
   findings.reading(answer.path, express->has_relaxed_ordering ? "relaxed ordering enabled" : "relaxed ordering off");
   if (express->has_relaxed_ordering) return findings.pass(subject, "relaxed ordering is enabled");
@@ -139,11 +135,10 @@ void judge_ordering(const std::string& subject, const std::string& address, cons
 
 // ---- pci.vendorp2p
 
-enum class IntelKind : std::uint8_t { other_maker, server, client, unknown };
+enum class IntelKind : std::uint8_t { client, other, unknown };  // a server's or another maker's is other
 
 IntelKind intel_kind(const CpuFacts& cpu) {
-  if (cpu.vendor != "GenuineIntel") return IntelKind::other_maker;
-  if (cpu.name.find("Xeon") != std::string::npos) return IntelKind::server;
+  if (cpu.vendor != "GenuineIntel" || cpu.name.find("Xeon") != std::string::npos) return IntelKind::other;
   for (const char* name : {"Core", "Pentium", "Celeron", "Atom", "N100", "N200"}) {
     if (cpu.name.find(name) != std::string::npos) return IntelKind::client;
   }
@@ -231,13 +226,11 @@ void check_pci_vendorp2p(const Patient& patient, Findings& findings) {
     return findings.unknown({}, "the CPU is not told, so that nothing is known of its root complex", "look at 'lscpu'");
   if (is_virtual_machine(patient))
     return findings.skip("in a virtual machine the root ports are emulated: the host's root complex decides");
-  switch (intel_kind(cpu)) {
-    case IntelKind::other_maker:
-    case IntelKind::server: return findings.pass({}, "this CPU is not one of Intel's client CPUs");
-    case IntelKind::unknown:
-      return findings.unknown({}, "the name of this Intel CPU tells neither a server nor a client model",
-                              "look the model up; when it is a client CPU, do not read between devices below different root ports");
-    case IntelKind::client: break;
+  const IntelKind kind = intel_kind(cpu);
+  if (kind == IntelKind::other) return findings.pass({}, "this CPU is not one of Intel's client CPUs");
+  if (kind == IntelKind::unknown) {
+    return findings.unknown({}, "the name of this Intel CPU tells neither a server nor a client model",
+                            "look the model up; when it is a client CPU, do not read between devices below different root ports");
   }
   // First those that have something to complain of: the reading of the CPU is theirs.
   for (const bool is_turn_of_apart : {true, false}) {

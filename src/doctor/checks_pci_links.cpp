@@ -113,7 +113,7 @@ void judge_link(const Link& link, const PciLinkFacts& lower, const std::optional
 void look_at_link(const Patient& patient, const Link& link, Findings& findings) {
   const std::string address = node_of(patient.topology, link.lower).address.to_string();
   if (is_silent(patient, address)) {
-    findings.reading("/sys/bus/pci/devices/" + address + "/config", "every byte is 0xff");
+    findings.reading(pci_folder(address) + "/config", "every byte is 0xff");
     return findings.say(
         link.subject, link.is_wanted ? Verdict::fail : Verdict::warn,
         "the device does not answer: its configuration space reads all ones, as after it was lost or without power",

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma.dev and rdma.port.
+// rdma.dev, rdma.port, and rdma.counters: errors of the wire and of the transport, and whether they grow.
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <map>
+#include <thread>
 
 #include "base/errors.hpp"
 #include "base/hexadecimal.hpp"
+#include "base/options.hpp"
 #include "doctor/check.hpp"
 #include "doctor/device_nodes.hpp"
 #include "doctor/gpu_facts.hpp"
@@ -27,21 +33,19 @@ std::string remedy_for_missing_node(const Patient& patient, const std::string& n
 void judge_node(const Patient& patient, const std::string& device, const std::string& node, Findings& findings) {
   const NodeReport report = look_at_node(patient, node);
   findings.reading(node, report.value);
-  switch (report.state) {
-    case NodeState::missing:
-      return findings.fail(device, text("its device node ", node, " is missing, so no program can open it"),
-                           remedy_for_missing_node(patient, node));
-    case NodeState::not_a_device:
-    case NodeState::wrong_number:
-    case NodeState::refused:
-      return findings.fail(device, text("its device node ", report.statement(), ", so no program can use the adapter"),
-                           report.remedy);
-    case NodeState::no_permission:
-      return findings.fail(
-          device, text("this user may not open its device node ", node),
-          "as root, write KERNEL==\"uverbs*\", GROUP=\"rdma\", MODE=\"0660\" to /etc/udev/rules.d/90-rdma.rules, run "
-          "udevadm control --reload && udevadm trigger -s infiniband_verbs, and add the user: usermod -aG rdma USER");
-    case NodeState::works: break;
+  if (report.state == NodeState::missing) {
+    return findings.fail(device, text("its device node ", node, " is missing, so no program can open it"),
+                         remedy_for_missing_node(patient, node));
+  }
+  if (report.is_broken()) {
+    return findings.fail(device, text("its device node ", report.statement(), ", so no program can use the adapter"),
+                         report.remedy);
+  }
+  if (report.state == NodeState::no_permission) {
+    return findings.fail(
+        device, text("this user may not open its device node ", node),
+        "as root, write KERNEL==\"uverbs*\", GROUP=\"rdma\", MODE=\"0660\" to /etc/udev/rules.d/90-rdma.rules, run "
+        "udevadm control --reload && udevadm trigger -s infiniband_verbs, and add the user: usermod -aG rdma USER");
   }
   const RdmaDeviceAnswers* answer = answers_of(patient, device);
   if (answer != nullptr && answer->error) {
@@ -194,6 +198,13 @@ void judge_foreign_port(const Patient& patient, const RdmaPortView& view, Findin
       "MPICH over libfabric); Gigabar's ranks reach other hosts by ucx over TCP (GIGABAR_TRANSPORTS=local,ucx)");
 }
 
+// "400", "56.5": without the zeros of std::to_string.
+std::string number_text(double number) {
+  std::array<char, 64> digits{};
+  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+  return error == std::errc{} ? std::string(digits.data(), end) : std::string("?");
+}
+
 void judge_active_port(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   const RdmaPort& port = *view.port;
   const RdmaTransport transport = transport_of(patient, view);
@@ -227,6 +238,125 @@ void judge_port(const Patient& patient, const RdmaPortView& view, bool has_other
   }
 }
 
+// ---- rdma.counters
+
+constexpr std::chrono::milliseconds kBetweenReadings{200};
+
+// Below the folder of a port. Drivers name what they count differently; those of a driver that has others are missing.
+// Source: kernel, Documentation/ABI/stable/sysfs-class-infiniband, and the counters of mlx5, bnxt_re and rxe.
+constexpr std::string_view kSymbolErrors = "counters/symbol_error";
+constexpr std::array<std::string_view, 14> kCounters{kSymbolErrors,
+                                                     "counters/link_downed",
+                                                     "hw_counters/out_of_sequence",
+                                                     "hw_counters/packet_seq_err",
+                                                     "hw_counters/local_ack_timeout_err",
+                                                     "hw_counters/rnr_nak_retry_err",
+                                                     "hw_counters/out_of_buffer",
+                                                     "hw_counters/to_retransmits",
+                                                     "hw_counters/seq_err_naks_rcvd",
+                                                     "hw_counters/max_retry_exceeded",
+                                                     "hw_counters/out_of_seq_request",
+                                                     "hw_counters/rcvd_seq_err",
+                                                     "hw_counters/retry_exceeded_err",
+                                                     "hw_counters/retry_rnr_exceeded_err"};
+
+struct Counter {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+};
+
+struct PortCounters {
+  std::map<std::string_view, Counter> told;
+  std::map<std::string_view, std::string> refused;  // there, but not readable or not a number, with the reason
+};
+
+std::optional<std::uint64_t> number_in(const FileText& file) { return parse_number(printable(file.content, 40), 0, UINT64_MAX); }
+
+PortCounters read_first(const Patient& patient, const RdmaPortView& view) {
+  PortCounters counters;
+  for (const std::string_view name : kCounters) {
+    const FileText file = patient.files.read(text(view.folder(), "/", name));
+    if (file.state == FileState::missing) continue;
+    const auto value = file.is_present() ? number_in(file) : std::nullopt;
+    if (value) {
+      counters.told[name] = {*value, *value};
+    } else {
+      counters.refused[name] = file.is_present() ? text("'", printable(file.content, 40), "'") : file.reason;
+    }
+  }
+  return counters;
+}
+
+void read_again(const Patient& patient, const RdmaPortView& view, PortCounters& counters) {
+  for (auto& [name, counter] : counters.told) {
+    const auto value = number_in(patient.files.read(text(view.folder(), "/", name)));
+    // Somebody may have cleared the counters in between: then there is no growth to speak of.
+    if (value) counter.last = std::max(*value, counter.first);
+  }
+}
+
+std::string_view last_part(std::string_view name) { return name.substr(name.find('/') + 1); }
+
+std::string remedy_for(const PortCounters& counters, bool has_growth) {
+  const auto is_set = [&](std::string_view name) {
+    const auto found = counters.told.find(name);
+    return found != counters.told.end() && found->second.last != 0;
+  };
+  std::vector<std::string> parts;
+  if (is_set(kSymbolErrors) || is_set("counters/link_downed")) parts.emplace_back("clean, seat or change cable and transceiver");
+  const bool is_starved = is_set("hw_counters/out_of_buffer") || is_set("hw_counters/rnr_nak_retry_err") ||
+                          is_set("hw_counters/retry_rnr_exceeded_err");
+  if (is_starved) parts.emplace_back("post more receive buffers");
+  const bool is_lossy = std::ranges::any_of(counters.told, [](const auto& entry) {
+    return entry.second.last != 0 && entry.first.starts_with("hw_") && entry.first.find("rnr") == std::string_view::npos &&
+           entry.first != "hw_counters/out_of_buffer";
+  });
+  if (is_lossy) parts.emplace_back("look for lost packets: rdma.qos, rdma.mtu, and the counters of the switches");
+  return (has_growth ? "" : "read them again after a transfer (gigabar doctor --only rdma.counters); if they grow: ") +
+         joined(parts, "; ");
+}
+
+void tell_readings(const RdmaPortView& view, const PortCounters& counters, Findings& findings) {
+  for (const auto& [name, counter] : counters.told) {
+    findings.reading(text(view.folder(), "/", name),
+                     counter.first == counter.last ? text(counter.first) : text(counter.first, ", then ", counter.last));
+  }
+  for (const auto& [name, reason] : counters.refused) findings.reading(text(view.folder(), "/", name), reason);
+  if (counters.told.empty() && counters.refused.empty()) findings.reading(view.folder() + "/counters/*, hw_counters/*", "missing");
+}
+
+void judge_counters(const RdmaPortView& view, const PortCounters& counters, Findings& findings) {
+  tell_readings(view, counters, findings);
+  std::vector<std::string> grown, totals;
+  bool do_symbols_grow = false;
+  for (const auto& [name, counter] : counters.told) {
+    const std::uint64_t growth = counter.last - counter.first;
+    if (growth != 0) grown.push_back(text(last_part(name), " by ", growth));
+    if (counter.last != 0) totals.push_back(text(last_part(name), " ", counter.last));
+    do_symbols_grow |= growth != 0 && name == kSymbolErrors;
+  }
+  if (!grown.empty()) {
+    findings.say(view.subject(), do_symbols_grow ? Verdict::fail : Verdict::warn,
+                 text("errors grow right now, within ", kBetweenReadings.count(), " ms: ", list_text(grown)),
+                 remedy_for(counters, true));
+  } else if (!totals.empty()) {
+    findings.warn(
+        view.subject(),
+        text("totals since the driver was loaded or the counters were cleared: ", list_text(totals), "; only their growth counts"),
+        remedy_for(counters, false));
+  } else if (counters.told.empty()) {
+    findings.unknown(
+        view.subject(),
+        counters.refused.empty() ? "this driver has none of the known error counters" : "its error counters cannot be read",
+        "see 'rdma statistic show' and 'ethtool -S DEVICE', as root where they refuse");
+  } else if (!counters.refused.empty()) {
+    findings.unknown(view.subject(), text(counters.refused.size(), " of its error counters cannot be read; the others are zero"),
+                     "run as root, or see 'rdma statistic show'");
+  } else {
+    findings.pass(view.subject(), text("its ", counters.told.size(), " error counters are zero"));
+  }
+}
+
 }  // namespace
 
 void check_rdma_dev(const Patient& patient, Findings& findings) {
@@ -240,6 +370,17 @@ void check_rdma_port(const Patient& patient, Findings& findings) {
   const std::vector<RdmaPortView> ports = rdma_ports(patient, findings);
   const bool has_active = std::ranges::any_of(ports, [](const RdmaPortView& view) { return view.port->state == "ACTIVE"; });
   for (const RdmaPortView& view : ports) judge_port(patient, view, has_active, findings);
+}
+
+void check_rdma_counters(const Patient& patient, Findings& findings) {
+  const std::vector<RdmaPortView> ports = rdma_ports(patient, findings);
+  std::vector<PortCounters> counters;
+  for (const RdmaPortView& view : ports) counters.push_back(read_first(patient, view));
+  if (patient.is_live && std::ranges::any_of(counters, [](const PortCounters& port) { return !port.told.empty(); })) {
+    std::this_thread::sleep_for(kBetweenReadings);
+    for (std::size_t i = 0; i < counters.size(); ++i) read_again(patient, ports[i], counters[i]);
+  }
+  for (std::size_t i = 0; i < counters.size(); ++i) judge_counters(ports[i], counters[i], findings);
 }
 
 }  // namespace gigabar::doctor

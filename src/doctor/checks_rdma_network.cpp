@@ -9,6 +9,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/options.hpp"
 #include "doctor/check.hpp"
 #include "doctor/rdma_facts.hpp"
 
@@ -25,6 +26,16 @@ struct NetMtu {
   std::string device;
   unsigned mtu = 0;
 };
+
+// Of the topology, else of /sys/class/net; nothing when neither tells.
+std::optional<unsigned> mtu_of(const Patient& patient, const Nic& nic, const std::string& net_device) {
+  for (const NetDevice& device : nic.net_devices) {
+    if (device.name == net_device && device.mtu) return device.mtu;
+  }
+  const auto mtu = parse_number(patient.files.word("/sys/class/net/" + net_device + "/mtu").value_or(""), 1, 1U << 20);
+  if (!mtu) return {};
+  return static_cast<unsigned>(*mtu);
+}
 
 // The network device behind a port that has the smallest MTU; nothing when none tells.
 std::optional<NetMtu> smallest_mtu(const Patient& patient, const RdmaPortView& view, Findings& findings) {
@@ -244,6 +255,9 @@ void judge_qos(const Patient& patient, const RdmaPortView& view, Findings& findi
   findings.reading("/sys/class/net/*/ecn", "missing");
   findings.unknown(view.subject(), "this driver does not say whether ECN or PFC is on", kPfcRemedy);
 }
+
+// What the kernel says of the port is not that it is down; a port that says nothing counts as usable.
+bool may_be_active(const RdmaPort& port) { return port.state.empty() || port.state.starts_with("ACTIVE"); }
 
 using PortJudge = void (*)(const Patient& patient, const RdmaPortView& view, Findings& findings);
 

@@ -145,7 +145,7 @@ std::string statement_of_hidden(const Reading& hidden) {
   return text(hidden.source, " cannot be read (", printable(hidden.value), "), so which devices are here is not known");
 }
 
-std::string pci_folder(const PciAddress& address) { return text(kPciFolder, "/", address.to_string()); }
+std::string pci_folder(std::string_view address) { return text(kPciFolder, "/", address); }
 
 std::string subject_of(const Gpu& gpu) { return "GPU " + gpu.address.to_string(); }
 

@@ -107,14 +107,6 @@ Support peermem(const Patient& patient);
 // What GPU-initiated networking needs of the driver.
 Support gin_of_driver(const Patient& patient);
 
-// --- one finding for each GPU
-
-using GpuJudge = void (*)(const Patient& patient, const Gpu& gpu, const GpuAnswers& answers, Findings& findings);
-// Judges every GPU, as "GPU ADDRESS"; says one thing of all where they are alike. Without a GPU: skip, or unknown with the driver.
-void judge_each_gpu(const Patient& patient, Findings& findings, GpuJudge judge);
-// The GPUs to look at; says skip or unknown itself when there are none, and then is empty.
-std::vector<Gpu> gpus_to_check(const Patient& patient, Findings& findings);
-
 // --- GPUs that were lost while the machine ran: fallen off the bus, by the word of the driver or of the bus itself
 
 struct FallenGpu {

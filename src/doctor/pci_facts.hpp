@@ -47,25 +47,27 @@ const PciNode& node_of(const Topology& topology, int pci);
 // the tree has it; else as it is.
 PciDevice with_registers(const Patient& patient, PciDevice device);
 
+// The configuration space of the function with that address.
+struct ConfigAnswer {
+  std::string path;
+  PciConfig config;     // every capability is hidden when there is none, or it reads all ones
+  std::string trouble;  // why: "missing", "permission denied", "12 bytes are no configuration space"
+};
+ConfigAnswer config_of(const Patient& patient, const std::string& address);
+
 // Configuration spaces of one check, each read once.
 class ConfigReader {
  public:
   explicit ConfigReader(const Patient& patient) : patient_(patient) {}
 
-  struct Answer {
-    std::string path;
-    std::optional<PciConfig> config;
-    bool is_gone = false;  // it reads all ones
-    std::string trouble;   // why there is none: "missing", "permission denied", "12 bytes are no configuration space"
-  };
-  const Answer& of(int pci);  // an index into Topology::pci
+  const ConfigAnswer& of(int pci);  // an index into Topology::pci
 
  private:
   const Patient& patient_;
-  std::map<int, Answer> answers_;
+  std::map<int, ConfigAnswer> answers_;
 };
 // Says `unknown` because the bytes end early or are not there.
-void say_hidden(Findings& findings, const std::string& subject, const ConfigReader::Answer& answer, std::string_view what);
+void say_hidden(Findings& findings, const std::string& subject, const ConfigAnswer& answer, std::string_view what);
 
 // From /proc/cpuinfo.
 struct CpuFacts {

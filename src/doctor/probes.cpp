@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the probes share: checks that do something, on the machine itself.
+// What the probes share: checks that do something, on the machine itself. And probe.host, probe.dmabuf and probe.peermem: whether
+// memory can be registered with each RDMA device, and what an error means.
 #include "doctor/probes.hpp"
 
 #include <algorithm>
+#include <cerrno>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "doctor/gpu_facts.hpp"
+#include "doctor/rdma_facts.hpp"
 #include "driver/cuda/cuda.hpp"
 
 namespace gigabar::doctor {
@@ -27,6 +31,191 @@ void no_rdma(const Patient& patient, const std::string& cause, const std::string
     return findings.no_device(patient, kNoRdma, kInfinibandFolder);
   findings.reading("libibverbs", cause);
   findings.unknown({}, text("the machine has RDMA devices, but this process cannot use them: ", printable(cause)), remedy);
+}
+
+// ---- registration of memory
+
+constexpr std::size_t kGpuPageBytes = std::size_t{2} << 20;  // an allocation of its own begins at such a page
+constexpr int kKernelNotSupported = 524;                     // ENOTSUPP, which user space has no name for
+
+std::string memlock_of(const Patient& patient) {
+  if (!patient.answers.memlock_bytes) return "not known";
+  if (*patient.answers.memlock_bytes == UINT64_MAX) return "none";
+  return counted(*patient.answers.memlock_bytes, "byte");
+}
+
+bool is_memlock_limited(const Patient& patient) {
+  return patient.answers.memlock_bytes.value_or(UINT64_MAX) != UINT64_MAX && !patient.answers.can_lock_memory.value_or(false);
+}
+
+constexpr const char* kMemlockRemedy =
+    "raise the limit of locked memory: 'ulimit -l unlimited' with '* - memlock unlimited' in /etc/security/limits.d, "
+    "LimitMEMLOCK=infinity for a service, --ulimit memlock=-1 for a container";
+
+Explanation explain_host(const Patient& patient, int code) {
+  switch (code) {
+    case ENOMEM:
+    case EPERM:
+    case EAGAIN:
+      if (is_memlock_limited(patient))
+        return {text("host memory cannot be pinned; the limit of locked memory is ", memlock_of(patient)), kMemlockRemedy};
+      return {"the kernel or the device has no room to pin host memory, although no limit of locked memory is in force",
+              "look at the kernel's log (dmesg), at the memory cgroup and at the rdma cgroup's limits of this process"};
+    case EFAULT:
+      return {"the kernel could not pin pages of ordinary host memory", "look at the kernel's log (dmesg) for the device"};
+    case EINVAL:
+      return {"the device refuses a plain registration of host memory",
+              "check that rdma-core's provider fits the kernel's driver (ibv_devinfo -v; upgrade both together)"};
+    default: return {"host memory cannot be registered", "look at the kernel's log (dmesg) for the device"};
+  }
+}
+
+Explanation explain_dma_buf(int code) {
+  switch (code) {
+    case kKernelNotSupported:
+      return {"the NVIDIA driver refused to let the adapter attach (its own check of the PCI topology, or of the mapping type)",
+              "see the kernel's log (dmesg | grep 'dma-buf attach failed'); use an adapter below the same PCIe switch, or read "
+              "'gigabar explain drv.grdma_topo'"};
+    case EOPNOTSUPP:
+    case EPROTONOSUPPORT:
+    case ENOSYS:
+      return {
+          "the adapter's driver, the kernel or rdma-core cannot register dma-bufs",
+          "Linux 5.12 or newer with CONFIG_DMABUF_MOVE_NOTIFY, an adapter whose driver has it (mlx5, efa, irdma, bnxt_re, mana), "
+          "rdma-core 34 or newer; else load nvidia-peermem"};
+    case ENOMEM:
+      return {"there was no room: in the GPU's BAR1, or in the adapter's tables",
+              "see BAR1 in 'nvidia-smi -q -d MEMORY'; free mappings, or switch on Resizable BAR and Above 4G Decoding"};
+    case EINVAL:
+      return {"the mapping was refused as invalid (alignment, or a mapping type that the importer cannot take)",
+              "see the kernel's log (dmesg | grep -i dma-buf), and upgrade the adapter's driver"};
+    case EPERM:
+    case EACCES: return {"this user may not register memory", kMemlockRemedy};
+    default: return {"GPU memory cannot be registered as a dma-buf", "look at the kernel's log (dmesg)"};
+  }
+}
+
+Explanation explain_peer_memory(int code) {
+  switch (code) {
+    case EFAULT:
+      return {
+          "the kernel cannot pin a GPU pointer: no module gives peer memory to its RDMA core",
+          "modprobe nvidia-peermem (it needs an RDMA core with the peer memory interface, as in DOCA-OFED); upstream kernels have "
+          "none: use dma-buf there"};
+    case ENOMEM:
+      return {"nvidia-peermem is there, and there was no room in the GPU's BAR1 or in the adapter's tables",
+              "see BAR1 in 'nvidia-smi -q -d MEMORY'; free mappings, or switch on Resizable BAR and Above 4G Decoding"};
+    case EINVAL:
+      return {
+          "the registration of a GPU pointer was refused as invalid: the memory is not of a kind that can be pinned, or the driver "
+          "denies it",
+          "look at the kernel's log (dmesg | grep -i -e nvrm -e peermem)"};
+    case EPERM:
+    case EACCES: return {"this user may not pin memory", kMemlockRemedy};
+    default: return {"a GPU pointer cannot be registered", "look at the kernel's log (dmesg | grep -i peermem)"};
+  }
+}
+
+std::string code_text(const ErrorRecord& record) {
+  return record.native.name.empty() ? std::string(name_of(record.status)) : text(record.native.name, " ", record.native.code);
+}
+
+void note(Findings& findings, std::string_view call, const Result<verbs::Region>& result) {
+  findings.reading(call, result ? "registered" : code_text(result.error().record()));
+}
+
+// Each adapter that could reach GPU memory: one of software is the CPU under another name.
+std::vector<std::string> hardware_devices(const Patient& patient, Findings& findings) {
+  std::vector<std::string> names = probe_rdma_devices(patient, findings);
+  const auto erased = std::erase_if(names, [&](const std::string& name) {
+    const Nic* const nic = nic_of(patient, name);
+    return nic != nullptr && is_software(*nic);
+  });
+  if (names.empty() && erased > 0)
+    findings.skip("the RDMA devices of this machine are software, which copies by the CPU and cannot reach GPU memory");
+  return names;
+}
+
+void cannot_open(const std::string& name, const ErrorRecord& record, Findings& findings) {
+  findings.reading(text("ibv_open_device(", name, ")"), code_text(record));
+  findings.unknown(name, text("it could not be opened, so nothing was tried: ", printable(record.cause)),
+                   record.remedy.empty() ? "see what rdma.dev says of it ('gigabar explain rdma.dev')" : record.remedy);
+}
+
+void judge_dma_buf(const Patient& patient, const ProbeGpu& gpu, const verbs::Device& device, const ProbeMemory& memory,
+                   Findings& findings) {
+  const std::string subject = pair_subject(gpu, device.name());
+  const auto region = memory.register_dma_buf(device);
+  note(findings, "ibv_reg_dmabuf_mr(64 KiB)", region);
+  if (region) return findings.pass(subject, "GPU memory can be registered as a dma-buf");
+  const auto [statement, remedy] = explain(patient, Registration::dma_buf, region.error().record());
+  if (memory.register_peer_memory(device)) {
+    findings.warn(subject, text("no dma-buf: ", statement, "; nvidia-peermem works in its place"), remedy);
+  } else {
+    findings.fail(subject, text("no dma-buf: ", statement), remedy);
+  }
+}
+
+void judge_peer_memory(const Patient& patient, const ProbeGpu& gpu, const verbs::Device& device, const ProbeMemory& memory,
+                       Findings& findings) {
+  const std::string subject = pair_subject(gpu, device.name());
+  const auto region = memory.register_peer_memory(device);
+  note(findings, "ibv_reg_mr(64 KiB of GPU memory)", region);
+  if (region) return findings.pass(subject, "a GPU pointer can be registered (nvidia-peermem)");
+  const auto [statement, remedy] = explain(patient, Registration::peer_memory, region.error().record());
+  const auto dma_buf = memory.register_dma_buf(device);
+  note(findings, "ibv_reg_dmabuf_mr(64 KiB)", dma_buf);
+  if (dma_buf) {
+    findings.pass(subject, text("not available, and not needed: dma-buf works for this pair (", statement, ")"));
+  } else {
+    findings.fail(subject, text(statement, "; dma-buf does not work either"), remedy);
+  }
+}
+
+using Judge = void (*)(const Patient&, const ProbeGpu&, const verbs::Device&, const ProbeMemory&, Findings&);
+
+void try_pairs(const Patient& patient, Findings& findings, Judge judge) {
+  const std::vector<std::string> names = hardware_devices(patient, findings);
+  if (names.empty()) return;
+  const std::vector<ProbeGpu> gpus = probe_gpus(patient, findings);
+  if (gpus.empty()) return;
+  std::vector<verbs::Device> devices;
+  for (const std::string& name : names) {
+    if (auto device = verbs::Device::open(name)) {
+      devices.push_back(std::move(*device));
+    } else {
+      cannot_open(name, device.error().record(), findings);
+    }
+  }
+  for (const ProbeGpu& gpu : gpus) {
+    const auto memory = ProbeMemory::allocate(gpu, findings);
+    if (!memory) continue;
+    for (const verbs::Device& device : devices) judge(patient, gpu, device, *memory, findings);
+  }
+}
+
+void try_host_registration_of(const Patient& patient, const std::string& name, Findings& findings) {
+  const auto device = verbs::Device::open(name);
+  if (!device) return cannot_open(name, device.error().record(), findings);
+  HostMemoryOptions options;
+  options.pages = HostPages::pageable;
+  const auto memory = HostMemory::allocate(kProbeBytes, options);
+  if (!memory)
+    return findings.unknown(name,
+                            text("host memory for the probe could not be allocated: ", printable(memory.error().record().cause)),
+                            "free memory, and try again");
+  const auto region = device->register_memory(memory->address(), kProbeBytes);
+  note(findings, "ibv_reg_mr(64 KiB of host memory)", region);
+  findings.reading("RLIMIT_MEMLOCK", memlock_of(patient));
+  if (region) return findings.pass(name, "host memory can be registered");
+  const auto [statement, remedy] = explain(patient, Registration::host, region.error().record());
+  findings.fail(name, statement, remedy);
+}
+
+Result<Descriptor> export_of(const DeviceMemory& memory) {
+  auto descriptor = memory.export_dma_buf();
+  if (!descriptor) return std::move(descriptor).error();
+  return Descriptor(*descriptor);
 }
 
 }  // namespace
@@ -90,5 +279,45 @@ void cannot_allocate(const ProbeGpu& gpu, const std::string& cause, const std::s
   findings.unknown(gpu.subject(), text("GPU memory for the probe could not be allocated: ", printable(cause)),
                    remedy.empty() ? "see who uses the GPU (nvidia-smi), and try again when it has memory to spare" : remedy);
 }
+
+ProbeMemory::ProbeMemory(DeviceMemory memory) : memory_(std::move(memory)), dma_buf_(export_of(memory_)) {}
+
+std::optional<ProbeMemory> ProbeMemory::allocate(const ProbeGpu& gpu, Findings& findings) {
+  auto memory = DeviceMemory::allocate(gpu.device, kGpuPageBytes);
+  if (memory) return ProbeMemory(std::move(*memory));
+  cannot_allocate(gpu, memory.error().record().cause, {}, findings);
+  return {};
+}
+
+Result<verbs::Region> ProbeMemory::register_dma_buf(const verbs::Device& device) const {
+  if (!dma_buf_) return dma_buf_.error();
+  return device.register_dma_buf(dma_buf_->get(), kProbeBytes, address());
+}
+
+Result<verbs::Region> ProbeMemory::register_peer_memory(const verbs::Device& device) const {
+  return device.register_memory(memory_.address(), kProbeBytes);
+}
+
+Explanation explain(const Patient& patient, Registration kind, const ErrorRecord& record) {
+  if (record.native.domain != NativeDomain::system_errno)
+    return {text("it was refused before the adapter was asked: ", printable(record.cause)),
+            record.remedy.empty() ? "see 'gigabar explain gpu.rdma'" : record.remedy};
+  const int code = static_cast<int>(record.native.code);
+  Explanation found;
+  switch (kind) {
+    case Registration::host: found = explain_host(patient, code); break;
+    case Registration::dma_buf: found = explain_dma_buf(code); break;
+    case Registration::peer_memory: found = explain_peer_memory(code); break;
+  }
+  found.statement += text(" (", code_text(record), ")");
+  return found;
+}
+
+void try_host_registration(const Patient& patient, Findings& findings) {
+  for (const std::string& name : probe_rdma_devices(patient, findings)) try_host_registration_of(patient, name, findings);
+}
+
+void try_dma_buf(const Patient& patient, Findings& findings) { try_pairs(patient, findings, judge_dma_buf); }
+void try_peer_memory(const Patient& patient, Findings& findings) { try_pairs(patient, findings, judge_peer_memory); }
 
 }  // namespace gigabar::doctor

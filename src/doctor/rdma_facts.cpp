@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
 
 #include "base/errors.hpp"
-#include "base/options.hpp"
 #include "doctor/gpu_facts.hpp"
 
 namespace gigabar::doctor {
@@ -144,8 +142,6 @@ bool is_software(const Nic& nic) {
   return nic.pci < 0 && (nic.rdma_device.starts_with("rxe") || nic.rdma_device.starts_with("siw"));
 }
 
-bool may_be_active(const RdmaPort& port) { return port.state.empty() || port.state.starts_with("ACTIVE"); }
-
 std::vector<std::string> net_devices_of(const RdmaPortView& view) {
   std::set<std::string> names;
   for (const GidEntry& entry : view.port->gids) {
@@ -157,21 +153,6 @@ std::vector<std::string> net_devices_of(const RdmaPortView& view) {
     }
   }
   return {names.begin(), names.end()};
-}
-
-std::optional<unsigned> mtu_of(const Patient& patient, const Nic& nic, const std::string& net_device) {
-  for (const NetDevice& device : nic.net_devices) {
-    if (device.name == net_device && device.mtu) return device.mtu;
-  }
-  const auto mtu = parse_number(patient.files.word("/sys/class/net/" + net_device + "/mtu").value_or(""), 1, 1U << 20);
-  if (!mtu) return {};
-  return static_cast<unsigned>(*mtu);
-}
-
-std::string number_text(double number) {
-  std::array<char, 64> digits{};
-  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
-  return error == std::errc{} ? std::string(digits.data(), end) : std::string("?");
 }
 
 }  // namespace gigabar::doctor

@@ -2,7 +2,6 @@
 // RDMA devices and ports as the checks of rdma.* and the probes see them.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,15 +55,7 @@ RdmaTransport transport_of(const Patient& patient, const RdmaPortView& view);
 // A driver that makes an RDMA device of an ordinary network device: it has no hardware counters, no ECN settings, no cable.
 bool is_software(const Nic& nic);
 
-// What the kernel says of the port is not that it is down; a port that says nothing counts as usable.
-bool may_be_active(const RdmaPort& port);
-
 // Network devices behind a port: those of its GIDs, else the adapter's when the adapter has one port only.
 std::vector<std::string> net_devices_of(const RdmaPortView& view);
-// Of the topology, else of /sys/class/net; nothing when neither tells.
-std::optional<unsigned> mtu_of(const Patient& patient, const Nic& nic, const std::string& net_device);
-
-// "400", "56.5": without the zeros of std::to_string.
-std::string number_text(double number);
 
 }  // namespace gigabar::doctor

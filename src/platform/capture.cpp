@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "platform/capture.hpp"
 
+#include <fcntl.h>
 #include <fnmatch.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/options.hpp"
+#include "base/output_file.hpp"
+#include "base/quietly.hpp"
 #include "platform/system_sources.hpp"
 
 namespace gigabar::inline v0 {
@@ -257,7 +266,7 @@ bool may_be_captured(const std::string& path) {
 // The walk: real paths, each looked at once.
 class Walk {
  public:
-  Walk(const SystemFiles& files, CaptureVisitor& visitor) : files_(files), visitor_(visitor) {}
+  Walk(const SystemFiles& files, const std::function<void(Captured&&)>& visit) : files_(files), visit_(visit) {}
 
   void take(const CapturePattern& pattern, const std::string& folder) {
     expand("", words_of(folder, '/'), 0, [&](const std::string& real) { take_names(pattern, real); });
@@ -272,19 +281,18 @@ class Walk {
     FolderNames listed = files_.list(folder);
     if (!listed.reason.empty()) {
       tell_folder(folder);
-      tell_hidden(folder, std::move(listed.reason));
+      tell({Captured::Kind::hidden, folder, std::move(listed.reason), {}, {}});
     }
     std::erase_if(listed.names,
                   [&pattern](const std::string& name) { return ::fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) != 0; });
     return std::move(listed.names);
   }
 
-  void tell_folder(const std::string& path) {
-    if (files_.facts(path).kind == NodeKind::folder && folders_.insert(path).second) visitor_.folder(path);
+  void tell(Captured&& found) {
+    if (told_.emplace(found.kind, found.path).second) visit_(std::move(found));
   }
-
-  void tell_hidden(const std::string& path, std::string reason) {
-    if (hidden_.insert(path).second) visitor_.file(path, {FileState::unreadable, {}, std::move(reason)});
+  void tell_folder(const std::string& path) {
+    if (files_.facts(path).kind == NodeKind::folder) tell({Captured::Kind::folder, path, {}, {}, {}});
   }
 
   template <class Found>
@@ -320,19 +328,19 @@ class Walk {
     NodeFacts facts = files_.facts(real);
     if (facts.kind == NodeKind::character_device) {
       facts.open_errno = files_.open_errno(real);
-      visitor_.device(real, facts);
+      tell({Captured::Kind::device, real, {}, {}, facts});
     }
-    if (facts.kind == NodeKind::folder && folders_.insert(real).second) visitor_.folder(real);
+    if (facts.kind == NodeKind::folder) tell({Captured::Kind::folder, real, {}, {}, {}});
     if (facts.kind != NodeKind::file) return;
     FileText text = files_.read(real, pattern.most_bytes);
     if (text.is_present() && pattern.change != nullptr) text.content = pattern.change(text.content);
     bytes_ += text.content.size() + real.size();
     if (text.state == FileState::missing) return;
-    if (text.state == FileState::refused) text.state = FileState::unreadable;
-    visitor_.file(real, std::move(text));
+    if (text.is_present()) return tell({Captured::Kind::file, real, std::move(text.content), {}, {}});
+    tell({Captured::Kind::hidden, real, std::move(text.reason), {}, {}});
   }
 
-  // The real path of `path`, whose folder is real already; tells the visitor of each link on the way. Nothing when it leads
+  // The real path of `path`, whose folder is real already; tells of each link on the way. Nothing when it leads
   // nowhere, in a circle, or to where nothing is captured.
   std::optional<std::string> settle(const std::string& path, unsigned links) {
     if (const auto known = settled_.find(path); known != settled_.end()) return known->second;
@@ -357,13 +365,13 @@ class Walk {
       }
       // The kernel's links stay in /sys.
       if (real.empty() || (path.starts_with("/sys/") && !real.starts_with("/sys/"))) return {};
-      visitor_.link(path, std::move(*target), real);
+      tell({Captured::Kind::link, path, std::move(*target), real, {}});
       // A link alone is worth nothing: what it names has to be there.
       tell_folder(real);
     } else if (!files_.exists(path)) {
       // Whether it is there is not known when this user may not search a folder above it.
       FileText hidden = files_.read(path);
-      if (hidden.state == FileState::unreadable) tell_hidden(path, std::move(hidden.reason));
+      if (hidden.state == FileState::unreadable) tell({Captured::Kind::hidden, path, std::move(hidden.reason), {}, {}});
       return {};
     }
     settled_[path] = real;
@@ -371,21 +379,79 @@ class Walk {
   }
 
   const SystemFiles& files_;
-  CaptureVisitor& visitor_;
+  const std::function<void(Captured&&)>& visit_;
   std::map<std::string, std::optional<std::string>> settled_;
   std::set<std::string> taken_;
-  std::set<std::string> folders_;
-  std::set<std::string> hidden_;
+  std::set<std::pair<Captured::Kind, std::string>> told_;
   std::size_t visits_ = 0;
   std::size_t bytes_ = 0;
 };
+
+// ---- a private copy on disk of what hwloc reads of a captured machine. Links in it are relative and lead to real paths of the
+// copy, so that the kernel, which follows them there, cannot be led out.
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCopy = "copy machine";
+
+struct Collected {
+  std::map<std::string, std::string> files, links;  // a link's real target
+  std::set<std::string> folders;
+};
+
+bool is_writable_folder(const char* path) {
+  struct stat found{};
+  return ::stat(path, &found) == 0 && S_ISDIR(found.st_mode) && ::access(path, W_OK | X_OK) == 0;
+}
+
+// Memory before disk: the files are small and soon gone.
+std::string folder_for_copies() {
+  std::string chosen = environment("TMPDIR").value_or("");
+  if (!chosen.empty()) return chosen;
+  return is_writable_folder("/dev/shm") ? "/dev/shm" : "/tmp";
+}
+
+bool make_file(const std::string& path, std::string_view content) {
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  return file.is_open() && write_all(file.get(), content);
+}
+
+Error not_copied(const std::string& path, int code) {
+  return make_error(status_of_errno(code, Status::unavailable), kCopy, path, "the machine's files cannot be written there",
+                    "let TMPDIR name a folder that you may write to and that has room", errno_code(code));
+}
+
+// `root` is an empty folder.
+Result<void> fill(const std::string& root, const Collected& found) {
+  std::error_code failed;
+  const auto make_folder = [&](const fs::path& folder) -> Result<void> {
+    fs::create_directories(folder, failed);
+    if (failed) return not_copied(folder.string(), failed.value());
+    return {};
+  };
+  for (const std::string& folder : found.folders) {
+    if (Result<void> made = make_folder(root + folder); !made) return made;
+  }
+  for (const auto& [path, content] : found.files) {
+    const std::string on_disk = root + path;
+    if (Result<void> made = make_folder(fs::path(on_disk).parent_path()); !made) return made;
+    if (!make_file(on_disk, content)) return not_copied(on_disk, errno);
+  }
+  for (const auto& [path, real] : found.links) {
+    const fs::path on_disk = root + path;
+    if (Result<void> made = make_folder(on_disk.parent_path()); !made) return made;
+    fs::create_symlink(fs::path(real).lexically_relative(fs::path(path).parent_path()), on_disk, failed);
+    if (failed) return not_copied(on_disk.string(), failed.value());
+  }
+  return {};
+}
 
 }  // namespace
 
 std::span<const CapturePattern> capture_patterns() { return kPatterns; }
 
-void visit_captured(const SystemFiles& files, bool only_for_hwloc, CaptureVisitor& visitor) {
-  Walk walk(files, visitor);
+void visit_captured(const SystemFiles& files, bool only_for_hwloc, const std::function<void(Captured&&)>& visit) {
+  Walk walk(files, visit);
   for (const CapturePattern& pattern : kPatterns) {
     if (only_for_hwloc && !pattern.is_for_hwloc) continue;
     if (pattern.folder.find("{}") == std::string_view::npos) {
@@ -394,6 +460,30 @@ void visit_captured(const SystemFiles& files, bool only_for_hwloc, CaptureVisito
     }
     for (const std::string_view module : kModules) walk.take(pattern, with(pattern.folder, module));
   }
+}
+
+FolderOnDisk::~FolderOnDisk() {
+  if (owner_ == 0 || owner_ != ::getpid()) return;
+  // Part of it stays where there is no memory to look for the rest.
+  quietly([&] {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  });
+}
+
+Result<FolderOnDisk> SystemFiles::folder_on_disk() const {
+  if (is_live()) return FolderOnDisk("/", 0);
+  Collected found;
+  visit_captured(*this, true, [&found](Captured&& one) {
+    if (one.kind == Captured::Kind::file) found.files[one.path] = std::move(one.text);
+    if (one.kind == Captured::Kind::link) found.links[one.path] = std::move(one.real);
+    if (one.kind == Captured::Kind::folder) found.folders.insert(one.path);
+  });
+  std::string made = folder_for_copies() + "/gigabar-machine-XXXXXX";
+  if (::mkdtemp(made.data()) == nullptr) return not_copied(made, errno);
+  FolderOnDisk folder(made, ::getpid());  // removed from here on, whatever happens
+  if (Result<void> filled = fill(made, found); !filled) return std::move(filled).error();
+  return folder;
 }
 
 }  // namespace gigabar::inline v0

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,24 +22,19 @@ struct CapturePattern {
 };
 std::span<const CapturePattern> capture_patterns();
 
-// Told of each thing that the patterns match, once, by its real path.
-class CaptureVisitor {
- public:
-  CaptureVisitor() = default;
-  CaptureVisitor(const CaptureVisitor&) = delete;
-  CaptureVisitor& operator=(const CaptureVisitor&) = delete;
-  virtual ~CaptureVisitor() = default;
-
-  // Present or unreadable; a folder that cannot be listed is unreadable, besides being a folder.
-  virtual void file(const std::string& path, FileText text) = 0;
-  // `real` is where it leads in the end; `target` what it holds.
-  virtual void link(const std::string& path, std::string target, const std::string& real) = 0;
-  virtual void folder(const std::string& path) = 0;
-  virtual void device(const std::string& path, const NodeFacts& facts) = 0;
+// A thing that the patterns match, by its real path. A folder that cannot be listed is hidden, besides being a folder.
+struct Captured {
+  enum class Kind : std::uint8_t { file, hidden, link, folder, device };
+  Kind kind = Kind::file;
+  std::string path;
+  std::string text;  // a file's content, why something is hidden, or what a link holds
+  std::string real;  // where a link leads in the end
+  NodeFacts facts;   // of a device
 };
 
-// Follows links below /sys, /proc, /dev, /etc, /boot, /run and /usr/lib only. Ends early, with what was met so far, after a quarter
-// of a million things or kMaxArchiveBytes of content: a real machine has a third of that, a hostile tree any number.
-void visit_captured(const SystemFiles& files, bool only_for_hwloc, CaptureVisitor& visitor);
+// Tells of each thing once. Follows links below /sys, /proc, /dev, /etc, /boot, /run and /usr/lib only. Ends early, with what was
+// met so far, after a quarter of a million things or kMaxArchiveBytes of content: a real machine has a third of that, a hostile
+// tree any number.
+void visit_captured(const SystemFiles& files, bool only_for_hwloc, const std::function<void(Captured&&)>& visit);
 
 }  // namespace gigabar::inline v0

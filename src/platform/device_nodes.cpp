@@ -19,22 +19,22 @@ namespace {
 constexpr std::uint32_t kMaxMajor = 0xfff, kMaxMinor = 0xfffff;  // of Linux's dev_t
 constexpr std::string_view kMisc = "misc";                       // the driver of all miscellaneous devices
 
-struct CharacterDriver {
-  std::uint32_t major = 0;
+struct Numbered {
+  std::uint32_t number = 0;
   std::string name;
 };
 
-// The first section of /proc/devices.
-std::vector<CharacterDriver> character_drivers(const std::string& devices) {
-  std::vector<CharacterDriver> drivers;
-  std::istringstream lines(devices);
+// Lines of a number and a name: /proc/misc, or the first section of /proc/devices.
+std::vector<Numbered> numbered_names(const std::string& list, std::uint32_t most) {
+  std::vector<Numbered> found;
+  std::istringstream lines(list);
   for (std::string line; std::getline(lines, line) && !line.starts_with("Block");) {
     std::istringstream words(line);
-    std::string number, name;
-    words >> number >> name;
-    if (const auto major = parse_number(number, 0, kMaxMajor)) drivers.push_back({static_cast<std::uint32_t>(*major), name});
+    std::string digits, name;
+    words >> digits >> name;
+    if (const auto number = parse_number(digits, 0, most)) found.push_back({static_cast<std::uint32_t>(*number), name});
   }
-  return drivers;
+  return found;
 }
 
 // How a node is named, and which driver's it is.
@@ -71,9 +71,9 @@ NodeDriver driver_named(const SystemFiles& files, std::string_view name, std::op
   NodeDriver driver{std::string(name), false, {}, minor};
   const FileText devices = files.read("/proc/devices");
   driver.is_told = devices.is_present();
-  for (const CharacterDriver& one : character_drivers(devices.content)) {
-    const bool is_known = std::find(driver.majors.begin(), driver.majors.end(), one.major) != driver.majors.end();
-    if (is_name_of(name, one.name) && !is_known) driver.majors.push_back(one.major);
+  for (const auto& [major, its_name] : numbered_names(devices.content, kMaxMajor)) {
+    const bool is_known = std::find(driver.majors.begin(), driver.majors.end(), major) != driver.majors.end();
+    if (is_name_of(name, its_name) && !is_known) driver.majors.push_back(major);
   }
   return driver;
 }
@@ -90,23 +90,14 @@ void take_number(NodeDriver& driver, const std::optional<std::string>& word) {
   driver.minor = static_cast<std::uint32_t>(*minor);
 }
 
-// "58 rdma_cm", a line of /proc/misc.
-std::optional<std::uint32_t> minor_in_misc(const std::string& list, std::string_view name) {
-  std::istringstream words(list);
-  for (std::string number, device; words >> number >> device;) {
-    const auto minor = parse_number(number, 0, kMaxMinor);
-    if (device == name && minor) return static_cast<std::uint32_t>(*minor);
-  }
-  return {};
-}
-
 NodeDriver misc_driver(const SystemFiles& files, const std::string& name) {
   NodeDriver driver = driver_named(files, kMisc, {});
   driver.name = name;
   take_number(driver, files.word(text("/sys/class/misc/", name, "/dev")));
   if (driver.minor) return driver;
   const FileText list = files.read("/proc/misc");
-  driver.minor = minor_in_misc(list.content, name);
+  const std::vector<Numbered> devices = numbered_names(list.content, kMaxMinor);
+  if (const auto found = std::ranges::find(devices, name, &Numbered::name); found != devices.end()) driver.minor = found->number;
   if (list.is_present() && !driver.minor) driver.majors.clear();  // there is no such device
   return driver;
 }
@@ -144,10 +135,9 @@ std::optional<int> try_to_open(const std::string& path, const NodeFacts& facts, 
 }
 
 std::string owner_of_major(const SystemFiles& files, std::uint32_t major) {
-  for (const CharacterDriver& driver : character_drivers(files.read("/proc/devices").content)) {
-    if (driver.major == major) return driver.name;
-  }
-  return {};
+  const std::vector<Numbered> drivers = numbered_names(files.read("/proc/devices").content, kMaxMajor);
+  const auto found = std::ranges::find(drivers, major, &Numbered::number);
+  return found == drivers.end() ? std::string() : found->name;
 }
 
 }  // namespace gigabar::inline v0

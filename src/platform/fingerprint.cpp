@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/errors.hpp"
+#include "base/fnv.hpp"
 #include "platform/nvidia.hpp"
 #include "platform/roots.hpp"
 
@@ -62,14 +63,9 @@ std::string processor_name() {
 }
 
 std::string MachineFingerprint::digits() const {
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
-  const auto add = [&](std::string_view part) {
-    for (const char letter : part) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
-    hash = (hash ^ 0xffU) * 0x100000001b3U;  // no letter of a part
-  };
-  add(processor);
-  add(driver_version);
-  for (const std::string& nic : nics) add(nic);
+  constexpr std::string_view kEnd = "\xff";  // no letter of a part
+  std::uint64_t hash = fnv1a(kEnd, fnv1a(driver_version, fnv1a(kEnd, fnv1a(processor))));
+  for (const std::string& nic : nics) hash = fnv1a(kEnd, fnv1a(nic, hash));
   std::string result;
   for (int shift = 60; shift >= 0; shift -= 4) result += "0123456789abcdef"[hash >> shift & 0xf];
   return result;

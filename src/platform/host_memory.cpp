@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/errors.hpp"
 #include "base/options.hpp"
 #include "platform/roots.hpp"
 
@@ -24,12 +25,9 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-bool is_listed(const std::string& list, std::string_view name) {
-  std::istringstream stream(list);
-  for (std::string part; std::getline(stream, part, ',');) {
-    if (part == name) return true;
-  }
-  return false;
+// In "cpu,memory".
+bool is_listed(std::string_view list, std::string_view name) {
+  return text(',', list, ',').find(text(',', name, ',')) != std::string::npos;
 }
 
 // A mounted hierarchy of control groups that may limit memory, and where this process is in it.
@@ -42,16 +40,6 @@ struct Hierarchy {
 
 // "/sys/fs/cgroup" of the machine is below the root that tests may have moved.
 std::string under_root(const std::string& path) { return path.starts_with("/sys/") ? platform_roots().sys + path.substr(4) : path; }
-
-// A line of mountinfo: "31 23 0:28 /root /mount/point options... [fields]... - type source options".
-std::optional<Hierarchy> hierarchy_of(const std::string& line) {
-  const std::vector<std::string> words = words_of(line);
-  const auto dash = std::find(words.begin(), words.end(), "-");
-  if (words.size() < 5 || words.end() - dash < 4) return {};
-  const std::string& type = dash[1];
-  if (type != "cgroup2" && (type != "cgroup" || !is_listed(dash[3], "memory"))) return {};
-  return Hierarchy{type == "cgroup2", under_root(words[4]), words[3], {}};
-}
 
 // Lines of /proc/self/cgroup: "0::/group" is version 2's, "4:memory:/group" one of version 1.
 std::optional<std::string> group_in(const std::string& groups, bool is_version_2) {
@@ -67,6 +55,17 @@ std::optional<std::string> group_in(const std::string& groups, bool is_version_2
   return {};
 }
 
+// A line of mountinfo: "31 23 0:28 /root /mount/point options... [fields]... - type source options".
+std::optional<Hierarchy> hierarchy_of(const std::string& line, const std::string& groups) {
+  const std::vector<std::string> words = words_of(line);
+  const auto dash = std::find(words.begin(), words.end(), "-");
+  if (words.size() < 5 || words.end() - dash < 4) return {};
+  const bool is_version_2 = dash[1] == "cgroup2";
+  if (!is_version_2 && (dash[1] != "cgroup" || !is_listed(dash[3], "memory"))) return {};
+  const auto group = group_in(groups, is_version_2);
+  return group ? std::optional(Hierarchy{is_version_2, under_root(words[4]), words[3], *group}) : std::nullopt;
+}
+
 std::vector<Hierarchy> hierarchies() {
   const auto mounts = read_small_file(platform_roots().proc + "/self/mountinfo", 16 << 20);
   const auto groups = read_small_file(platform_roots().proc + "/self/cgroup");
@@ -74,12 +73,7 @@ std::vector<Hierarchy> hierarchies() {
   if (!mounts || !groups) return found;
   std::istringstream lines(*mounts);
   for (std::string line; std::getline(lines, line);) {
-    auto hierarchy = hierarchy_of(line);
-    if (!hierarchy) continue;
-    const auto group = group_in(*groups, hierarchy->is_version_2);
-    if (!group) continue;
-    hierarchy->group = *group;
-    found.push_back(std::move(*hierarchy));
+    if (auto hierarchy = hierarchy_of(line, *groups)) found.push_back(std::move(*hierarchy));
   }
   return found;
 }

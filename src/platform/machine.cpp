@@ -77,13 +77,12 @@ Result<Machine> Machine::open(const std::string& path) try {
     return make_error(text.state == FileState::unreadable ? Status::no_permission : Status::bad_file, kOpen, path, text.reason,
                       "name an archive of a machine that you may read");
   }
-  Result<SystemFiles> files = SystemFiles::of_archive(text.content);
+  ArchiveHead head{{}, {}, no_answers()};
+  Result<SystemFiles> files = SystemFiles::of_archive(text.content, &head);
   if (!files) return named(std::move(files).error(), path);
-  Result<ArchiveHead> head = read_archive_head(text.content);
-  if (!head) return named(std::move(head).error(), path);
   auto state = std::make_shared<State>(std::move(*files));
-  state->remark = std::move(head->remark);
-  state->answers = std::move(head->answers);
+  state->remark = std::move(head.remark);
+  state->answers = std::move(head.answers);
   return Machine(std::move(state), false, path);
 } catch (...) {
   return error_of_exception("open");

@@ -27,29 +27,14 @@ std::optional<unsigned> packet_bytes(unsigned code) noexcept {
   return code <= 5 ? std::optional<unsigned>(128U << code) : std::nullopt;
 }
 
-// Little-endian numbers; nothing where the bytes end before.
-class Bytes {
- public:
-  explicit Bytes(std::string_view bytes) : bytes_(bytes.substr(0, kAllBytes)) {}
-
-  std::size_t size() const noexcept { return bytes_.size(); }
-  std::optional<std::uint8_t> byte(std::size_t at) const noexcept {
-    return at < bytes_.size() ? std::optional<std::uint8_t>(static_cast<std::uint8_t>(bytes_[at])) : std::nullopt;
-  }
-  std::optional<std::uint16_t> word(std::size_t at) const noexcept {
-    const auto low = byte(at), high = byte(at + 1);
-    if (!low || !high) return {};
-    return static_cast<std::uint16_t>(static_cast<unsigned>(*low) | static_cast<unsigned>(*high) << 8U);
-  }
-  std::optional<std::uint32_t> double_word(std::size_t at) const noexcept {
-    const auto low = word(at), high = word(at + 2);
-    if (!low || !high) return {};
-    return std::uint32_t{*low} | std::uint32_t{*high} << 16U;
-  }
-
- private:
-  std::string_view bytes_;
-};
+// The little-endian number of so many bytes; nothing where the bytes end before.
+std::optional<std::uint32_t> number_at(std::string_view bytes, std::size_t at, std::size_t count) noexcept {
+  if (at + count > bytes.size()) return {};
+  std::uint32_t value = 0;
+  for (std::size_t i = count; i-- > 0;) value = value << 8U | static_cast<unsigned char>(bytes[at + i]);
+  return value;
+}
+std::optional<std::uint32_t> word_at(std::string_view bytes, std::size_t at) noexcept { return number_at(bytes, at, 2); }
 
 // Where a capability starts, or why that is not known.
 struct Place {
@@ -74,50 +59,50 @@ Place find_in_list(unsigned first, unsigned least, unsigned wanted, const Step& 
   return {};
 }
 
-Place find_ordinary(const Bytes& bytes, unsigned wanted) {
+Place find_ordinary(std::string_view bytes, unsigned wanted) {
   constexpr std::size_t kStatusAt = 0x06, kHeaderTypeAt = 0x0e, kListAt = 0x34;
   constexpr std::size_t kCardBusListAt = 0x14;
   constexpr unsigned kHasListBit = 4;
-  if (!is_set(bytes.word(kStatusAt).value_or(0), kHasListBit)) return {};
-  const bool is_card_bus = field(bytes.byte(kHeaderTypeAt).value_or(0), 0, 7) == 2;
-  const unsigned first = bytes.byte(is_card_bus ? kCardBusListAt : kListAt).value_or(0) & ~3U;
+  if (!is_set(word_at(bytes, kStatusAt).value_or(0), kHasListBit)) return {};
+  const bool is_card_bus = field(number_at(bytes, kHeaderTypeAt, 1).value_or(0), 0, 7) == 2;
+  const unsigned first = number_at(bytes, is_card_bus ? kCardBusListAt : kListAt, 1).value_or(0) & ~3U;
   return find_in_list(first, kHeaderBytes, wanted, [&](unsigned at) -> std::optional<std::pair<unsigned, unsigned>> {
-    const auto entry = bytes.word(at);
+    const auto entry = word_at(bytes, at);
     if (!entry) return {};
     return std::pair{field(*entry, 0, 8), field(*entry, 8, 8) & ~3U};
   });
 }
 
-Place find_extended(const Bytes& bytes, unsigned wanted) {
+Place find_extended(std::string_view bytes, unsigned wanted) {
   return find_in_list(kOrdinaryBytes, kOrdinaryBytes, wanted, [&](unsigned at) -> std::optional<std::pair<unsigned, unsigned>> {
-    const auto entry = bytes.double_word(at);
+    const auto entry = number_at(bytes, at, 4);
     if (!entry || *entry == ~std::uint32_t{0}) return {};
     return std::pair{field(*entry, 0, 16), field(*entry, 20, 12) & ~3U};
   });
 }
 
-PciCapability<PciExpressCapability> read_express(const Bytes& bytes) {
+PciCapability<PciExpressCapability> read_express(std::string_view bytes) {
   constexpr unsigned kRegisterBytes = 0x14;  // of the oldest version: up to Link Status
   const Place place = find_ordinary(bytes, kExpressId);
   if (place.offset == 0) return {{}, place.is_hidden};
-  const auto control = bytes.word(place.offset + 0x08);
+  const auto control = word_at(bytes, place.offset + 0x08);
   if (!control || place.offset + kRegisterBytes > bytes.size()) return {};
   return {PciExpressCapability{packet_bytes(field(*control, 5, 3)), packet_bytes(field(*control, 12, 3)), is_set(*control, 4)},
           false};
 }
 
-PciCapability<PciAcsCapability> read_acs(const Bytes& bytes) {
+PciCapability<PciAcsCapability> read_acs(std::string_view bytes) {
   const Place place = find_extended(bytes, kAcsId);
   if (place.offset == 0) return {{}, place.is_hidden};
-  const auto can = bytes.word(place.offset + 4), control = bytes.word(place.offset + 6);
+  const auto can = word_at(bytes, place.offset + 4), control = word_at(bytes, place.offset + 6);
   if (!can || !control) return {};
-  return {PciAcsCapability{*can, *control}, false};
+  return {PciAcsCapability{static_cast<std::uint16_t>(*can), static_cast<std::uint16_t>(*control)}, false};
 }
 
-PciCapability<PciAtsCapability> read_ats(const Bytes& bytes) {
+PciCapability<PciAtsCapability> read_ats(std::string_view bytes) {
   const Place place = find_extended(bytes, kAtsId);
   if (place.offset == 0) return {{}, place.is_hidden};
-  const auto control = bytes.word(place.offset + 6);
+  const auto control = word_at(bytes, place.offset + 6);
   if (!control) return {};
   return {PciAtsCapability{is_set(*control, 15)}, false};
 }
@@ -136,11 +121,11 @@ std::string acs_text(std::uint16_t bits) {
 }
 
 std::optional<PciConfig> PciConfig::parse(std::string_view bytes) {
-  const Bytes space(bytes);
+  const std::string_view space = bytes.substr(0, kAllBytes);
   if (space.size() < kHeaderBytes) return {};
   PciConfig config;
   config.bytes = space.size();
-  config.is_gone = space.word(0) == 0xffff;
+  config.is_gone = word_at(space, 0) == 0xffff;
   if (config.is_gone) return config;
   config.express = read_express(space);
   if (config.express.is_absent()) {

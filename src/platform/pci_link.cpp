@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
@@ -115,15 +116,12 @@ std::vector<PcieHop> pcie_path(const PciAddress& address) {
 }
 
 std::vector<PcieHop> pcie_path_between(const std::vector<PcieHop>& first, const std::vector<PcieHop>& second) {
-  const auto add_others = [](const std::vector<PcieHop>& from, const std::vector<PcieHop>& other, std::vector<PcieHop>& path) {
-    for (const PcieHop& hop : from) {
-      const bool is_common = std::any_of(other.begin(), other.end(), [&](const PcieHop& its) { return its.device == hop.device; });
-      if (!is_common) path.push_back(hop);
-    }
+  const auto others_than = [](const std::vector<PcieHop>& other, std::vector<PcieHop> path) {
+    std::erase_if(path, [&](const PcieHop& hop) { return std::ranges::count(other, hop.device, &PcieHop::device) != 0; });
+    return path;
   };
-  std::vector<PcieHop> path;
-  add_others(first, second, path);
-  add_others(second, first, path);
+  std::vector<PcieHop> path = others_than(second, first);
+  std::ranges::move(others_than(first, second), std::back_inserter(path));
   return path;
 }
 

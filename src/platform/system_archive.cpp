@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// An archive, made and read.
+// An archive, made and read. What is read may come from anybody: its files are a tree in memory, built with bounds on everything.
 #include "platform/system_archive.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "platform/archive_parts.hpp"
+#include "base/json.hpp"
+#include "base/shown.hpp"
+#include "driver/archive/archive.hpp"
 #include "platform/capture.hpp"
+#include "platform/system_sources.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
+
+constexpr std::size_t kMaxArchiveNodes = std::size_t{1} << 19;  // files and the folders above them
+constexpr std::uint32_t kMaxErrno = 4095;                       // of Linux
 
 constexpr const char* kAnswersEntry = "gigabar-answers.json";
 constexpr const char* kMachineEntry = "gigabar-machine.json";
@@ -31,63 +39,324 @@ struct MachineEntry {
   std::map<std::string, NodeFacts> devices;
 };
 
-Error bad_archive(const std::string& place, std::string cause) {
-  return make_error(Status::bad_file, "read archive", "'" + place + "'", std::move(cause),
-                    "copy the file whole, or capture the machine again");
+}  // namespace
+
+template <>
+struct json::Fields<NodeFacts> {
+  static void each(auto& field, auto& node) {
+    field("mode", node.mode, Between{0, 07777});
+    field("major", node.device_major);
+    field("minor", node.device_minor);
+    field("can_read", node.can_read);
+    field("can_write", node.can_write);
+    field("open_errno", node.open_errno, Between{0, kMaxErrno});
+  }
+};
+
+template <>
+struct json::Fields<MachineEntry> {
+  static void each(auto& field, auto& machine) {
+    field.constant("format", std::string_view("gigabar-machine"));
+    field.constant("version", std::uint64_t{1});
+    field("remark", machine.remark);
+    field("date", machine.date);
+    field("unreadable", machine.unreadable);
+    field("devices", machine.devices);
+  }
+};
+
+namespace {
+
+// ---- reading
+
+std::optional<std::string> from_base64(std::string_view text) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  if (text.size() % 4 != 0) return {};
+  std::size_t padding = 0;
+  while (padding < 2 && padding < text.size() && text[text.size() - 1 - padding] == '=') ++padding;
+  text.remove_suffix(padding);
+  std::string bytes;
+  bytes.reserve(text.size() * 3 / 4);
+  std::uint32_t bits = 0;
+  unsigned count = 0;
+  for (const char letter : text) {
+    const std::size_t digit = kDigits.find(letter);
+    if (digit == std::string_view::npos) return {};
+    bits = bits << 6 | static_cast<std::uint32_t>(digit);
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    bytes.push_back(static_cast<char>(bits >> count & 0xff));
+  }
+  return bytes;
 }
 
-void visit_document(const json::Value& document, const ArchiveParts& parts) {
-  json::FieldReader field(document);
-  field.constant("format", "gigabar-machine");
-  field.constant("version", 1);
-  if (parts.document) parts.document(document);
+bool has_control_characters(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char letter) { return static_cast<unsigned char>(letter) < 0x20; });
 }
 
-Result<void> visit_tar(std::string_view archive, const ArchiveParts& parts) {
-  std::optional<std::string> machine, answers;
-  const auto keep = [&](std::optional<std::string>& kept, const char* name, tar::Entry&& entry) {
-    if (entry.kind != tar::Kind::file) throw json::Problem{name, "is no file"};
-    if (kept) throw json::Problem{name, "is there twice"};
-    kept = std::move(entry.text);
-  };
-  Result<void> read = tar::read(archive, [&](tar::Entry&& entry) {
-    // The last one says that nothing was cut.
-    if (machine && entry.path != kMachineEntry) throw json::Problem{kMachineEntry, "is not the last entry"};
-    if (entry.path == kMachineEntry) {
-      keep(machine, kMachineEntry, std::move(entry));
-    } else if (entry.path == kAnswersEntry) {
-      keep(answers, kAnswersEntry, std::move(entry));
-    } else if (parts.entry) {
-      parts.entry(std::move(entry));
+// Absolute, without "." and "..", empty parts or control characters, within Linux's limits.
+bool is_clean_path(std::string_view path) {
+  if (path.size() < 2 || path.size() > kMaxPathBytes || path.front() != '/' || has_control_characters(path)) return false;
+  std::size_t depth = 0;
+  while (!path.empty()) {
+    path.remove_prefix(1);
+    const std::string_view part = path.substr(0, path.find('/'));
+    if (part.empty() || part == "." || part == ".." || part.size() > kMaxPartBytes || ++depth > kMaxDepth) return false;
+    path.remove_prefix(part.size());
+    if (path == "/") return false;
+  }
+  return true;
+}
+
+enum class Kind : std::uint8_t { folder, file, unreadable, link, device };
+
+struct Node {
+  Kind kind = Kind::folder;
+  std::string text;  // content, reason (of a folder: why it could not be listed) or target
+  NodeFacts facts;   // of a device
+  std::map<std::string, std::uint32_t, std::less<>> children;
+};
+
+using Nodes = std::vector<Node>;
+
+// Builds the tree, and fills the head where one is wanted. All but read() throw json::Problem.
+class Reader {
+ public:
+  explicit Reader(ArchiveHead* head) : head_(head) {}
+
+  ArchiveCounts counts;
+  Nodes nodes{1};
+
+  Result<void> read(std::string_view archive) {
+    try {
+      if (tar::is_tar(archive)) return read_tar(archive);
+      if (!archive.substr(std::min(archive.find_first_not_of(" \t\r\n"), archive.size())).starts_with('{')) {
+        return make_error(Status::bad_file, "read archive", "", "it is neither a tar file nor JSON",
+                          "unpack it where it is compressed; else copy the file whole, or capture the machine again");
+      }
+      json::parse(archive, kLimits, [this](const json::Value& document) {
+        read_document(document);
+        if (const auto answers = document.member("answers")) read_answers(*answers);
+      });
+      return {};
+    } catch (const json::Problem& problem) {
+      return make_error(Status::bad_file, "read archive", "'" + problem.place + "'", problem.cause,
+                        "copy the file whole, or capture the machine again");
     }
-  });
-  if (!read) return read;
-  if (!machine) throw json::Problem{kMachineEntry, "is missing: the archive was cut, or holds no captured machine"};
-  json::parse(*machine, kLimits, [&](const json::Value& document) { visit_document(document, parts); });
-  if (answers && parts.answers) json::parse(*answers, kLimits, parts.answers);
-  return {};
-}
+  }
 
-class ArchiveWriter final : public CaptureVisitor {
+ private:
+  Result<void> read_tar(std::string_view archive) {
+    std::optional<std::string> machine, answers;
+    const auto keep = [&](std::optional<std::string>& kept, const char* name, tar::Entry&& entry) {
+      if (entry.kind != tar::Kind::file) throw json::Problem{name, "is no file"};
+      if (kept) throw json::Problem{name, "is there twice"};
+      kept = std::move(entry.text);
+    };
+    Result<void> done = tar::read(archive, [&](tar::Entry&& entry) {
+      // The last one says that nothing was cut.
+      if (machine && entry.path != kMachineEntry) throw json::Problem{kMachineEntry, "is not the last entry"};
+      if (entry.path == kMachineEntry) {
+        keep(machine, kMachineEntry, std::move(entry));
+      } else if (entry.path == kAnswersEntry) {
+        keep(answers, kAnswersEntry, std::move(entry));
+      } else {
+        add_entry(std::move(entry));
+      }
+    });
+    if (!done) return done;
+    if (!machine) throw json::Problem{kMachineEntry, "is missing: the archive was cut, or holds no captured machine"};
+    json::parse(*machine, kLimits, [this](const json::Value& document) { read_document(document); });
+    if (answers && head_ != nullptr) json::parse(*answers, kLimits, [this](const json::Value& value) { read_answers(value); });
+    return {};
+  }
+
+  void read_answers(const json::Value& answers) {
+    if (head_ != nullptr) head_->answers = gigabar::read_answers(answers);
+  }
+
+  // gigabar-machine.json, or the whole document.
+  void read_document(const json::Value& document) {
+    json::FieldReader field(document);
+    field.constant("format", "gigabar-machine");
+    field.constant("version", 1);
+    add_files(document);
+    if (head_ == nullptr) return;
+    if (const auto remark = document.member("remark")) json::read(*remark, head_->remark);
+    if (const auto date = document.member("date")) json::read(*date, head_->date);
+  }
+
+  void add_files(const json::Value& document) {
+    constexpr std::array<std::pair<const char*, Kind>, 4> kSections{
+        {{"files", Kind::file}, {"unreadable", Kind::unreadable}, {"links", Kind::link}, {"devices", Kind::device}}};
+    for (const auto& [section, kind] : kSections) {
+      const auto found = document.member(section);
+      const auto take = [&, its = kind](const std::string& path, const json::Value& value) {
+        add(path, value.place(), node_of(its, value));
+      };
+      if (found) found->each_member(": ", take);
+    }
+    const auto folders = document.member("folders");
+    const std::size_t count = folders ? folders->entry_count() : 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const json::Value folder = folders->entry(i);
+      if (!folder.is_text()) folders->refuse("holds something that is not a text");
+      add(folder.text(), "folders: " + shown(folder.text()), {});
+    }
+  }
+
+  void add_entry(tar::Entry&& entry) {
+    const Kind kind = entry.kind == tar::Kind::file ? Kind::file : entry.kind == tar::Kind::link ? Kind::link : Kind::folder;
+    const std::string path = "/" + entry.path;
+    if (!is_clean_path(path)) {
+      throw json::Problem{shown(entry.path), "has a part that is '.' or '..', is empty or overlong, or has control characters"};
+    }
+    counts.files += kind == Kind::file ? 1 : 0;
+    counts.links += kind == Kind::link ? 1 : 0;
+    add(path, shown(entry.path), {kind, std::move(entry.text), {}, {}});
+  }
+
+  // A folder that could not be listed is `unreadable`, and there as a folder or by what it holds.
+  static bool may_be_folder(const Node& node) { return node.kind == Kind::folder || node.kind == Kind::unreadable; }
+
+  static Node node_of(Kind kind, const json::Value& value) {
+    if (kind == Kind::device) return {kind, {}, device_of(value), {}};
+    if (kind == Kind::unreadable && value.text().empty()) return {kind, "not readable", {}, {}};
+    return {kind, kind == Kind::file ? content_of(value) : value.text(), {}, {}};
+  }
+
+  static std::string content_of(const json::Value& value) {
+    if (value.is_text()) return value.text();
+    const auto encoded = value.is_object() ? value.member("base64") : std::nullopt;
+    if (!encoded || !encoded->is_text()) value.refuse(R"(is neither a text nor {"base64": "..."})");
+    std::optional<std::string> bytes = from_base64(encoded->text());
+    if (!bytes) value.refuse("is not base64");
+    return std::move(*bytes);
+  }
+
+  static NodeFacts device_of(const json::Value& value) {
+    NodeFacts facts;
+    try {
+      json::read(value, facts);
+    } catch (const json::Problem&) {
+      value.refuse("has a mode, major, minor, can_read, can_write or open_errno of the wrong type or size");
+    }
+    facts.kind = NodeKind::character_device;
+    return facts;
+  }
+
+  void add(const std::string& path, const std::string& place, Node node) {
+    const auto refuse = [&](const char* cause) { throw json::Problem{place, cause}; };
+    if (!is_clean_path(path)) {
+      refuse("is not an absolute path without '.', '..', empty or overlong parts");
+    }
+    if (node.kind == Kind::unreadable && node.text == "permission denied") ++counts.denied;
+    const bool is_link = node.kind == Kind::link;
+    if (is_link && (node.text.empty() || node.text.size() > kMaxPathBytes || has_control_characters(node.text))) {
+      refuse("is no target of a link");
+    }
+    std::vector<std::string> ahead;
+    put_ahead(ahead, path);
+    std::uint32_t at = 0;
+    bool is_new = false;
+    for (; !ahead.empty(); ahead.pop_back()) {
+      if (!may_be_folder(nodes[at])) refuse("lies below something that is not a folder");
+      nodes[at].kind = Kind::folder;
+      const auto next = static_cast<std::uint32_t>(nodes.size());
+      const auto [child, inserted] = nodes[at].children.try_emplace(std::move(ahead.back()), next);
+      is_new = inserted;
+      at = child->second;
+      if (!inserted) continue;
+      if (nodes.size() >= kMaxArchiveNodes) refuse("is one file too many");
+      nodes.emplace_back();
+    }
+    if (is_new) {
+      nodes[at] = std::move(node);
+    } else if (may_be_folder(node) && may_be_folder(nodes[at])) {
+      nodes[at].kind = Kind::folder;
+      if (!node.text.empty()) nodes[at].text = std::move(node.text);
+    } else {
+      refuse("is there twice, or is a file and a folder");
+    }
+  }
+
+  ArchiveHead* head_;  // null: not wanted
+};
+
+class ArchivePosition {
+ public:
+  explicit ArchivePosition(const Nodes& nodes) : nodes_(&nodes) {}
+
+  Entry enter(const std::string& part, std::string& detail) {
+    const auto& children = folder().children;
+    const auto found = children.find(part);
+    if (found == children.end()) return Entry::missing;
+    const Node& node = (*nodes_)[found->second];
+    if (node.kind == Kind::link) {
+      detail = node.text;
+      return Entry::link;
+    }
+    if (node.kind == Kind::folder) {
+      above_.push_back(found->second);
+      return Entry::folder;
+    }
+    leaf_ = found->second;
+    if (node.kind == Kind::unreadable) detail = node.text;
+    return Entry::leaf;
+  }
+  void leave() { above_.pop_back(); }
+  void restart() { above_.clear(); }
+
+  FileText read(std::size_t most_bytes) const {
+    const Node& node = leaf();
+    if (node.kind == Kind::device) return {FileState::refused, {}, "not a regular file"};
+    if (node.kind == Kind::unreadable) return {FileState::unreadable, {}, node.text};
+    if (node.text.size() > most_bytes) return {FileState::refused, {}, text("larger than ", counted(most_bytes, "byte"))};
+    return {FileState::present, node.text, {}};
+  }
+  FolderNames list(bool is_folder) const {
+    if (!is_folder) return {{}, leaf().kind == Kind::unreadable ? leaf().text : std::string()};
+    FolderNames listed{{}, folder().text};
+    for (const auto& child : folder().children) {
+      if (listed.names.size() == kMaxNames) break;
+      listed.names.push_back(child.first);
+    }
+    return listed;
+  }
+  NodeFacts facts(bool is_folder) const {
+    if (!is_folder && leaf().kind == Kind::device) return leaf().facts;
+    NodeFacts facts;
+    facts.kind = is_folder ? NodeKind::folder : NodeKind::file;
+    facts.can_read = is_folder ? folder().text.empty() : leaf().kind == Kind::file;
+    return facts;
+  }
+
+ private:
+  const Node& folder() const { return (*nodes_)[above_.empty() ? 0 : above_.back()]; }
+  const Node& leaf() const { return (*nodes_)[leaf_]; }
+
+  const Nodes* nodes_;
+  std::vector<std::uint32_t> above_;
+  std::uint32_t leaf_ = 0;
+};
+
+// ---- writing
+
+class ArchiveWriter {
  public:
   explicit ArchiveWriter(tar::Writer& to) : to_(to) {}
 
-  void file(const std::string& path, FileText text) override {
-    has_content(path);
-    if (text.is_present()) {
-      add(tar::Kind::file, path, std::move(text.content));
-    } else {
-      machine.unreadable[path] = std::move(text.reason);
+  void take(Captured&& found) {
+    if (found.kind == Captured::Kind::folder) return void(folders_.insert(found.path));
+    has_content(found.path);
+    switch (found.kind) {
+      case Captured::Kind::file: return add(tar::Kind::file, found.path, std::move(found.text));
+      case Captured::Kind::link: return add(tar::Kind::link, found.path, std::move(found.text));
+      case Captured::Kind::hidden: machine.unreadable[found.path] = std::move(found.text); break;
+      case Captured::Kind::device: machine.devices[found.path] = found.facts; break;
+      case Captured::Kind::folder: break;
     }
-  }
-  void link(const std::string& path, std::string target, const std::string& /*real*/) override {
-    has_content(path);
-    add(tar::Kind::link, path, std::move(target));
-  }
-  void folder(const std::string& path) override { folders_.insert(path); }
-  void device(const std::string& path, const NodeFacts& facts) override {
-    has_content(path);
-    machine.devices[path] = facts;
   }
   // The folders that nothing else tells of.
   void add_folders() {
@@ -114,23 +383,11 @@ class ArchiveWriter final : public CaptureVisitor {
 
 }  // namespace
 
-template <>
-struct json::Fields<MachineEntry> {
-  static void each(auto& field, auto& machine) {
-    field.constant("format", std::string_view("gigabar-machine"));
-    field.constant("version", std::uint64_t{1});
-    field("remark", machine.remark);
-    field("date", machine.date);
-    field("unreadable", machine.unreadable);
-    field("devices", machine.devices);
-  }
-};
-
 Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head, std::size_t max_bytes) {
   Result<tar::Writer> tar = tar::Writer::open();
   if (!tar) return std::move(tar).error();
   ArchiveWriter writer(*tar);
-  visit_captured(files, false, writer);
+  visit_captured(files, false, [&](Captured&& found) { writer.take(std::move(found)); });
   writer.add_folders();
   writer.machine.remark = head.remark;
   writer.machine.date = head.date;
@@ -145,50 +402,22 @@ Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& h
   return archive;
 }
 
-Result<void> visit_archive(std::string_view archive, const ArchiveParts& parts) {
-  try {
-    if (tar::is_tar(archive)) return visit_tar(archive, parts);
-    if (!archive.substr(std::min(archive.find_first_not_of(" \t\r\n"), archive.size())).starts_with('{')) {
-      return make_error(Status::bad_file, "read archive", "", "it is neither a tar file nor JSON",
-                        "unpack it where it is compressed; else copy the file whole, or capture the machine again");
-    }
-    json::parse(archive, kLimits, [&](const json::Value& document) {
-      visit_document(document, parts);
-      if (const auto answers = document.member("answers"); answers && parts.answers) parts.answers(*answers);
-    });
-    return {};
-  } catch (const json::Problem& problem) {
-    return bad_archive(problem.place, problem.cause);
-  }
+Result<SystemFiles> SystemFiles::of_archive(std::string_view archive, ArchiveHead* head) {
+  Reader reader(head);
+  if (Result<void> done = reader.read(archive); !done) return std::move(done).error();
+  return SystemFiles(std::make_shared<WalkedSource<ArchivePosition, Nodes>>(std::move(reader.nodes)));
 }
 
 Result<ArchiveHead> read_archive_head(std::string_view archive) {
   ArchiveHead head{{}, {}, no_answers()};
-  ArchiveParts parts;
-  parts.document = [&](const json::Value& document) {
-    if (const auto remark = document.member("remark")) json::read(*remark, head.remark);
-    if (const auto date = document.member("date")) json::read(*date, head.date);
-  };
-  parts.answers = [&](const json::Value& answers) { head.answers = read_answers(answers); };
-  if (Result<void> visited = visit_archive(archive, parts); !visited) return std::move(visited).error();
+  if (Result<SystemFiles> files = SystemFiles::of_archive(archive, &head); !files) return std::move(files).error();
   return head;
 }
 
 Result<ArchiveCounts> count_archive(std::string_view archive) {
-  ArchiveCounts counts;
-  ArchiveParts parts;
-  parts.document = [&](const json::Value& document) {
-    std::map<std::string, std::string> unreadable;
-    if (const auto found = document.member("unreadable")) json::read(*found, unreadable);
-    counts.denied = static_cast<std::size_t>(
-        std::count_if(unreadable.begin(), unreadable.end(), [](const auto& file) { return file.second == "permission denied"; }));
-  };
-  parts.entry = [&](tar::Entry&& entry) {
-    counts.files += entry.kind == tar::Kind::file ? 1 : 0;
-    counts.links += entry.kind == tar::Kind::link ? 1 : 0;
-  };
-  if (Result<void> visited = visit_archive(archive, parts); !visited) return std::move(visited).error();
-  return counts;
+  Reader reader(nullptr);
+  if (Result<void> done = reader.read(archive); !done) return std::move(done).error();
+  return reader.counts;
 }
 
 }  // namespace gigabar::inline v0

@@ -22,6 +22,10 @@ inline constexpr std::size_t kMaxFileBytes = std::size_t{4} << 20;       // of o
 inline constexpr std::size_t kMaxArchiveBytes = std::size_t{256} << 20;  // of an archive
 inline constexpr std::size_t kMaxNames = 65536;                          // of one folder: more are left out
 
+// The folders that list the devices.
+inline constexpr const char* kPciFolder = "/sys/bus/pci/devices";
+inline constexpr const char* kInfinibandFolder = "/sys/class/infiniband";
+
 enum class FileState : std::uint8_t {
   present,
   missing,     // there is no such file
@@ -85,6 +89,8 @@ class FileSource {
   virtual std::optional<std::string> link_target(const std::string& path) const = 0;
 };
 
+struct ArchiveHead;
+
 // Paths are absolute ("/sys/class/net"), of the machine, not of the disk where a copy of it lies. Threads: any; reading does not
 // change it.
 class SystemFiles {
@@ -92,8 +98,9 @@ class SystemFiles {
   static SystemFiles live();
   // A folder, as the root. Errors: as Machine::open.
   static Result<SystemFiles> of_folder(const std::string& path);
-  // An archive (see system_archive.hpp). Errors: bad_file, unavailable (a tar file without libarchive).
-  static Result<SystemFiles> of_archive(std::string_view archive);
+  // An archive (see system_archive.hpp); `head` takes the rest of it. Errors: bad_file, unavailable (a tar file without
+  // libarchive).
+  static Result<SystemFiles> of_archive(std::string_view archive, ArchiveHead* head = nullptr);
 
   bool is_live() const noexcept { return source_->is_live(); }
 

@@ -22,12 +22,6 @@ inline constexpr std::size_t kMaxDepth = 64;
 
 // Reads a regular file below `folder` (a descriptor, or AT_FDCWD); `flags` are more of open(2)'s. Never blocks.
 FileText read_regular(int folder, const std::string& name, int flags, std::size_t most_bytes);
-// Names in an open folder, sorted and bounded.
-FolderNames names_in(int folder);
-// Of what was found under `name` in `folder`, and what this user may do with it.
-NodeFacts facts_of(const struct stat& found, int folder, const char* name);
-// "permission denied", or what strerror says.
-std::string reason_of(int error);
 
 // What a part of a path is, seen from the folder where a walk stands.
 enum class Entry : std::uint8_t { missing, folder, link, leaf, denied };
@@ -52,60 +46,56 @@ std::string path_of(const std::vector<std::string>& parts);
 //                                                               target, the reason of `denied`, or why a leaf could not be read
 //   void leave()      to the folder above; not called at the root
 //   void restart()    to the root
+// and, of where the walk ended,
+//   FileText read(most_bytes)          of the leaf
+//   FolderNames list(is_folder)
+//   NodeFacts facts(is_folder)
 template <class Position>
 WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) {
-  const auto refused = [](WalkEnd& end, std::string reason) {
-    end.state = FileState::refused;
+  WalkEnd end;
+  const auto stopped = [&end](FileState state, std::string reason) {
+    end.state = state;
     end.reason = std::move(reason);
     return std::move(end);
   };
-  WalkEnd end;
   end.is_folder = true;
   std::string hidden;  // why it is not known what lies below a leaf
-  if (path.size() > kMaxPathBytes) return refused(end, "the path is too long");
-  if (!path.starts_with('/')) end.state = FileState::missing;
+  if (path.size() > kMaxPathBytes) return stopped(FileState::refused, "the path is too long");
+  if (!path.starts_with('/')) return stopped(FileState::missing, {});
   std::vector<std::string> ahead;
   put_ahead(ahead, path);
-  for (unsigned links = 0; end.state == FileState::present && !ahead.empty();) {
+  for (unsigned links = 0; !ahead.empty();) {
     const std::string part = std::exchange(ahead.back(), {});
     ahead.pop_back();
     if (part != ".." && (part.size() > kMaxPartBytes || end.parts.size() >= kMaxDepth)) {
-      return refused(end, "a name is too long or the folders are too deep");
+      return stopped(FileState::refused, "a name is too long or the folders are too deep");
     }
-    if (!end.is_folder) {
-      end.state = hidden.empty() ? FileState::missing : FileState::unreadable;
-      end.reason = hidden;
-    } else if (part == "..") {
-      if (!end.parts.empty()) at.leave();
-      if (!end.parts.empty()) end.parts.pop_back();
-    } else {
-      std::string detail;
-      switch (at.enter(part, detail)) {
-        case Entry::missing: end.state = FileState::missing; break;
-        case Entry::denied:
-          end.state = FileState::unreadable;
-          end.reason = std::move(detail);
-          break;
-        case Entry::leaf:
-          end.is_folder = false;
-          hidden = std::move(detail);
-          [[fallthrough]];
-        case Entry::folder: end.parts.push_back(part); break;
-        case Entry::link:
-          if (ahead.empty() && !is_last_followed) {
-            end.is_folder = false;
-            end.link_target = std::move(detail);
-            end.parts.push_back(part);
-            break;
-          }
-          if (++links > kMaxLinks) return refused(end, "too many links");
-          if (detail.starts_with('/')) {
-            at.restart();
-            end.parts.clear();
-          }
-          put_ahead(ahead, detail);
-          break;
+    if (!end.is_folder) return stopped(hidden.empty() ? FileState::missing : FileState::unreadable, hidden);
+    if (part == "..") {
+      if (end.parts.empty()) continue;
+      at.leave();
+      end.parts.pop_back();
+      continue;
+    }
+    std::string detail;
+    const Entry entry = at.enter(part, detail);
+    if (entry == Entry::missing) return stopped(FileState::missing, {});
+    if (entry == Entry::denied) return stopped(FileState::unreadable, std::move(detail));
+    if (entry == Entry::link && (!ahead.empty() || is_last_followed)) {
+      if (++links > kMaxLinks) return stopped(FileState::refused, "too many links");
+      if (detail.starts_with('/')) {
+        at.restart();
+        end.parts.clear();
       }
+      put_ahead(ahead, detail);
+      continue;
+    }
+    end.parts.push_back(part);
+    end.is_folder = entry == Entry::folder;
+    if (entry == Entry::link) {
+      end.link_target = std::move(detail);
+    } else {
+      hidden = std::move(detail);  // of a folder there is nothing
     }
   }
   return end;
@@ -113,17 +103,30 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
 
 // A source whose paths are gone along by walk(). A Position in the root is made from a Root.
 template <class Position, class Root>
-class WalkedSource : public FileSource {
+class WalkedSource final : public FileSource {
  public:
   explicit WalkedSource(Root root) : root_(std::move(root)) {}
 
+  FileText read(const std::string& path, std::size_t most_bytes) const final {
+    const auto [at, end] = go(path);
+    if (!end.is_there()) return {end.state, {}, end.reason};
+    return end.is_folder ? FileText{FileState::refused, {}, "not a regular file"} : at.read(most_bytes);
+  }
+  FolderNames list(const std::string& folder) const final {
+    const auto [at, end] = go(folder);
+    return end.is_there() ? at.list(end.is_folder) : FolderNames{{}, end.reason};
+  }
+  NodeFacts facts(const std::string& path) const final {
+    const auto [at, end] = go(path);
+    return end.is_there() ? at.facts(end.is_folder) : NodeFacts{};
+  }
   std::optional<std::string> real_path(const std::string& path) const final {
     const WalkEnd end = go(path).end;
     return end.is_there() ? std::optional(path_of(end.parts)) : std::nullopt;
   }
   std::optional<std::string> link_target(const std::string& path) const final { return go(path, false).end.link_target; }
 
- protected:
+ private:
   struct Place {
     Position at;
     WalkEnd end;
@@ -134,7 +137,6 @@ class WalkedSource : public FileSource {
     return place;
   }
 
- private:
   Root root_;
 };
 

@@ -4,63 +4,149 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <tuple>
 #include <utility>
 
 #include "base/blocked_signals.hpp"
 #include "base/errors.hpp"
+#include "base/hexadecimal.hpp"
 #include "base/options.hpp"
 #include "base/uncancelled.hpp"
 #include "platform/host_memory.hpp"
+#include "platform/pci_link.hpp"
 #include "platform/topology_parts.hpp"
 
 namespace gigabar::topology_parts {
 namespace {
 
-constexpr std::size_t kMaxNotes = 32;
 constexpr std::uint64_t kMaxCpus = 8192;  // CONFIG_NR_CPUS of the kernel is at most that on every architecture
+
+// "0x10de"; nothing for other text.
+std::optional<std::uint32_t> number_in(std::string_view text, std::uint32_t most) {
+  return text.starts_with("0x") ? hexadecimal(text.substr(2), most) : std::nullopt;
+}
+
+// Source: kernel, Documentation/ABI/testing/sysfs-bus-pci: current_link_speed, current_link_width, max_link_speed, max_link_width.
+PciLinkFacts read_link(const SystemFiles& files, const std::string& folder) {
+  const auto word = [&](const char* name) { return files.word(folder + name).value_or(""); };
+  PciLinkFacts link;
+  link.gt_per_s = link_speed_in(word("/current_link_speed"));
+  link.width = link_lanes_in(word("/current_link_width"));
+  link.most_gt_per_s = link_speed_in(word("/max_link_speed"));
+  link.most_width = link_lanes_in(word("/max_link_width"));
+  return link;
+}
+
+int read_numa_node(const SystemFiles& files, const std::string& folder) {
+  const auto node = parse_number(files.word(folder + "/numa_node").value_or(""), 0, 0xffff);
+  return node ? static_cast<int>(*node) : -1;
+}
+
+bool is_bridge_class(std::uint32_t class_code) { return class_code >> 8 == 0x0604 || class_code >> 8 == 0x0609; }
+
+// A device and the folder it really is, "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0".
+struct Found {
+  PciNode node;
+  std::string path;
+};
+
+std::optional<Found> read_device(const Sources& from, const std::string& name) {
+  const auto address = PciAddress::parse(name);
+  // Other spellings of the same address ("0:3b:0.0") would be the device twice.
+  if (!address || address->to_string() != name) {
+    from.notes.push_back(text("a folder in ", kPciFolder, " has no name of a PCI device and is left out"));
+    return {};
+  }
+  const std::string folder = text(kPciFolder, "/", name);
+  Found found;
+  PciNode& node = found.node;
+  node.address = *address;
+  found.path = from.files.real_path(folder).value_or(folder);
+  const auto class_code = number_in(from.files.word(folder + "/class").value_or(""), 0xffffff);
+  if (!class_code) from.notes.push_back(text(name, ": its class cannot be read, so it is not known what it is"));
+  node.class_code = class_code.value_or(0);
+  node.vendor = static_cast<std::uint16_t>(number_in(from.files.word(folder + "/vendor").value_or(""), 0xffff).value_or(0));
+  node.device = static_cast<std::uint16_t>(number_in(from.files.word(folder + "/device").value_or(""), 0xffff).value_or(0));
+  node.is_bridge = is_bridge_class(node.class_code);
+  node.numa_node = read_numa_node(from.files, folder);
+  node.link = read_link(from.files, folder);
+  node.driver = from.files.link_name(folder + "/driver").value_or("");
+  return found;
+}
+
+// "pci0000:3a": the last folder of that form above the device. A bus behind a device of another kind (Intel VMD, Hyper-V) begins
+// anew there.
+std::string root_complex_of(const std::filesystem::path& path) {
+  std::string root;
+  for (const std::filesystem::path& part : path) {
+    const std::string& name = part.native();
+    if (name.starts_with("pci") && name.find(':') != std::string::npos) root = name;
+  }
+  return root;
+}
+
+// Sorted by folder, a device comes after the one that it is below, whatever links say: its folder is longer.
+std::vector<PciNode> joined(std::vector<Found> devices, std::vector<std::string>& notes) {
+  const auto order = [](const Found& found) { return std::make_tuple(std::string_view(found.path), key_of(found.node.address)); };
+  std::sort(devices.begin(), devices.end(), [&](const Found& a, const Found& b) { return order(a) < order(b); });
+  std::map<std::string_view, int> by_path;
+  std::vector<PciNode> nodes;
+  for (Found& found : devices) {
+    const std::string_view path = found.path;
+    const std::size_t slash = std::min(path.rfind('/'), path.size());
+    const auto above = by_path.find(path.substr(0, slash));
+    if (above != by_path.end()) found.node.parent = above->second;
+    found.node.root_complex = root_complex_of(path.substr(0, slash));
+    if (found.node.root_complex.empty()) {
+      notes.push_back(
+          text(found.node.address.to_string(), ": its place in the PCI tree is not known, ", kPciFolder, " has no link to it"));
+    }
+    by_path.emplace(path, static_cast<int>(nodes.size()));
+    nodes.push_back(std::move(found.node));
+  }
+  return nodes;
+}
+
+// Names, and devices that only hwloc sees.
+void add_objects(const std::vector<hwloc::PciObject>& objects, std::vector<PciNode>& nodes) {
+  const PciIndex index = index_of(nodes);
+  for (const hwloc::PciObject& object : objects) {
+    const int known = find_in(index, object.address);
+    if (known >= 0) {
+      nodes[static_cast<std::size_t>(known)].name = object.name;
+      continue;
+    }
+    PciNode node;
+    node.address = object.address;
+    node.vendor = object.vendor;
+    node.device = object.device;
+    node.class_code = std::uint32_t{object.class_code} << 8;
+    node.is_bridge = object.is_bridge;
+    node.name = object.name;
+    nodes.push_back(std::move(node));
+  }
+}
+
+// The PCI tree: /sys/bus/pci/devices says what there is, and the folders behind its links what is below what.
+std::vector<PciNode> read_pci(const Sources& from) {
+  std::vector<Found> devices;
+  const std::vector<std::string> names = names_in(from, kPciFolder);
+  if (names.size() >= kMaxNames) from.notes.push_back(text("only the first ", kMaxNames, " PCI devices are read"));
+  for (const std::string& name : names) {
+    if (auto found = read_device(from, name)) devices.push_back(std::move(*found));
+  }
+  std::vector<PciNode> nodes = joined(std::move(devices), from.notes);
+  add_objects(from.objects.pci, nodes);
+  if (nodes.empty()) from.notes.push_back(text("no PCI devices: ", kPciFolder, " is empty, or cannot be read"));
+  return nodes;
+}
 
 // What /sys says of a node replaces what hwloc does: there a node of memory alone has the CPUs near it.
 void read_node_files(const SystemFiles& files, NumaNode& node) {
   const std::string folder = text("/sys/devices/system/node/node", node.index);
   if (const auto list = files.word(folder + "/cpulist")) node.cpus = parse_number_list(*list, kMaxCpus).numbers;
   if (node.memory_bytes == 0) node.memory_bytes = number_behind(files.read(folder + "/meminfo").content, "MemTotal").value_or(0);
-}
-
-}  // namespace
-
-void Notes::add(std::string note) {
-  if (notes_.size() < kMaxNotes) {
-    notes_.push_back(std::move(note));
-  } else {
-    ++left_out_;
-  }
-}
-
-std::vector<std::string> Notes::take() && {
-  if (left_out_ != 0) notes_.push_back(text("and ", left_out_, " more of this kind"));
-  return std::move(notes_);
-}
-
-std::vector<std::string> names_in(const Sources& from, const std::string& folder) {
-  FolderNames listed = from.files.list(folder);
-  if (!listed.reason.empty()) from.notes.add(text(folder, " cannot be listed (", listed.reason, "): what is in it is not known"));
-  return std::move(listed.names);
-}
-
-PciIndex::PciIndex(const std::vector<PciNode>& nodes) {
-  for (std::size_t i = 0; i < nodes.size(); ++i) by_address_.emplace(key_of(nodes[i].address), static_cast<int>(i));
-}
-
-int PciIndex::find(const PciAddress& address) const {
-  const auto found = by_address_.find(key_of(address));
-  return found == by_address_.end() ? -1 : found->second;
-}
-
-double leading_number(std::string_view text, double most) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  const bool is_whole_word = end == text.data() + text.size() || *end == ' ';
-  return error == std::errc{} && is_whole_word && number >= 0 && number <= most ? number : 0;
 }
 
 std::vector<NumaNode> read_numa_nodes(const Sources& from) {
@@ -79,8 +165,29 @@ std::vector<NumaNode> read_numa_nodes(const Sources& from) {
     read_node_files(from.files, node);
     listed.push_back(std::move(node));
   }
-  if (listed.empty()) from.notes.add("the machine's files tell of no NUMA node");
+  if (listed.empty()) from.notes.emplace_back("the machine's files tell of no NUMA node");
   return listed;
+}
+
+}  // namespace
+
+std::vector<std::string> names_in(const Sources& from, const std::string& folder) {
+  FolderNames listed = from.files.list(folder);
+  if (!listed.reason.empty())
+    from.notes.push_back(text(folder, " cannot be listed (", listed.reason, "): what is in it is not known"));
+  return std::move(listed.names);
+}
+
+int find_in(const PciIndex& index, const PciAddress& address) {
+  const auto found = index.find(key_of(address));
+  return found == index.end() ? -1 : found->second;
+}
+
+double leading_number(std::string_view text, double most) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  const bool is_whole_word = end == text.data() + text.size() || *end == ' ';
+  return error == std::errc{} && is_whole_word && number >= 0 && number <= most ? number : 0;
 }
 
 }  // namespace gigabar::topology_parts
@@ -89,7 +196,7 @@ namespace gigabar::inline v0 {
 namespace {
 
 // A tree that hwloc makes nothing of is still read from its files; one that it crashes on is not.
-Result<hwloc::Discovery> objects_of(const Machine& machine, topology_parts::Notes& notes) {
+Result<hwloc::Discovery> objects_of(const Machine& machine, std::vector<std::string>& notes) {
   const Availability& hwloc_is = hwloc::availability();
   if (!hwloc_is.is_ok()) {
     return make_error(Status::not_supported, "topology", machine.origin(), text("hwloc cannot be used: ", hwloc_is.reason),
@@ -101,7 +208,7 @@ Result<hwloc::Discovery> objects_of(const Machine& machine, topology_parts::Note
   if (!root) return root.error();
   auto objects = hwloc::discover(root->path(), machine.origin());
   if (objects || objects.status() != Status::not_supported) return objects;
-  notes.add(text(objects.error().record().cause, ": packages are not known, everything else is read from its files"));
+  notes.push_back(text(objects.error().record().cause, ": packages are not known, everything else is read from its files"));
   return hwloc::Discovery{};
 }
 
@@ -117,11 +224,12 @@ void put_in_order(std::vector<Nic>& nics, const std::vector<PciNode>& pci) {
 // endless.
 constexpr std::size_t kMaxGpus = 64;
 constexpr std::size_t kMaxNics = 256;
+constexpr std::size_t kMaxNotes = 32;
 
 template <class Device>
-void keep_first(std::vector<Device>& devices, std::size_t most, const char* what, topology_parts::Notes& notes) {
+void keep_first(std::vector<Device>& devices, std::size_t most, const char* what, std::vector<std::string>& notes) {
   if (devices.size() <= most) return;
-  notes.add(text("of ", devices.size(), " ", what, " only the first ", most, " are looked at"));
+  notes.push_back(text("of ", devices.size(), " ", what, " only the first ", most, " are looked at"));
   devices.resize(most);
 }
 
@@ -143,7 +251,7 @@ void place_on_the_only_node(Topology& found) {
 
 Result<Topology> discover_topology(const Machine& machine) try {
   const Uncancelled uncancelled;
-  topology_parts::Notes notes;
+  std::vector<std::string> notes;
   const auto objects = objects_of(machine, notes);
   if (!objects) return objects.error();
   const topology_parts::Sources from{machine.files(), *objects, machine.answers(), notes};
@@ -157,7 +265,12 @@ Result<Topology> discover_topology(const Machine& machine) try {
   put_in_order(found.nics, found.pci);
   keep_first(found.nics, kMaxNics, "NICs", notes);
   found.nvlinks = topology_parts::read_nvlinks(from, found.pci, found.gpus);
-  found.notes = std::move(notes).take();
+  if (notes.size() > kMaxNotes) {
+    const std::size_t more = notes.size() - kMaxNotes;
+    notes.resize(kMaxNotes);
+    notes.push_back(text("and ", more, " more of this kind"));
+  }
+  found.notes = std::move(notes);
   return found;
 } catch (...) {
   return error_of_exception("discover_topology");

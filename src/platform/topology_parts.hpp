@@ -15,51 +15,38 @@
 
 namespace gigabar::topology_parts {
 
-// Remarks on what could not be found out: of very many the first ones, and how many more.
-class Notes {
- public:
-  void add(std::string note);
-  std::vector<std::string> take() &&;
+// Orders PCI addresses as their text does.
+inline std::uint64_t key_of(const PciAddress& address) {
+  return (std::uint64_t{address.domain} << 24) | (std::uint64_t{address.bus} << 16) | (std::uint64_t{address.device} << 8) |
+         address.function;
+}
 
- private:
-  std::vector<std::string> notes_;
-  std::size_t left_out_ = 0;
-};
-
-// Indexes of Topology::pci by address: machines have thousands of devices.
-class PciIndex {
- public:
-  explicit PciIndex(const std::vector<PciNode>& nodes);
-  int find(const PciAddress& address) const;  // -1: none
-
- private:
-  std::map<std::uint64_t, int> by_address_;
-};
+// Indexes of Topology::pci or gpus by key_of(address): machines have thousands of devices.
+using PciIndex = std::map<std::uint64_t, int>;
+template <class Device>
+PciIndex index_of(const std::vector<Device>& devices) {
+  PciIndex index;
+  for (const Device& device : devices) index.emplace(key_of(device.address), static_cast<int>(&device - devices.data()));
+  return index;
+}
+int find_in(const PciIndex& index, const PciAddress& address);  // -1: none
 
 // What the parts are made from.
 struct Sources {
   const SystemFiles& files;
   const hwloc::Discovery& objects;
   const DriverAnswers& answers;
-  Notes& notes;
+  std::vector<std::string>& notes;  // remarks on what could not be found out
 };
 
 // Names in a folder, with a note when it cannot be listed.
 std::vector<std::string> names_in(const Sources& from, const std::string& folder);
 
-std::vector<PciNode> read_pci(const Sources& from);
-std::vector<NumaNode> read_numa_nodes(const Sources& from);
 std::vector<Nic> read_nics(const Sources& from, const std::vector<PciNode>& pci);
 std::vector<Gpu> read_gpus(const Sources& from, const std::vector<PciNode>& pci);
 std::vector<NvLinkBond> read_nvlinks(const Sources& from, const std::vector<PciNode>& pci, const std::vector<Gpu>& gpus);
 
 // The number at the start of "32.0 GT/s PCIe" or "400 Gb/sec (4X NDR)"; 0 when there is none from 0 to `most`.
 double leading_number(std::string_view text, double most);
-
-// Orders PCI addresses as their text does.
-inline std::uint64_t key_of(const PciAddress& address) {
-  return (std::uint64_t{address.domain} << 24) | (std::uint64_t{address.bus} << 16) | (std::uint64_t{address.device} << 8) |
-         address.function;
-}
 
 }  // namespace gigabar::topology_parts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of the GPUs: doctor/checks_gpu.cpp and checks_gpu_peers.cpp.
+// The checks of the GPUs: doctor/checks_gpu.cpp.
 #include <gtest/gtest.h>
 
 #include "unit/doctor/driver_machine.hpp"
