@@ -319,7 +319,7 @@ MUTANTS = [
     ),
     *of("device queues", "src/device/hca/hca_queue.cpp", "unit_test")(
         ("hca_wrong_word_is_good", "  if (*result != 0) return refuse(", "  if (false) return refuse(", "HcaSession.*"),
-        ("hca_does_not_ring_again", "  state_->rung = value;\n", "", "HcaSession.IsRungByTheCpuWhenAsked",
+        ("hca_does_not_ring_again", "  rung_ = value;\n", "", "HcaSession.IsRungByTheCpuWhenAsked",
          "a doorbell that is rung more often than it must be changes nothing but the time"),
     ),
 ]

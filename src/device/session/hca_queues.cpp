@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/session/hca_queues.hpp"
-
+// Queues of an adapter of mlx5, on which nothing of the CPU executes anything. Ranks tell each other of their adapters through
+// their control segments.
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <map>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/remaining.hpp"
 #include "base/start_thread.hpp"
+#include "device/hca/hca.hpp"
+#include "device/session/session_queues.hpp"
 
 namespace gigabar::inline v0 {
+#if GIGABAR_HAS_MLX5DV && GIGABAR_HAS_RDMACM
 namespace {
 
 constexpr QueueId kFabricQueue = kQueues - 1;  // programs count from 0
@@ -30,45 +38,96 @@ std::span<const std::byte> bytes_of(const Value& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-}  // namespace
+// For one thread at a time; beside it runs one that rings for kernels which may not.
+class HcaQueues final : public SessionQueues {
+ public:
+  HcaQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options, std::unique_ptr<hca::Hca> hca)
+      : fabric_(fabric), memory_(memory), options_(options), hca_(std::move(hca)), own_keys_(memory.layout().segment_count + 1) {}
+  ~HcaQueues() override { stop(); }
 
-HcaQueues::HcaQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options, std::unique_ptr<hca::Hca> hca)
-    : fabric_(fabric), memory_(memory), options_(options), hca_(std::move(hca)), own_keys_(memory.layout().segment_count + 1) {}
+  QueueEngine engine() const noexcept override {
+    return ringer_ == hca::Ringer::kernel ? QueueEngine::hca : QueueEngine::hca_cpu_doorbell;
+  }
+  std::string describe() const override {
+    return why_cpu_.empty() ? hca_->name() : text(hca_->name(), "; kernels cannot ring: ", why_cpu_);
+  }
+  Result<std::uint32_t> add_segment(const OwnSegment& segment) override;
+  // Ends with a request of the CPU's in each queue.
+  Result<void> connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) override;
+  void refuse(Rank rank) override;
+  device::Remote place(Rank rank, SegmentId id) const override {
+    const SegmentKey& key = key_of(peers_.at(rank), id);
+    return {key.address, key.key};
+  }
+  void leave(Rank) noexcept override {}
+  bool is_empty() const noexcept override { return peers_.empty(); }
+  bool has(Rank rank) const noexcept override { return peers_.contains(rank); }
+  std::string why_not_mapped(Rank, SegmentId) const override { return "an HCA writes them"; }
+  Result<void> start() override;
+  void stop() noexcept override {
+    is_stopping_ = true;
+    if (ringing_.joinable()) ringing_.join();
+  }
+  Result<void> drain(const Timeout& timeout) override;
 
-HcaQueues::~HcaQueues() { stop(); }
+ private:
+  // Of a segment, as the adapter of the rank that tells it has it.
+  struct SegmentKey {
+    std::uint64_t address = 0;
+    std::uint32_t key = 0;
+    std::uint32_t is_there = 0;
+  };
+  // How far a rank has come with another. What stands in its state may be used by who sees it there.
+  enum class Step : std::uint32_t { none, failed, made, connected, drained };
+  // For one peer.
+  struct QueueState {
+    std::uint32_t attempt = 0;  // that both are at
+    Step step = Step::none;
+    std::uint32_t queue_count = 0;
+    std::array<std::uint32_t, 16> numbers{};
+  };
+  static_assert(sizeof(QueueState) <= ControlLayout::kStateBytes && sizeof(SegmentKey) == 16);
+  static_assert(sizeof(hca::PortAddress) <= ControlLayout::kPortBytes);
+  struct Peer {
+    std::vector<std::unique_ptr<hca::HcaQueue>> queues;
+    std::vector<SegmentKey> keys;  // [id], that of the control segment last
+    QueueState told;
+  };
 
-Result<std::unique_ptr<HcaQueues>> HcaQueues::open(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options) {
-  hca::HcaOptions wanted{fabric.device(), options.hca_port, options.hca_gid_index, std::nullopt, fabric.local_rank()};
-  if (options.engine == QueueEngine::hca) wanted.ringer = hca::Ringer::kernel;
-  if (options.engine == QueueEngine::hca_cpu_doorbell) wanted.ringer = hca::Ringer::cpu;
-  auto hca = hca::Hca::open(wanted);
-  if (!hca) return std::move(hca).error();
-  std::unique_ptr<HcaQueues> queues(new HcaQueues(fabric, memory, options, std::move(*hca)));
-  const ControlLayout& layout = memory.layout();
-  auto key = queues->add_segment(
-      {static_cast<SegmentId>(layout.segment_count), static_cast<std::byte*>(memory.shared_address()), layout.shared_bytes()});
-  if (!key) return std::move(key).error();
-  return queues;
-}
+  Result<std::vector<std::byte>> read(Rank rank, std::size_t offset, std::size_t bytes, const Timeout& timeout);
+  Result<QueueState> read_state(Rank rank, const Timeout& timeout);
+  Result<void> tell(Rank rank, QueueState& state);
+  Result<void> introduce();
+  Result<QueueState> await(Rank rank, QueueState& own, Step least, const Timeout& timeout);
+  Result<void> make_queues(Peer& peer);
+  Result<void> meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
+  Result<void> join(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
+  const SegmentKey& key_of(const Peer& peer, SegmentId id) const {
+    return id == options_.control_segment ? peer.keys.back() : peer.keys[id];
+  }
+  Result<void> empty_queues(Rank rank, const Timeout& timeout);
+  void ring_all() noexcept;
 
-QueueEngine HcaQueues::engine() const noexcept {
-  return ringer_ == hca::Ringer::kernel ? QueueEngine::hca : QueueEngine::hca_cpu_doorbell;
-}
-
-std::string HcaQueues::describe() const {
-  return why_cpu_.empty() ? hca_->name() : text(hca_->name(), "; kernels cannot ring: ", why_cpu_);
-}
+  Fabric& fabric_;
+  ControlMemory& memory_;
+  const DeviceSessionOptions& options_;
+  std::unique_ptr<hca::Hca> hca_;
+  std::vector<SegmentKey> own_keys_;
+  bool has_introduced_ = false;
+  bool is_open_ = false;  // a rank whose connect() failed may try again
+  hca::Ringer ringer_ = hca::Ringer::kernel;
+  std::string why_cpu_;
+  std::map<Rank, std::uint32_t> attempts_;
+  std::map<Rank, Peer> peers_;  // behind hca_: destroyed before it
+  std::atomic<bool> is_stopping_{false};
+  std::thread ringing_;
+};
 
 Result<std::uint32_t> HcaQueues::add_segment(const OwnSegment& segment) {
   const auto keys = hca_->register_memory(segment.address, segment.bytes);
   if (!keys) return keys.error();
   own_keys_[segment.id] = {reinterpret_cast<std::uintptr_t>(segment.address), keys->remote, 1};
   return keys->local;
-}
-
-device::Remote HcaQueues::place(Rank rank, SegmentId id) const {
-  const SegmentKey& key = key_of(peers_.at(rank), id);
-  return {key.address, key.key};
 }
 
 // --- What ranks tell each other --------------------------------------------------------------------------------------------------
@@ -248,11 +307,6 @@ Result<void> HcaQueues::start() {
   return start_thread(ringing_, "start a thread", "that rings doorbells", [this] { ring_all(); });
 }
 
-void HcaQueues::stop() noexcept {
-  is_stopping_ = true;
-  if (ringing_.joinable()) ringing_.join();
-}
-
 // By the functions of kernels, on a copy of what they left. A queue in error does nothing any more.
 Result<void> HcaQueues::empty_queues(Rank rank, const Timeout& timeout) {
   std::vector<device::PeerQueue> queues(memory_.layout().queue_count);
@@ -286,4 +340,29 @@ Result<void> HcaQueues::drain(const Timeout& timeout) {
   return {};
 }
 
+}  // namespace
+
+Result<std::unique_ptr<SessionQueues>> open_hca_queues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options) {
+  hca::HcaOptions wanted{fabric.device(), options.hca_port, options.hca_gid_index, std::nullopt, fabric.local_rank()};
+  if (options.engine == QueueEngine::hca) wanted.ringer = hca::Ringer::kernel;
+  if (options.engine == QueueEngine::hca_cpu_doorbell) wanted.ringer = hca::Ringer::cpu;
+  auto hca = hca::Hca::open(wanted);
+  if (!hca) return std::move(hca).error();
+  auto queues = std::make_unique<HcaQueues>(fabric, memory, options, std::move(*hca));
+  const ControlLayout& layout = memory.layout();
+  auto key = queues->add_segment(
+      {static_cast<SegmentId>(layout.segment_count), static_cast<std::byte*>(memory.shared_address()), layout.shared_bytes()});
+  if (!key) return std::move(key).error();
+  return std::unique_ptr<SessionQueues>(std::move(queues));
+}
+
+#else
+
+Result<std::unique_ptr<SessionQueues>> open_hca_queues(Fabric&, ControlMemory&, const DeviceSessionOptions& options) {
+  hca::HcaOptions wanted;
+  wanted.port = options.hca_port;
+  return hca::Hca::open(wanted).error();
+}
+
+#endif
 }  // namespace gigabar::inline v0

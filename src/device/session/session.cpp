@@ -18,10 +18,9 @@
 #include "base/remaining.hpp"
 #include "base/start_thread.hpp"
 #include "base/uncancelled.hpp"
+#include "device/fabric_wire/fabric_wire.hpp"
 #include "device/session/control_memory.hpp"
-#include "device/session/hca_queues.hpp"
-#include "device/session/session_options.hpp"
-#include "device/session/soft_queues.hpp"
+#include "device/session/session_queues.hpp"
 #include "gigabar/device_session.hpp"
 #include "memory/device_idle.hpp"
 
@@ -213,7 +212,7 @@ Result<bool> DeviceSession::State::is_so_everywhere(bool value, const Remaining&
 // The same engine at every rank, because a queue pair has two ends: what one rank cannot do ends it for all, and `why_engine` says
 // so. Errors: those of the meetings only.
 Result<void> DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time) {
-  auto opened = HcaQueues::open(fabric, *memory, options);
+  auto opened = open_hca_queues(fabric, *memory, options);
   if (!opened) why_engine = opened.error().message();
   const auto is_open = is_so_everywhere(opened.is_ok(), time);
   if (!is_open) return is_open.error();
@@ -221,7 +220,6 @@ Result<void> DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time
     if (opened) why_engine = "there is no HCA at another rank";
     return {};
   }
-  HcaQueues& made = **opened;
   queues = std::move(*opened);
   // What comes instead needs time too.
   const bool is_forever = time.left().is_forever();
@@ -229,11 +227,11 @@ Result<void> DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time
   Result<void> connected = connect_all(ranks, half);
   if (!connected) {
     for (Rank rank = 0; rank < ranks.size(); ++rank) {
-      if (ranks[rank].needs_queue && !made.has(rank)) made.refuse(rank);
+      if (ranks[rank].needs_queue && !queues->has(rank)) queues->refuse(rank);
     }
   }
   const auto is_connected = is_so_everywhere(connected.is_ok(), time);
-  why_engine = made.describe();
+  why_engine = queues->describe();
   if (is_connected && *is_connected) return {};
   why_engine += text(": ", connected ? "it failed at another rank" : connected.message());
   queues.reset();
@@ -255,7 +253,7 @@ Result<void> DeviceSession::State::make_queues(Surveys& ranks, const Remaining& 
                         "choose QueueEngine::automatic or software_hca, or see to the adapters");
     }
   }
-  queues = std::make_unique<SoftQueues>(fabric, *memory, options);
+  queues = make_soft_queues(fabric, *memory, options);
   return connect_all(ranks, time);
 }
 

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/session/soft_queues.hpp"
-
+// Queues with a software HCA behind the doorbells: rings in pinned host memory, CQs in device memory, and a wire over the fabric
+// for each queue.
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/remaining.hpp"
 #include "base/undo.hpp"
+#include "device/fabric_wire/fabric_wire.hpp"
+#include "device/session/session_queues.hpp"
+#include "device/soft_hca/proxy_threads.hpp"
+#include "device/soft_hca/soft_hca.hpp"
 #include "gigabar/copy.hpp"
+#include "gigabar/memory.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -35,10 +42,71 @@ QueueLayout layout_of(std::uint32_t depth) noexcept {
   return layout;
 }
 
-}  // namespace
+// The proxies run beside the calling thread.
+class SoftQueues final : public SessionQueues {
+ public:
+  SoftQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options)
+      : fabric_(fabric), memory_(memory), options_(options) {}
+  // Ends the proxies first.
+  ~SoftQueues() override;
 
-SoftQueues::SoftQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options)
-    : fabric_(fabric), memory_(memory), options_(options) {}
+  QueueEngine engine() const noexcept override { return QueueEngine::software_hca; }
+  Result<std::uint32_t> add_segment(const OwnSegment& segment) override;
+  Result<void> connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) override;
+  device::Remote place(Rank rank, SegmentId id) const override { return {0, soft_hca::fabric_key(rank, id)}; }
+  void leave(Rank rank) noexcept override;
+  Result<void> finish(Rank rank, const Timeout& timeout) override;
+  bool is_empty() const noexcept override { return ranks_.empty(); }
+  bool has(Rank rank) const noexcept override { return ranks_.contains(rank); }
+  std::string why_not_mapped(Rank rank, SegmentId id) const override;
+  Result<void> start() override;
+  void stop() noexcept override { proxies_.reset(); }
+  Result<void> drain(const Timeout& timeout) override {
+    return await("close", timeout, [this] { return hca_.is_idle(); });
+  }
+
+ private:
+  struct PeerEnd {
+    HostMemory memory;  // ring, results, record, doorbell, CQE
+    std::unique_ptr<soft_hca::FabricWire> wire;
+    std::uint32_t number = 0;
+    std::uint32_t results_key = 0;
+  };
+  // What small writes to a rank are stored to directly.
+  struct MappedRank {
+    std::vector<soft_hca::FabricRange> segments;
+    std::map<SegmentId, std::string> why_not;
+  };
+  // Looks until it is so.
+  template <class IsDone>
+  static Result<void> await(const char* operation, const Timeout& timeout, const IsDone& is_done) {
+    const std::int64_t begin_ns = now_ns();
+    while (!is_done()) {
+      if (!timeout.is_forever() && now_ns() - begin_ns > timeout.ns()) {
+        return make_error(Status::timed_out, operation, "device session", "operations that kernels posted are not done yet",
+                          "call again");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return {};
+  }
+  // Moves bytes between scratch memory and each of the rank's segments, both ways: what a path allocates or loads at its first use
+  // would wait for kernels that run. Errors: those of the operations.
+  Result<void> warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout);
+  Result<PeerEnd> make_end(Rank rank, std::uint32_t index, device::PeerQueue& queue);
+  void drop(std::vector<PeerEnd>& ends);
+  void map_segments(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout);
+
+  Fabric& fabric_;
+  ControlMemory& memory_;
+  const DeviceSessionOptions& options_;
+  std::vector<soft_hca::FabricRange> local_;
+  std::map<Rank, std::vector<PeerEnd>> ranks_;
+  std::map<Rank, MappedRank> mapped_;
+  std::vector<std::vector<PeerEnd>> dropped_;  // what their wires began may still land
+  soft_hca::SoftHca hca_;                      // behind the wires: destroyed before them
+  std::unique_ptr<soft_hca::ProxyThreads> proxies_;
+};
 
 SoftQueues::~SoftQueues() {
   proxies_.reset();
@@ -131,8 +199,6 @@ std::string SoftQueues::why_not_mapped(Rank rank, SegmentId id) const {
   return reason == found->second.why_not.end() ? std::string() : reason->second;
 }
 
-device::Remote SoftQueues::place(Rank rank, SegmentId id) const { return {0, soft_hca::fabric_key(rank, id)}; }
-
 Result<void> SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const Remaining time(timeout);
   dropped_.reserve(dropped_.size() + 2);  // a queue that is dropped is noted: its number is used again
@@ -175,24 +241,6 @@ Result<void> SoftQueues::warm_up(Rank rank, std::span<const RemoteBytes> segment
   return fabric_.flush(rank, timeout);
 }
 
-// Looks until it is so.
-template <class IsDone>
-Result<void> SoftQueues::await(const char* operation, const Timeout& timeout, const IsDone& is_done) {
-  const std::int64_t begin_ns = now_ns();
-  while (!is_done()) {
-    if (!timeout.is_forever() && now_ns() - begin_ns > timeout.ns()) {
-      return make_error(Status::timed_out, operation, "device session", "operations that kernels posted are not done yet",
-                        "call again");
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  return {};
-}
-
-Result<void> SoftQueues::drain(const Timeout& timeout) {
-  return await("close", timeout, [this] { return hca_.is_idle(); });
-}
-
 Result<void> SoftQueues::finish(Rank rank, const Timeout& timeout) {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return {};
@@ -206,6 +254,12 @@ Result<void> SoftQueues::start() {
   if (!started) return std::move(started).error();
   proxies_ = std::move(*started);
   return {};
+}
+
+}  // namespace
+
+std::unique_ptr<SessionQueues> make_soft_queues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options) {
+  return std::make_unique<SoftQueues>(fabric, memory, options);
 }
 
 }  // namespace gigabar::inline v0

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "device/hca/hca.hpp"
-#include "device/hca/hca_queue.hpp"
 #include "device/session/control_memory.hpp"
 #include "fakes/paths.hpp"
 #include "gigabar/device/fabric.hpp"
