@@ -134,7 +134,7 @@ Result<std::uint32_t> HcaQueues::add_segment(const OwnSegment& segment) {
 
 Result<std::vector<std::byte>> HcaQueues::read(Rank rank, std::size_t offset, std::size_t bytes, const Timeout& timeout) {
   const PostOptions options{.queue = kFabricQueue, .policy = std::nullopt};
-  const std::size_t inbox = memory_.layout().inbox_at();
+  const std::size_t inbox = memory_.layout().inbox_at;
   auto posted = fabric_.read({options_.control_segment, inbox}, {rank, options_.control_segment, offset}, bytes, options);
   if (!posted) return std::move(posted).error();
   if (Result<void> done = fabric_.wait(kFabricQueue, timeout); !done) return std::move(done).error();
@@ -155,10 +155,10 @@ Result<void> HcaQueues::tell(Rank rank, QueueState& state) {
 
 Result<void> HcaQueues::introduce() {
   if (std::exchange(has_introduced_, true)) return {};
-  std::vector<std::byte> bytes(memory_.layout().introduction_bytes());
+  std::vector<std::byte> bytes(memory_.layout().introduction_bytes);
   std::memcpy(bytes.data(), &hca_->address(), sizeof(hca::PortAddress));
   std::memcpy(bytes.data() + ControlLayout::kPortBytes, own_keys_.data(), own_keys_.size() * sizeof(SegmentKey));
-  return memory_.put_shared(memory_.layout().introduction_at(), bytes);
+  return memory_.put_shared(memory_.layout().introduction_at, bytes);
 }
 
 Result<HcaQueues::QueueState> HcaQueues::read_state(Rank rank, const Timeout& timeout) {
@@ -221,7 +221,7 @@ Result<void> HcaQueues::meet(Rank rank, Peer& peer, std::span<const RemoteBytes>
   if (!made) return made;
   auto state = await(rank, peer.told, Step::made, time.left());
   if (!state) return std::move(state).error();
-  auto bytes = read(rank, memory_.layout().introduction_at(), memory_.layout().introduction_bytes(), time.left());
+  auto bytes = read(rank, memory_.layout().introduction_at, memory_.layout().introduction_bytes, time.left());
   if (!bytes) return std::move(bytes).error();
   hca::PortAddress address;
   std::memcpy(&address, bytes->data(), sizeof address);
@@ -254,8 +254,8 @@ Result<void> HcaQueues::join(Rank rank, Peer& peer, std::span<const RemoteBytes>
   std::vector<device::PeerQueue> queues;
   for (const auto& queue : peer.queues) {
     device::PeerQueue& made = queue->queue();
-    made.barrier_words = {control.address + layout.barrier_at(), control.key};
-    made.flush_word = {control.address + layout.flush_word_at(), control.key};
+    made.barrier_words = {control.address + layout.barrier_at, control.key};
+    made.flush_word = {control.address + layout.flush_word_at, control.key};
     if (Result<void> works = queue->try_out(made.flush_word, std::min(kTryNs, ns_of(time.left()))); !works) return works;
     queues.push_back(made);
   }
@@ -351,7 +351,7 @@ Result<std::unique_ptr<SessionQueues>> open_hca_queues(Fabric& fabric, ControlMe
   auto queues = std::make_unique<HcaQueues>(fabric, memory, options, std::move(*hca));
   const ControlLayout& layout = memory.layout();
   auto key = queues->add_segment(
-      {static_cast<SegmentId>(layout.segment_count), static_cast<std::byte*>(memory.shared_address()), layout.shared_bytes()});
+      {static_cast<SegmentId>(layout.segment_count), static_cast<std::byte*>(memory.shared_address()), layout.shared_bytes});
   if (!key) return std::move(key).error();
   return std::unique_ptr<SessionQueues>(std::move(queues));
 }

@@ -133,7 +133,7 @@ Result<std::optional<DeviceSession::State::Reached>> DeviceSession::State::reach
 Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, const Remaining& time) {
   auto control = reach_segment(rank, options.control_segment, time);
   if (!control) return std::move(control).error();
-  if (!*control || (*control)->bytes != layout.shared_bytes()) {
+  if (!*control || (*control)->bytes != layout.shared_bytes) {
     return make_error(Status::peer_lost, "device session", text("rank ", rank), "it has no session like this one",
                       "open sessions with equal options at all ranks");
   }
@@ -166,7 +166,7 @@ Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, con
     if (found.segments[id].notifies_cpus) continue;
     found.segments[id].notifications = reinterpret_cast<device::Notification*>(found.shared + layout.notifications_at(id));
   }
-  found.there.push_back({options.control_segment, layout.shared_bytes()});
+  found.there.push_back({options.control_segment, layout.shared_bytes});
   found.needs_queue = ((!is_all_direct && !is_own) || !options.cpu_segments.empty()) && layout.queue_count != 0;
   return found;
 }
@@ -301,18 +301,17 @@ Result<void> DeviceSession::State::agree_on_options(const Remaining& time) {
 
 Result<void> DeviceSession::State::open() {
   const Remaining time(options.timeout);
-  layout.rank_count = fabric.rank_count();
-  layout.segment_count = options.segment_count;
-  layout.notification_count = options.notification_count;
-  layout.queue_count = options.queues == QueueUse::never ? 0 : options.queue_count;
-  layout.ring_count = options.ring_count;
-  layout.ring_line_count = options.ring_bytes / sizeof(device::MessageLine);
+  layout = ControlLayout({.rank_count = fabric.rank_count(),
+                          .segment_count = options.segment_count,
+                          .notification_count = options.notification_count,
+                          .queue_count = options.queues == QueueUse::never ? 0 : options.queue_count,
+                          .ring_count = options.ring_count,
+                          .ring_line_count = static_cast<std::uint32_t>(options.ring_bytes / sizeof(device::MessageLine))});
   auto allocated = ControlMemory::allocate(fabric.device(), layout);
   if (!allocated) return std::move(allocated).error();
   memory = std::move(*allocated);
   handle = memory->handle(fabric.rank());
-  if (Result<void> done = fabric.register_segment(options.control_segment, memory->shared_address(), layout.shared_bytes());
-      !done) {
+  if (Result<void> done = fabric.register_segment(options.control_segment, memory->shared_address(), layout.shared_bytes); !done) {
     return done;
   }
   is_registered = true;

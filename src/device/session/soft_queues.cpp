@@ -28,20 +28,6 @@ using soft_hca::Place;
 
 constexpr QueueId kLastFabricQueue = kQueues - 1;  // programs count from 0
 
-// Where the parts of a queue lie in its host memory. What the GPU writes and what the CPU writes have lines of their own.
-struct QueueLayout {
-  std::size_t results, record, doorbell, cqe, bytes;
-};
-QueueLayout layout_of(std::uint32_t depth) noexcept {
-  QueueLayout layout{};
-  layout.results = std::size_t{depth} * sizeof(device::mlx5::Block);
-  layout.record = to_line(layout.results + device::kResultWords * sizeof(std::uint64_t));
-  layout.doorbell = layout.record + kLine;
-  layout.cqe = layout.doorbell + kLine;
-  layout.bytes = layout.cqe + kLine;
-  return layout;
-}
-
 // The proxies run beside the calling thread.
 class SoftQueues final : public SessionQueues {
  public:
@@ -121,8 +107,11 @@ Result<std::uint32_t> SoftQueues::add_segment(const OwnSegment& segment) {
 }
 
 Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index, device::PeerQueue& queue) {
-  const QueueLayout layout = layout_of(options_.queue_depth);
-  auto memory = HostMemory::allocate(layout.bytes);
+  // What the GPU writes and what the CPU writes have lines of their own.
+  const std::size_t results_at = std::size_t{options_.queue_depth} * sizeof(device::mlx5::Block);
+  const std::size_t result_bytes = device::kResultWords * sizeof(std::uint64_t);
+  const std::size_t record_at = to_line(results_at + result_bytes), doorbell_at = record_at + kLine, cqe_at = doorbell_at + kLine;
+  auto memory = HostMemory::allocate(cqe_at + kLine);
   if (!memory) return std::move(memory).error();
   auto* const base = static_cast<std::byte*>(memory->address());
   PeerEnd end{std::move(*memory), nullptr, 0, 0};
@@ -135,15 +124,14 @@ Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index,
   wire.moves_fabric = ranks_.empty() && index == 0;
   end.wire = std::make_unique<soft_hca::FabricWire>(fabric_, wire);
 
-  soft_hca::QueueMemory places{Place::plain(base), Place::plain(base + layout.record), Place::plain(base + layout.doorbell),
-                               Place::plain(base + layout.cqe), nullptr};
+  soft_hca::QueueMemory places{Place::plain(base), Place::plain(base + record_at), Place::plain(base + doorbell_at),
+                               Place::plain(base + cqe_at), nullptr};
   if (const auto cqe = memory_.cqe(rank, index)) {
-    places.cq = {cqe->cpu, reinterpret_cast<std::uintptr_t>(cqe->device)};
+    places.cq = *cqe;
     places.drain = [] { detail::fence_stores(); };
   }
-  std::byte* const results = base + layout.results;
-  auto key = hca_.memory().register_memory(
-      soft_hca::MemoryRange::plain(results, device::kResultWords * sizeof(std::uint64_t), Access::local_write));
+  std::byte* const results = base + results_at;
+  auto key = hca_.memory().register_memory(soft_hca::MemoryRange::plain(results, result_bytes, Access::local_write));
   if (!key) return std::move(key).error();
   Undo deregister([&] { hca_.memory().deregister_memory(*key); });
   end.results_key = *key;
@@ -156,8 +144,8 @@ Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index,
   end.number = *number;
   queue.results = {reinterpret_cast<std::uintptr_t>(results), *key};
   const std::uint32_t control_key = soft_hca::fabric_key(rank, options_.control_segment);
-  queue.barrier_words = {memory_.layout().barrier_at(), control_key};
-  queue.flush_word = {memory_.layout().flush_word_at(), control_key};
+  queue.barrier_words = {memory_.layout().barrier_at, control_key};
+  queue.flush_word = {memory_.layout().flush_word_at, control_key};
   return end;
 }
 
@@ -226,7 +214,7 @@ Result<void> SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segment
 
 Result<void> SoftQueues::warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const PostOptions options{.queue = kLastFabricQueue, .policy = std::nullopt};
-  const LocalPlace scratch{options_.control_segment, memory_.layout().scratch_at()};
+  const LocalPlace scratch{options_.control_segment, memory_.layout().scratch_at};
   const auto settle = [&](const Result<Operation>& posted) -> Result<void> {
     if (!posted) return Error(posted.error());
     return fabric_.wait(kLastFabricQueue, timeout);
