@@ -21,9 +21,9 @@
 #include "streams/cuda_session.hpp"
 #include "streams/ends.hpp"
 #include "streams/links.hpp"
+#include "streams/measure.hpp"
 #include "streams/plan.hpp"
 #include "streams/repeat.hpp"
-#include "streams/results.hpp"
 #include "streams/worker.hpp"
 
 namespace gigabar::inline v0 {
@@ -226,7 +226,7 @@ Result<void> Run::repeat(unsigned number) {
     return ended;
   }
   check(runs);
-  results_.add_repeat(runs);
+  results_.add_repeat(runs, report_);
   return {};
 }
 
