@@ -13,7 +13,6 @@
 #include "gigabar/memory.hpp"
 #include "memory/cuda_context.hpp"
 #include "memory/cuda_copy_stream.hpp"
-#include "streams/device_code.hpp"
 
 namespace gigabar::inline v0 {
 

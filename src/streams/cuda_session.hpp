@@ -8,7 +8,6 @@
 
 #include "gigabar/device.hpp"
 #include "gigabar/streams.hpp"
-#include "streams/device_code.hpp"
 #include "streams/worker.hpp"
 
 namespace gigabar::inline v0 {
