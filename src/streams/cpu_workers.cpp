@@ -21,10 +21,12 @@ constexpr std::uint64_t kChaseSteps = 2000;                 // loads per sample
 constexpr std::int64_t kRoundTimeoutNs = 2'000'000'000;
 constexpr std::size_t kLineBytes = 64;  // of the CPU's cache
 
-Slice slice_of(std::size_t bytes, std::size_t part, std::size_t part_count) {
-  const std::size_t part_bytes = round_up<std::size_t>((bytes + part_count - 1) / part_count, kLineBytes);
-  const std::size_t begin = std::min(bytes, part * part_bytes);
-  return {begin, std::min(bytes, begin + part_bytes) - begin};
+// Whole lines for each, but for the last: a thread without one would never begin, so there may be fewer than were asked for.
+std::vector<Slice> slices_of(std::size_t bytes, std::size_t asked) {
+  const std::size_t share = round_up<std::size_t>((bytes + asked - 1) / asked, kLineBytes);
+  std::vector<Slice> slices;
+  for (std::size_t at = 0; at < bytes; at += share) slices.push_back({at, std::min(share, bytes - at)});
+  return slices;
 }
 
 std::function<Result<void>(Slice)> copier_of(const Ends& ends) {
@@ -43,8 +45,9 @@ std::function<Result<void>(Slice)> copier_of(const Ends& ends) {
 
 void add_copy_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int numa_node, std::vector<Worker>& workers) {
   const auto copy = copier_of(ends);
-  for (std::size_t part = 0; part < run.parts.size(); ++part) {
-    const Slice slice = slice_of(run.transfer.bytes, part, run.parts.size());
+  const std::vector<Slice> slices = slices_of(run.transfer.bytes, run.parts.size());
+  for (std::size_t part = 0; part < slices.size(); ++part) {
+    const Slice slice = slices[part];
     const Slice warm{slice.offset, std::min<std::size_t>(slice.bytes, std::size_t{1} << 20)};
     const std::uint64_t per_look =
         run.transfer.is_latency ? 1 : std::clamp<std::uint64_t>(kLookEveryBytes / std::max<std::size_t>(slice.bytes, 1), 1, 64);
@@ -183,19 +186,10 @@ void run_copy_loop(Repeat& repeat, const CopyLoop& loop) {
   repeat.end_part(run);
 }
 
-std::size_t cpu_thread_count(const Transfer& transfer) noexcept {
-  const bool is_single = transfer.is_latency || !moves_data(transfer.executor);
-  if (is_single) return 1;
-  if (transfer.executor == StreamExecutor::cpu) {
-    const std::size_t asked = transfer.worker_count != 0
-                                  ? transfer.worker_count
-                                  : std::min(kDefaultThreads, std::max(1U, std::thread::hardware_concurrency()));
-    // As slice_of() divides: a thread without a line would never begin, nor would one behind the last whole share.
-    const std::size_t lines = std::max<std::size_t>(1, (transfer.bytes + kLineBytes - 1) / kLineBytes);
-    const std::size_t share = (lines + asked - 1) / asked;
-    return (lines + share - 1) / share;
-  }
-  return 1;  // a stand-in's copy engine and kernel
+std::size_t cpu_thread_count(const Transfer& transfer) {
+  if (transfer.executor != StreamExecutor::cpu || transfer.is_latency) return 1;  // also a stand-in's copy engine and kernel
+  const unsigned most = std::min(kDefaultThreads, std::max(1U, std::thread::hardware_concurrency()));
+  return slices_of(transfer.bytes, transfer.worker_count != 0 ? transfer.worker_count : most).size();
 }
 
 void add_cpu_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int numa_node, std::vector<Worker>& workers) {

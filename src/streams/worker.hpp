@@ -56,7 +56,7 @@ void run_flag_loop(Repeat& repeat, TransferRun& run, const Mapping& mapping, std
 ErrorRecord failure_of(const TransferRun& run, const ErrorRecord& record);
 
 // How many threads carry the transfer when the CPU does, as it carries everything on stand-ins.
-std::size_t cpu_thread_count(const Transfer& transfer) noexcept;
+std::size_t cpu_thread_count(const Transfer& transfer);
 // Threads that copy through the mapping, or from memory to memory: everything on stand-ins, the CPU executor anywhere.
 void add_cpu_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int numa_node, std::vector<Worker>& workers);
 
