@@ -16,11 +16,6 @@ bool has_result(Opcode opcode) {
 
 std::byte* payload_of(WorkRequest& request) { return reinterpret_cast<std::byte*>(request.payload.data()); }
 
-// As the wire is told of it; `local`: where its bytes are, or go.
-WireOperation operation_of(const WorkRequest& request, std::byte* local) {
-  return {request.opcode, local, request.bytes, request.remote_address, request.remote_key, request.swap_or_add, request.compare};
-}
-
 // Data that come behind their CQE are looked at before they are there, which is the fault: so by words.
 void land(std::byte* place, const std::vector<std::byte>& data) {
   for (std::size_t i = 0; i < data.size(); ++i) {
@@ -65,17 +60,13 @@ bool SendQueue::is_held_up() {
     ++statistics_.faults.polls_stalled;
     return true;
   }
-  if (!sits_out()) return false;
-  ++statistics_.faults.polls_sat_out;
-  return true;
-}
-
-bool SendQueue::sits_out() {
   if (faults_.sit_out_percent == 0) return false;
   random_ ^= random_ << 13;  // xorshift64
   random_ ^= random_ >> 7;
   random_ ^= random_ << 17;
-  return random_ % 100 < faults_.sit_out_percent;
+  if (random_ % 100 >= faults_.sit_out_percent) return false;
+  ++statistics_.faults.polls_sat_out;
+  return true;
 }
 
 // --- Doorbell --------------------------------------------------------------------------------------------------------------------
@@ -152,23 +143,22 @@ bool SendQueue::is_to_fail(std::uint64_t index) const {
 }
 
 // Finds the local memory. What it answers ends the request without the wire, for NOP and DUMP with none.
-Syndrome SendQueue::prepare(Pending& pending, WireOperation& operation) {
+Syndrome SendQueue::prepare(Pending& pending) {
   WorkRequest& request = pending.request;
   if (is_broken_) return Syndrome::flushed;
   if (is_to_fail(pending.index)) return faults_.error_syndrome;
   if (request.syndrome != Syndrome::none || request.opcode == Opcode::nop) return request.syndrome;
   const Access wanted = has_result(request.opcode) ? Access::local_write : Access::local_read;
-  std::byte* local =
+  request.local =
       request.is_inline ? payload_of(request) : local_->find(request.local_key, request.local_address, request.bytes, wanted);
-  if (local == nullptr) return Syndrome::local_protection;
+  if (request.local == nullptr) return Syndrome::local_protection;
   if (request.opcode == Opcode::dump) return Syndrome::none;
   if (request.opcode == Opcode::rdma_read && faults_.late_read_polls > 0) {
-    pending.landing = local;
+    pending.landing = request.local;
     pending.late_data.resize(static_cast<std::size_t>(request.bytes));
-    local = pending.late_data.data();
+    request.local = pending.late_data.data();
   }
   pending.is_on_wire = true;
-  operation = operation_of(request, local);
   return Syndrome::none;
 }
 
@@ -176,7 +166,8 @@ Syndrome SendQueue::prepare(Pending& pending, WireOperation& operation) {
 bool SendQueue::do_at_once(WorkRequest& request) {
   const bool can_be = request.is_inline && request.syndrome == Syndrome::none && pending_.empty() && is_fence_open(request);
   if (!can_be || is_broken_ || is_to_fail(begun_)) return false;
-  if (!wire_->place(operation_of(request, payload_of(request)))) return false;
+  request.local = payload_of(request);
+  if (!wire_->place(request)) return false;
   note_good(begun_, request);
   return true;
 }
@@ -191,10 +182,9 @@ bool SendQueue::begin_one() {
   Pending& pending = *added;
   pending.index = begun_;
   pending.request = request;
-  WireOperation operation;
-  pending.request.syndrome = prepare(pending, operation);
+  pending.request.syndrome = prepare(pending);
   const bool can_begin = is_broken_ || is_fence_open(pending.request);
-  if (!can_begin || (pending.is_on_wire && !wire_->begin(operation))) {
+  if (!can_begin || (pending.is_on_wire && !wire_->begin(pending.request))) {
     pending_.pop_back();
     return false;
   }

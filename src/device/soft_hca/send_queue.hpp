@@ -89,7 +89,6 @@ class SendQueue {
   };
 
   bool is_held_up();
-  bool sits_out();
   void look_at_doorbell();
   void take_doorbell(std::uint64_t value);
   bool begin_rung();
@@ -98,7 +97,7 @@ class SendQueue {
   bool do_at_once(WorkRequest& request);
   bool is_to_fail(std::uint64_t index) const;
   bool is_fence_open(const WorkRequest& request) const;
-  Syndrome prepare(Pending& pending, WireOperation& operation);
+  Syndrome prepare(Pending& pending);
   bool collect();
   void finish(Pending& pending);
   void note_good(std::uint64_t index, const WorkRequest& request);

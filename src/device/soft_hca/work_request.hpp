@@ -6,25 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gigabar/device/mlx5.hpp"
+#include "device/soft_hca/wire.hpp"
 
 namespace gigabar::soft_hca {
 
-using device::mlx5::Opcode;
-using device::mlx5::Syndrome;
-
-struct WorkRequest {
+// As the wire is told of it once its local memory was found, and what only the queue looks at.
+struct WorkRequest : WireOperation {
   Syndrome syndrome = Syndrome::none;  // local_operation: it makes no sense, and of the rest only `flags` may be good
-  Opcode opcode = Opcode::nop;
   std::uint8_t flags = 0;
-  std::uint64_t remote_address = 0;
-  std::uint32_t remote_key = 0;
   bool is_inline = false;
   std::uint64_t local_address = 0;
   std::uint32_t local_key = 0;
-  std::uint64_t bytes = 0;
-  std::uint64_t swap_or_add = 0;
-  std::uint64_t compare = 0;
   std::array<std::uint32_t, device::mlx5::kMaxInlineBytes / sizeof(std::uint32_t)> payload{};  // of an inline one
 };
 
