@@ -43,12 +43,11 @@ bool needs_kernels(const Transfer& transfer) {
   return transfer.executor == StreamExecutor::kernel || !moves_data(transfer.executor);
 }
 
-class Session final : public CudaSession, public DeviceCode {
+class Session final : public CudaSession {
  public:
   ~Session() override;
   Result<void> open(std::span<const DeviceInfo> devices, const StreamPlan& plan);
 
-  DeviceCode& code() override { return *this; }
   Result<void> prepare(std::size_t index, const Transfer& transfer) override;
   bool uses_peer_access(std::size_t index) const override {
     const auto found = transfers_.find(index);

@@ -103,7 +103,7 @@ class Run {
  private:
   bool is_stand_in() const { return devices_.front().is_stand_in; }
   bool is_carried_by_gpu(const Transfer& transfer) const { return session_ != nullptr && transfer.executor != StreamExecutor::cpu; }
-  DeviceCode* code() const { return session_ != nullptr ? &session_->code() : &host_side_device_code(); }
+  DeviceCode* code() const { return session_ != nullptr ? session_.get() : &host_side_device_code(); }
   Result<void> prepare_transfer(std::size_t index);
   std::vector<std::unique_ptr<TransferRun>> make_runs() const;
   void watch(unsigned number, std::span<const std::unique_ptr<TransferRun>> runs, const Repeat& repeat);
