@@ -76,8 +76,6 @@ class Session final : public CudaSession {
     if (launched != CUDA_SUCCESS) return cuda::failure(operation, text("device ", device.index), launched);
     return device.wait(device.own_stream, kUtilitySeconds, operation);
   }
-  Result<std::optional<PatternMismatch>> mismatch_at(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
-                                                     std::uint64_t word);
 
   std::map<int, std::unique_ptr<StreamDevice>> devices_;
   std::map<std::size_t, CudaTransfer> transfers_;  // those that a GPU carries
@@ -318,11 +316,6 @@ Result<std::optional<PatternMismatch>> Session::check(int device, std::uintptr_t
   }
   if (Result<void> read = engine_copy_from(device, &word, result_address, sizeof word); !read) return std::move(read).error();
   if (word == kNone) return std::optional<PatternMismatch>{};
-  return mismatch_at(device, address, bytes, seed, word);
-}
-
-Result<std::optional<PatternMismatch>> Session::mismatch_at(int device, std::uintptr_t address, std::size_t bytes,
-                                                            std::uint64_t seed, std::uint64_t word) {
   PatternMismatch mismatch{word * 8, pattern_word(seed, word), pattern_word(seed, word)};
   const std::size_t length = std::min<std::size_t>(8, bytes - mismatch.offset_bytes);
   if (Result<void> read = engine_copy_from(device, &mismatch.found, address + mismatch.offset_bytes, length); !read) {
