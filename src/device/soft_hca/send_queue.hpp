@@ -2,6 +2,7 @@
 // One queue of a software HCA: takes work requests from the ring, sends them over the wire, writes completions.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -10,7 +11,6 @@
 #include "device/soft_hca/faults.hpp"
 #include "device/soft_hca/memory_table.hpp"
 #include "device/soft_hca/wire.hpp"
-#include "device/soft_hca/work_request.hpp"
 #include "gigabar/device/queue.hpp"
 
 namespace gigabar::soft_hca {
@@ -51,6 +51,17 @@ struct QueueStatistics {
   std::uint64_t cqes = 0;
   std::uint64_t error_cqes = 0;
   FaultCounts faults;
+};
+
+// A work request as it was read from the ring: what the wire is told of once the local memory was found, and what only the queue
+// looks at.
+struct WorkRequest : WireOperation {
+  Syndrome syndrome = Syndrome::none;  // local_operation: it makes no sense, and of the rest only `flags` may be good
+  std::uint8_t flags = 0;
+  bool is_inline = false;
+  std::uint64_t local_address = 0;
+  std::uint32_t local_key = 0;
+  std::array<std::uint32_t, device::mlx5::kMaxInlineBytes / sizeof(std::uint32_t)> payload{};  // of an inline one
 };
 
 // Threads: one at a time.
