@@ -3,7 +3,6 @@
 
 #include "base/check_ids.hpp"
 #include "base/errors.hpp"
-#include "streams/cuda_device.hpp"
 #include "streams/plan.hpp"
 
 #if GIGABAR_HAS_CUDA
