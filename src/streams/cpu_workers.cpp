@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <stop_token>
 #include <thread>
 
 #include "base/errors.hpp"
@@ -58,42 +59,29 @@ void add_copy_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int nu
   }
 }
 
-// A CPU thread that plays the GPU's side of the flag round trip.
-class EchoThread {
- public:
-  EchoThread(std::uint32_t* asked, std::uint32_t* answered) : thread_([=, this] { answer(asked, answered); }) {}
-  ~EchoThread() {
-    is_ending_.store(true);
-    thread_.join();
-  }
-
- private:
-  void answer(std::uint32_t* asked, std::uint32_t* answered) {
-    Pause pause;
-    for (std::uint32_t seen = 0; !is_ending_.load(std::memory_order_relaxed);) {
-      const std::uint32_t value = look(asked);
-      if (value == seen) {
-        pause();
-        continue;
-      }
-      seen = value;
-      std::atomic_ref(*answered).store(seen, std::memory_order_release);
-      pause.reset();
-    }
-  }
-
-  // The flag is stored by a copy kernel, which no thread sanitizer knows to be one access.
+// The flag is stored by a copy kernel, which no thread sanitizer knows to be one access.
 #if defined(__GNUC__)
-  __attribute__((no_sanitize("thread")))
+__attribute__((no_sanitize("thread")))
 #endif
-  static std::uint32_t
-  look(const volatile std::uint32_t* flag) {
-    return *flag;
-  }
+std::uint32_t
+look(const volatile std::uint32_t* flag) {
+  return *flag;
+}
 
-  std::atomic<bool> is_ending_{false};
-  std::thread thread_;
-};
+// A CPU thread plays the GPU's side of the flag round trip, until its owner is done.
+void answer_flags(const std::stop_token& end, const std::uint32_t* asked, std::uint32_t* answered) {
+  Pause pause;
+  for (std::uint32_t seen = 0; !end.stop_requested();) {
+    const std::uint32_t value = look(asked);
+    if (value == seen) {
+      pause();
+      continue;
+    }
+    seen = value;
+    std::atomic_ref(*answered).store(seen, std::memory_order_release);
+    pause.reset();
+  }
+}
 
 // One thread follows the chain with the CPU's own loads.
 OneCopy chase_once(const void* first) {
@@ -206,7 +194,7 @@ void add_cpu_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int num
                            reinterpret_cast<std::uint32_t*>((ends.source().host ? ends.source() : ends.destination()).address());
                        std::atomic_ref(*asked).store(0);
                        std::atomic_ref(*answered).store(0);
-                       const EchoThread peer(asked, answered);
+                       const std::jthread peer(answer_flags, asked, answered);
                        run_flag_loop(repeat, run, *ends.mapping(), answered);
                      }});
 }

@@ -11,6 +11,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/options.hpp"
 #include "base/quietly.hpp"
 #include "driver/verbs/device_list.hpp"
 #include "driver/verbs/verbs.hpp"
@@ -36,13 +37,12 @@ Result<PortName> parse(const std::string& name) {
   const std::size_t slash = name.find('/');
   PortName parsed{name.substr(0, slash), 0};
   if (slash == std::string::npos) return parsed;
-  const std::string number = name.substr(slash + 1);
-  const bool is_number = !number.empty() && number.size() <= 3 && number.find_first_not_of("0123456789") == std::string::npos;
-  if (is_number) parsed.port = static_cast<unsigned>(std::stoul(number));
-  if (parsed.device.empty() || parsed.port == 0 || parsed.port > 255)
+  const auto number = name.size() - slash <= 4 ? parse_number(name.substr(slash + 1), 1, 255) : std::nullopt;
+  if (parsed.device.empty() || !number)
     return make_error(Status::invalid_argument, "open HCA", text("port '", name, "'"),
                       "it is neither a device nor a device and a port",
                       "write 'mlx5_0' or 'mlx5_0/1'; 'gigabar topology' lists them");
+  parsed.port = static_cast<unsigned>(*number);
   return parsed;
 }
 

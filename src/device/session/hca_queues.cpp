@@ -60,7 +60,6 @@ class HcaQueues final : public SessionQueues {
     return {key.address, key.key};
   }
   void leave(Rank) noexcept override {}
-  bool is_empty() const noexcept override { return peers_.empty(); }
   bool has(Rank rank) const noexcept override { return peers_.contains(rank); }
   std::string why_not_mapped(Rank, SegmentId) const override { return "an HCA writes them"; }
   Result<void> start() override;
@@ -301,6 +300,7 @@ void HcaQueues::ring_all() noexcept {
 }
 
 Result<void> HcaQueues::start() {
+  if (peers_.empty()) return {};
   is_open_ = true;
   if (ringer_ == hca::Ringer::kernel || ringing_.joinable()) return {};
   is_stopping_ = false;

@@ -337,10 +337,7 @@ Result<void> DeviceSession::State::open() {
   return start_thread(watcher, "device session", "thread that watches the peers", [this] { watch(); });
 }
 
-Result<void> DeviceSession::State::start_queues() {
-  if (queues == nullptr || queues->is_empty()) return {};
-  return queues->start();
-}
+Result<void> DeviceSession::State::start_queues() { return queues == nullptr ? Result<void>() : queues->start(); }
 
 // --- Peers that are lost ---------------------------------------------------------------------------------------------------------
 

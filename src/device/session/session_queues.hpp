@@ -54,10 +54,9 @@ class SessionQueues {
   // Gives back what was mapped of the rank, between stop() and start().
   virtual void leave(Rank rank) noexcept = 0;
   virtual bool has(Rank rank) const noexcept = 0;
-  virtual bool is_empty() const noexcept = 0;
   // Empty: small writes to the segment are stored through a mapping of this process; else why not.
   virtual std::string why_not_mapped(Rank rank, SegmentId id) const = 0;
-  // The threads of the CPU, if it needs some. Errors: out_of_memory.
+  // The threads of the CPU, if there are queues that need some. Errors: out_of_memory.
   virtual Result<void> start() = 0;
   virtual void stop() noexcept = 0;
   // Waits until what kernels posted is done or handed on, with no kernel running, and until peers have come as far where they would

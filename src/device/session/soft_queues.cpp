@@ -42,7 +42,6 @@ class SoftQueues final : public SessionQueues {
   device::Remote place(Rank rank, SegmentId id) const override { return {0, soft_hca::fabric_key(rank, id)}; }
   void leave(Rank rank) noexcept override;
   Result<void> finish(Rank rank, const Timeout& timeout) override;
-  bool is_empty() const noexcept override { return ranks_.empty(); }
   bool has(Rank rank) const noexcept override { return ranks_.contains(rank); }
   std::string why_not_mapped(Rank rank, SegmentId id) const override;
   Result<void> start() override;
@@ -238,6 +237,7 @@ Result<void> SoftQueues::finish(Rank rank, const Timeout& timeout) {
 }
 
 Result<void> SoftQueues::start() {
+  if (ranks_.empty()) return {};
   auto started = soft_hca::ProxyThreads::start(hca_, options_.proxy_thread_count);
   if (!started) return std::move(started).error();
   proxies_ = std::move(*started);

@@ -369,9 +369,8 @@ void SendQueue::write_last_good_cqe() {
 // last word alone, whose line is drained as a whole.
 void SendQueue::write_cqe(std::uint64_t index, Opcode opcode, std::uint64_t bytes, Syndrome syndrome) {
   const bool is_bad = syndrome != Syndrome::none;
-  const std::uint32_t mask = options_.is_collapsed ? 0 : options_.cq_depth - 1;
   const std::uint32_t owner = !options_.is_collapsed && (cq_produced_ & options_.cq_depth) != 0 ? 1 : 0;
-  mlx5::Cqe& cqe = cq_[cq_produced_ & mask];
+  mlx5::Cqe& cqe = cq_[cq_produced_ & (options_.cq_depth - 1)];
   std::uint64_t body[mlx5::kCqeLastWord] = {};
   if (is_bad)
     body[mlx5::kCqeErrorWord] = mlx5::cqe_error_word(static_cast<std::uint8_t>(syndrome), 0);

@@ -67,7 +67,7 @@ struct WorkRequest : WireOperation {
 // Threads: one at a time.
 class SendQueue {
  public:
-  // Options and memory were checked.
+  // Options and memory were checked; `cq_depth` is that of the CQ in any case.
   SendQueue(std::uint32_t number, const QueueOptions& options, const QueueMemory& memory, const MemoryTable& local, Wire& wire);
 
   // Does what can be done without waiting; whether that was anything.
