@@ -9,7 +9,7 @@
 #include "base/rounding.hpp"
 #include "gigabar/copy.hpp"
 #include "streams/plan.hpp"
-#include "streams/worker.hpp"
+#include "streams/repeat.hpp"
 
 namespace gigabar::inline v0 {
 namespace {

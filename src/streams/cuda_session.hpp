@@ -8,7 +8,7 @@
 
 #include "gigabar/device.hpp"
 #include "gigabar/streams.hpp"
-#include "streams/worker.hpp"
+#include "streams/repeat.hpp"
 
 namespace gigabar::inline v0 {
 

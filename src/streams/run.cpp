@@ -24,7 +24,6 @@
 #include "streams/measure.hpp"
 #include "streams/plan.hpp"
 #include "streams/repeat.hpp"
-#include "streams/worker.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
