@@ -91,17 +91,17 @@ OneCopy chase_once(const void* first) {
   return {{}, static_cast<double>(now_ns() - begin_ns) / 1000 / static_cast<double>(kChaseSteps)};
 }
 
-Result<void> flag_round(const Mapping& mapping, std::uint32_t* answered, std::uint32_t value, double& latency_us) {
+OneCopy flag_round(const Mapping& mapping, std::uint32_t* answered, std::uint32_t value) {
   const std::int64_t begin_ns = now_ns();
-  if (Result<void> sent = publish(mapping, 0, value); !sent) return sent;
+  if (Result<void> sent = publish(mapping, 0, value); !sent) return {std::move(sent)};
   for (std::uint32_t turn = 1; std::atomic_ref(*answered).load(std::memory_order_acquire) != value; ++turn) {
     if (turn % 1024 == 0 && now_ns() - begin_ns > kRoundTimeoutNs) {
-      return make_error(Status::timed_out, "flag", text("round ", value), "no answer within 2 s", "check the GPU with nvidia-smi");
+      return {
+          make_error(Status::timed_out, "flag", text("round ", value), "no answer within 2 s", "check the GPU with nvidia-smi")};
     }
     if (turn > 100'000) std::this_thread::yield();
   }
-  latency_us = static_cast<double>(now_ns() - begin_ns) / 1000;
-  return {};
+  return {{}, static_cast<double>(now_ns() - begin_ns) / 1000};
 }
 
 // Waits until the transfer's delay is over. False when there is nothing to begin any more.
@@ -204,9 +204,7 @@ void run_flag_loop(Repeat& repeat, TransferRun& run, const Mapping& mapping, std
   std::uint32_t value = 0;
   const auto round = [&] {
     value = value + 1 == kLastFlag ? 1 : value + 1;
-    OneCopy done;
-    done.outcome = flag_round(mapping, answered, value, done.latency_us);
-    return done;
+    return flag_round(mapping, answered, value);
   };
   const auto warm_up = [&] {
     for (int i = 0; i < kWarmUpRounds && !repeat.is_stopped(); ++i) {

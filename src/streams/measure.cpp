@@ -29,12 +29,6 @@ double bytes_of_part_until(const Marks& marks, std::int64_t at_ns) {
 
 double rate(double bytes, std::int64_t duration_ns) { return duration_ns > 0 ? bytes / static_cast<double>(duration_ns) : 0; }
 
-std::string rounded(double value) {
-  char number[32];
-  std::snprintf(number, sizeof number, "%.1f", value);
-  return number;
-}
-
 // Why less was moved than the rates add up to. The overlap is of the shortest transfer: when that ran beside all others, what is
 // left is that the others went on without it.
 std::string why_serialised(double overlap_percent) {
@@ -130,6 +124,12 @@ std::optional<Together> together(std::span<const Timeline* const> timelines) {
   const std::int64_t common_ns = std::max<std::int64_t>(0, first_end - last_begin);
   result.overlap_percent = shortest_ns > 0 ? 100 * static_cast<double>(common_ns) / static_cast<double>(shortest_ns) : 0;
   return result;
+}
+
+std::string rounded(double value) {
+  char number[32];
+  std::snprintf(number, sizeof number, "%.1f", value);
+  return number;
 }
 
 StreamFigure figure_of(std::vector<double> samples) {

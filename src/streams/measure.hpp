@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gigabar/streams.hpp"
@@ -53,6 +54,9 @@ struct Together {
 };
 // Of those that ran; nothing when none did.
 std::optional<Together> together(std::span<const Timeline* const> timelines);
+
+// With one digit behind the point.
+std::string rounded(double value);
 
 // Median and extremes of the samples.
 StreamFigure figure_of(std::vector<double> samples);
