@@ -76,14 +76,15 @@ struct DeviceSession::State {
   Result<void> try_hca(Surveys& ranks, const Remaining& time);
   Result<bool> is_so_everywhere(bool value, const Remaining& time);
 
-  // One segment of `rank`, mapped; nothing: the rank has none of that id. Errors: those of the connection.
+  // One segment of `rank`, mapped. Errors: those of the connection.
   struct Reached {
+    bool is_there = false;  // the rank has one of that id
     void* address = nullptr;
     std::uint64_t bytes = 0;
     std::string why_not;
     std::string why_no_atomics;
   };
-  Result<std::optional<Reached>> reach_segment(Rank rank, SegmentId id, const Remaining& time);
+  Result<Reached> reach_segment(Rank rank, SegmentId id, const Remaining& time);
 
   Fabric fabric;
   const DeviceSessionOptions options;
@@ -107,12 +108,12 @@ struct DeviceSession::State {
 
 // --- Reaching --------------------------------------------------------------------------------------------------------------------
 
-Result<std::optional<DeviceSession::State::Reached>> DeviceSession::State::reach_segment(Rank rank, SegmentId id,
-                                                                                         const Remaining& time) {
-  auto known = fabric.remote_segment(rank, id, time.left());
-  if (!known && known.status() == Status::out_of_range) return std::optional<Reached>();
-  if (!known) return std::move(known).error();
+Result<DeviceSession::State::Reached> DeviceSession::State::reach_segment(Rank rank, SegmentId id, const Remaining& time) {
   Reached reached;
+  auto known = fabric.remote_segment(rank, id, time.left());
+  if (!known && known.status() == Status::out_of_range) return reached;
+  if (!known) return std::move(known).error();
+  reached.is_there = true;
   reached.bytes = known->bytes;
   mapped[rank].reserve(mapped[rank].size() + 1);  // what is mapped is noted
   auto address = fabric.map_segment(rank, id, time.left());
@@ -127,22 +128,22 @@ Result<std::optional<DeviceSession::State::Reached>> DeviceSession::State::reach
   } else {
     return std::move(address).error();
   }
-  return std::optional(std::move(reached));
+  return reached;
 }
 
 Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, const Remaining& time) {
   auto control = reach_segment(rank, options.control_segment, time);
   if (!control) return std::move(control).error();
-  if (!*control || (*control)->bytes != layout.shared_bytes) {
+  if (!control->is_there || control->bytes != layout.shared_bytes) {
     return make_error(Status::peer_lost, "device session", text("rank ", rank), "it has no session like this one",
                       "open sessions with equal options at all ranks");
   }
   const bool is_own = rank == fabric.rank();
   const bool is_by_queue = options.queues == QueueUse::always && !is_own;
-  if (is_by_queue) (*control)->why_not = "queues are asked for";
+  if (is_by_queue) control->why_not = "queues are asked for";
   Survey found;
-  found.shared = is_by_queue ? nullptr : static_cast<std::byte*>((*control)->address);
-  found.has_atomics = found.shared != nullptr && (*control)->why_no_atomics.empty();
+  found.shared = is_by_queue ? nullptr : static_cast<std::byte*>(control->address);
+  found.has_atomics = found.shared != nullptr && control->why_no_atomics.empty();
   found.segments.resize(layout.segment_count);
   bool is_all_direct = found.shared != nullptr;
   for (SegmentId id = 0; id < options.segment_count; ++id) {
@@ -151,18 +152,18 @@ Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, con
     if (!has_segment(id)) continue;
     auto reached = reach_segment(rank, id, time);
     if (!reached) return std::move(reached).error();
-    if (!*reached) continue;
+    if (!reached->is_there) continue;
     // Bytes without their notifications are of no use, nor the other way round.
-    const bool is_direct = found.shared != nullptr && (*reached)->address != nullptr;
-    why_not[rank][id] = found.shared == nullptr ? (*control)->why_not : (*reached)->why_not;
-    found.segments[id].bytes = (*reached)->bytes;
+    const bool is_direct = found.shared != nullptr && reached->address != nullptr;
+    why_not[rank][id] = found.shared == nullptr ? control->why_not : reached->why_not;
+    found.segments[id].bytes = reached->bytes;
     found.segments[id].notifies_cpus = notifies_cpu(id);
-    found.there.push_back({id, (*reached)->bytes});
+    found.there.push_back({id, reached->bytes});
     is_all_direct = is_all_direct && is_direct;
     if (!is_direct) continue;
-    why_no_atomics[rank][id] = (*reached)->why_no_atomics;
-    found.segments[id].has_atomics = (*reached)->why_no_atomics.empty();
-    found.segments[id].address = static_cast<std::byte*>((*reached)->address);
+    why_no_atomics[rank][id] = reached->why_no_atomics;
+    found.segments[id].has_atomics = reached->why_no_atomics.empty();
+    found.segments[id].address = static_cast<std::byte*>(reached->address);
     if (found.segments[id].notifies_cpus) continue;
     found.segments[id].notifications = reinterpret_cast<device::Notification*>(found.shared + layout.notifications_at(id));
   }
