@@ -273,28 +273,26 @@ Result<void> DeviceSession::State::leave_rank(Rank rank) {
 
 // The ranks also meet here, each with its control segment registered.
 Result<void> DeviceSession::State::agree_on_options(const Remaining& time) {
-  using Words = std::array<std::int64_t, 9>;
-  const Words own{options.segment_count,
-                  options.notification_count,
-                  options.control_segment,
-                  layout.queue_count,
-                  static_cast<std::int64_t>(options.engine),
-                  options.ring_count,
-                  options.ring_bytes,
-                  digest_of(options.segments),
-                  digest_of(options.cpu_segments)};
-  Words least{}, most{};
+  const std::array<std::pair<const char*, std::int64_t>, 9> chosen{{{"segment_count", options.segment_count},
+                                                                    {"notification_count", options.notification_count},
+                                                                    {"control_segment", options.control_segment},
+                                                                    {"queue_count", layout.queue_count},
+                                                                    {"engine", static_cast<std::int64_t>(options.engine)},
+                                                                    {"ring_count", options.ring_count},
+                                                                    {"ring_bytes", options.ring_bytes},
+                                                                    {"digest of segments", digest_of(options.segments)},
+                                                                    {"digest of cpu_segments", digest_of(options.cpu_segments)}}};
+  using Words = std::array<std::int64_t, chosen.size()>;
+  Words own{}, least{}, most{};
+  std::ranges::transform(chosen, own.begin(), [](const auto& option) { return option.second; });
   const auto join = [&](ReduceOperation operation, Words& result) {
     return fabric.all_reduce({}, operation, own, result, time.left());
   };
   if (Result<void> joined = join(ReduceOperation::minimum, least); !joined) return joined;
   if (Result<void> joined = join(ReduceOperation::maximum, most); !joined) return joined;
-  constexpr std::array<const char*, 9> kNames{
-      "segment_count", "notification_count", "control_segment",    "queue_count",           "engine",
-      "ring_count",    "ring_bytes",         "digest of segments", "digest of cpu_segments"};
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (least[i] == most[i]) continue;
-    return make_error(Status::invalid_argument, "device session", text(kNames[i], " ", own[i]),
+    return make_error(Status::invalid_argument, "device session", text(chosen[i].first, " ", own[i]),
                       text("other ranks chose other values, from ", least[i], " to ", most[i]), "give the same at every rank");
   }
   return {};
