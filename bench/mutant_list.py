@@ -294,8 +294,6 @@ MUTANTS = [
         ("softhca_doorbell_of_another_queue", "if (number != number_ || distance > options_.depth) {", "if (distance > options_.depth) {", "SoftHca.IgnoresDoorbellsThatAreNotItsOwn"),
         ("softhca_goes_on_behind_a_failure", "if (is_broken_) return Syndrome::flushed;", "", "Queue.FlushesWhatIsBehindAFailure:SoftHca.*:MemoryWire.*"),
         ("softhca_record_unread", "if (is_late || record_polls_left_ > 0) {", "if (record_polls_left_ > 0) {", "SoftHca.GoesNoFurtherThanTheRecord"),
-    ),
-    *of("device queues", "src/device/soft_hca/work_request.cpp", "unit_test")(
         ("softhca_half_arrived_request", "if (device::load_acquire(&block.segments[i].words[mlx5::kTagWord]) != mlx5::sequence_tag(index)) return false;", "", "SoftHca.WaitsForEachSegmentOfATaggedRequest"),
         ("softhca_request_of_another_queue", " && whose >> 8 == queue_number;", ";", "SoftHca.*"),
     ),
@@ -319,7 +317,7 @@ MUTANTS = [
     ),
     *of("device queues", "src/device/hca/hca_queue.cpp", "unit_test")(
         ("hca_wrong_word_is_good", "  if (*result != 0) return refuse(", "  if (false) return refuse(", "HcaSession.*"),
-        ("hca_does_not_ring_again", "  state_->rung = value;\n", "", "HcaSession.IsRungByTheCpuWhenAsked",
+        ("hca_does_not_ring_again", "  rung_ = value;\n", "", "HcaSession.IsRungByTheCpuWhenAsked",
          "a doorbell that is rung more often than it must be changes nothing but the time"),
     ),
 ]

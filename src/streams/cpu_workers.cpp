@@ -2,13 +2,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <stop_token>
 #include <thread>
 
 #include "base/errors.hpp"
 #include "base/rounding.hpp"
 #include "gigabar/copy.hpp"
 #include "streams/plan.hpp"
-#include "streams/worker.hpp"
+#include "streams/repeat.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -21,10 +22,12 @@ constexpr std::uint64_t kChaseSteps = 2000;                 // loads per sample
 constexpr std::int64_t kRoundTimeoutNs = 2'000'000'000;
 constexpr std::size_t kLineBytes = 64;  // of the CPU's cache
 
-Slice slice_of(std::size_t bytes, std::size_t part, std::size_t part_count) {
-  const std::size_t part_bytes = round_up<std::size_t>((bytes + part_count - 1) / part_count, kLineBytes);
-  const std::size_t begin = std::min(bytes, part * part_bytes);
-  return {begin, std::min(bytes, begin + part_bytes) - begin};
+// Whole lines for each, but for the last: a thread without one would never begin, so there may be fewer than were asked for.
+std::vector<Slice> slices_of(std::size_t bytes, std::size_t asked) {
+  const std::size_t share = round_up<std::size_t>((bytes + asked - 1) / asked, kLineBytes);
+  std::vector<Slice> slices;
+  for (std::size_t at = 0; at < bytes; at += share) slices.push_back({at, std::min(share, bytes - at)});
+  return slices;
 }
 
 std::function<Result<void>(Slice)> copier_of(const Ends& ends) {
@@ -43,8 +46,9 @@ std::function<Result<void>(Slice)> copier_of(const Ends& ends) {
 
 void add_copy_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int numa_node, std::vector<Worker>& workers) {
   const auto copy = copier_of(ends);
-  for (std::size_t part = 0; part < run.parts.size(); ++part) {
-    const Slice slice = slice_of(run.transfer.bytes, part, run.parts.size());
+  const std::vector<Slice> slices = slices_of(run.transfer.bytes, run.parts.size());
+  for (std::size_t part = 0; part < slices.size(); ++part) {
+    const Slice slice = slices[part];
     const Slice warm{slice.offset, std::min<std::size_t>(slice.bytes, std::size_t{1} << 20)};
     const std::uint64_t per_look =
         run.transfer.is_latency ? 1 : std::clamp<std::uint64_t>(kLookEveryBytes / std::max<std::size_t>(slice.bytes, 1), 1, 64);
@@ -55,42 +59,29 @@ void add_copy_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int nu
   }
 }
 
-// A CPU thread that plays the GPU's side of the flag round trip.
-class EchoThread {
- public:
-  EchoThread(std::uint32_t* asked, std::uint32_t* answered) : thread_([=, this] { answer(asked, answered); }) {}
-  ~EchoThread() {
-    is_ending_.store(true);
-    thread_.join();
-  }
-
- private:
-  void answer(std::uint32_t* asked, std::uint32_t* answered) {
-    Pause pause;
-    for (std::uint32_t seen = 0; !is_ending_.load(std::memory_order_relaxed);) {
-      const std::uint32_t value = look(asked);
-      if (value == seen) {
-        pause();
-        continue;
-      }
-      seen = value;
-      std::atomic_ref(*answered).store(seen, std::memory_order_release);
-      pause.reset();
-    }
-  }
-
-  // The flag is stored by a copy kernel, which no thread sanitizer knows to be one access.
+// The flag is stored by a copy kernel, which no thread sanitizer knows to be one access.
 #if defined(__GNUC__)
-  __attribute__((no_sanitize("thread")))
+__attribute__((no_sanitize("thread")))
 #endif
-  static std::uint32_t
-  look(const volatile std::uint32_t* flag) {
-    return *flag;
-  }
+std::uint32_t
+look(const volatile std::uint32_t* flag) {
+  return *flag;
+}
 
-  std::atomic<bool> is_ending_{false};
-  std::thread thread_;
-};
+// A CPU thread plays the GPU's side of the flag round trip, until its owner is done.
+void answer_flags(const std::stop_token& end, const std::uint32_t* asked, std::uint32_t* answered) {
+  Pause pause;
+  for (std::uint32_t seen = 0; !end.stop_requested();) {
+    const std::uint32_t value = look(asked);
+    if (value == seen) {
+      pause();
+      continue;
+    }
+    seen = value;
+    std::atomic_ref(*answered).store(seen, std::memory_order_release);
+    pause.reset();
+  }
+}
 
 // One thread follows the chain with the CPU's own loads.
 OneCopy chase_once(const void* first) {
@@ -100,17 +91,17 @@ OneCopy chase_once(const void* first) {
   return {{}, static_cast<double>(now_ns() - begin_ns) / 1000 / static_cast<double>(kChaseSteps)};
 }
 
-Result<void> flag_round(const Mapping& mapping, std::uint32_t* answered, std::uint32_t value, double& latency_us) {
+OneCopy flag_round(const Mapping& mapping, std::uint32_t* answered, std::uint32_t value) {
   const std::int64_t begin_ns = now_ns();
-  if (Result<void> sent = publish(mapping, 0, value); !sent) return sent;
+  if (Result<void> sent = publish(mapping, 0, value); !sent) return {std::move(sent)};
   for (std::uint32_t turn = 1; std::atomic_ref(*answered).load(std::memory_order_acquire) != value; ++turn) {
     if (turn % 1024 == 0 && now_ns() - begin_ns > kRoundTimeoutNs) {
-      return make_error(Status::timed_out, "flag", text("round ", value), "no answer within 2 s", "check the GPU with nvidia-smi");
+      return {
+          make_error(Status::timed_out, "flag", text("round ", value), "no answer within 2 s", "check the GPU with nvidia-smi")};
     }
     if (turn > 100'000) std::this_thread::yield();
   }
-  latency_us = static_cast<double>(now_ns() - begin_ns) / 1000;
-  return {};
+  return {{}, static_cast<double>(now_ns() - begin_ns) / 1000};
 }
 
 // Waits until the transfer's delay is over. False when there is nothing to begin any more.
@@ -183,19 +174,10 @@ void run_copy_loop(Repeat& repeat, const CopyLoop& loop) {
   repeat.end_part(run);
 }
 
-std::size_t cpu_thread_count(const Transfer& transfer) noexcept {
-  const bool is_single = transfer.is_latency || !moves_data(transfer.executor);
-  if (is_single) return 1;
-  if (transfer.executor == StreamExecutor::cpu) {
-    const std::size_t asked = transfer.worker_count != 0
-                                  ? transfer.worker_count
-                                  : std::min(kDefaultThreads, std::max(1U, std::thread::hardware_concurrency()));
-    // As slice_of() divides: a thread without a line would never begin, nor would one behind the last whole share.
-    const std::size_t lines = std::max<std::size_t>(1, (transfer.bytes + kLineBytes - 1) / kLineBytes);
-    const std::size_t share = (lines + asked - 1) / asked;
-    return (lines + share - 1) / share;
-  }
-  return 1;  // a stand-in's copy engine and kernel
+std::size_t cpu_thread_count(const Transfer& transfer) {
+  if (transfer.executor != StreamExecutor::cpu || transfer.is_latency) return 1;  // also a stand-in's copy engine and kernel
+  const unsigned most = std::min(kDefaultThreads, std::max(1U, std::thread::hardware_concurrency()));
+  return slices_of(transfer.bytes, transfer.worker_count != 0 ? transfer.worker_count : most).size();
 }
 
 void add_cpu_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int numa_node, std::vector<Worker>& workers) {
@@ -212,7 +194,7 @@ void add_cpu_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int num
                            reinterpret_cast<std::uint32_t*>((ends.source().host ? ends.source() : ends.destination()).address());
                        std::atomic_ref(*asked).store(0);
                        std::atomic_ref(*answered).store(0);
-                       const EchoThread peer(asked, answered);
+                       const std::jthread peer(answer_flags, asked, answered);
                        run_flag_loop(repeat, run, *ends.mapping(), answered);
                      }});
 }
@@ -222,9 +204,7 @@ void run_flag_loop(Repeat& repeat, TransferRun& run, const Mapping& mapping, std
   std::uint32_t value = 0;
   const auto round = [&] {
     value = value + 1 == kLastFlag ? 1 : value + 1;
-    OneCopy done;
-    done.outcome = flag_round(mapping, answered, value, done.latency_us);
-    return done;
+    return flag_round(mapping, answered, value);
   };
   const auto warm_up = [&] {
     for (int i = 0; i < kWarmUpRounds && !repeat.is_stopped(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "streams/cuda_device.hpp"
+#include "streams/cuda_stream.hpp"
 
 #if GIGABAR_HAS_CUDA
 

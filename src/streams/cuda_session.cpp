@@ -3,7 +3,6 @@
 
 #include "base/check_ids.hpp"
 #include "base/errors.hpp"
-#include "streams/cuda_device.hpp"
 #include "streams/plan.hpp"
 
 #if GIGABAR_HAS_CUDA
@@ -43,12 +42,11 @@ bool needs_kernels(const Transfer& transfer) {
   return transfer.executor == StreamExecutor::kernel || !moves_data(transfer.executor);
 }
 
-class Session final : public CudaSession, public DeviceCode {
+class Session final : public CudaSession {
  public:
   ~Session() override;
   Result<void> open(std::span<const DeviceInfo> devices, const StreamPlan& plan);
 
-  DeviceCode& code() override { return *this; }
   Result<void> prepare(std::size_t index, const Transfer& transfer) override;
   bool uses_peer_access(std::size_t index) const override {
     const auto found = transfers_.find(index);
@@ -77,8 +75,6 @@ class Session final : public CudaSession, public DeviceCode {
     if (launched != CUDA_SUCCESS) return cuda::failure(operation, text("device ", device.index), launched);
     return device.wait(device.own_stream, kUtilitySeconds, operation);
   }
-  Result<std::optional<PatternMismatch>> mismatch_at(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
-                                                     std::uint64_t word);
 
   std::map<int, std::unique_ptr<StreamDevice>> devices_;
   std::map<std::size_t, CudaTransfer> transfers_;  // those that a GPU carries
@@ -319,11 +315,6 @@ Result<std::optional<PatternMismatch>> Session::check(int device, std::uintptr_t
   }
   if (Result<void> read = engine_copy_from(device, &word, result_address, sizeof word); !read) return std::move(read).error();
   if (word == kNone) return std::optional<PatternMismatch>{};
-  return mismatch_at(device, address, bytes, seed, word);
-}
-
-Result<std::optional<PatternMismatch>> Session::mismatch_at(int device, std::uintptr_t address, std::size_t bytes,
-                                                            std::uint64_t seed, std::uint64_t word) {
   PatternMismatch mismatch{word * 8, pattern_word(seed, word), pattern_word(seed, word)};
   const std::size_t length = std::min<std::size_t>(8, bytes - mismatch.offset_bytes);
   if (Result<void> read = engine_copy_from(device, &mismatch.found, address + mismatch.offset_bytes, length); !read) {

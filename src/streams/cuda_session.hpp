@@ -8,19 +8,14 @@
 
 #include "gigabar/device.hpp"
 #include "gigabar/streams.hpp"
-#include "streams/device_code.hpp"
-#include "streams/worker.hpp"
+#include "streams/repeat.hpp"
 
 namespace gigabar::inline v0 {
 
 // Made by one run, used for all its repeats. Threads: one, but for the workers it makes. Destroying it destroys its streams;
-// nothing may be in flight.
-class CudaSession {
+// nothing may be in flight. Fills and checks memory by the devices' own code when it can be loaded, else by the host's.
+class CudaSession : public DeviceCode {
  public:
-  virtual ~CudaSession() = default;
-
-  // The devices' own code when it can be loaded, else the host's.
-  virtual DeviceCode& code() = 0;
   // Makes what the transfer needs. Call once per transfer, before its memory is allocated. Errors: not_supported (no peer access),
   // unavailable (no device code for a kernel), device_error.
   virtual Result<void> prepare(std::size_t index, const Transfer& transfer) = 0;

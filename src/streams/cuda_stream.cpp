@@ -7,7 +7,7 @@
 
 #include "base/errors.hpp"
 #include "streams/plan.hpp"
-#include "streams/worker.hpp"
+#include "streams/repeat.hpp"
 
 namespace gigabar::inline v0 {
 namespace {

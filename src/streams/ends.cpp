@@ -17,6 +17,7 @@ namespace {
 constexpr std::size_t kFlagBytes = 4096;                    // one page, of which the flag is the first word
 constexpr std::size_t kChaseStride = 128;                   // one link per line of the GPU's L2
 constexpr std::size_t kPieceBytes = std::size_t{64} << 20;  // of host memory, between two looks at whether to go on
+constexpr std::size_t kCopyBytes = std::size_t{8} << 20;    // of device memory that goes through the host, likewise
 
 // The node to bind host pages to; -1: none, the system chooses.
 int node_for(const Transfer& transfer, const StreamPlace& place, std::span<const DeviceInfo> devices) {
@@ -41,20 +42,62 @@ void in_pieces(std::size_t bytes, const GiveUp& give_up, const Act& act) {
   }
 }
 
-// Write-combined memory is not cached: ordinary loads of it take a trip to memory each, streaming loads one per line.
-std::optional<PatternMismatch> check_write_combined(const std::byte* memory, std::size_t bytes, std::uint64_t seed,
-                                                    std::uint64_t first_word) {
-  std::vector<std::byte> piece(std::min<std::size_t>(bytes, std::size_t{256} << 10));
-  const auto& load = detail::active_kernels(MappingType::write_combined).load;
-  for (std::size_t at = 0; at < bytes; at += piece.size()) {
+// Compares what load(to, offset, bytes) brings, in pieces.
+template <class Load>
+Result<std::optional<PatternMismatch>> check_loaded(std::size_t bytes, std::size_t piece_bytes, std::uint64_t seed,
+                                                    const GiveUp& give_up, const Load& load) {
+  std::vector<std::byte> piece(std::min(bytes, piece_bytes));
+  for (std::size_t at = 0; at < bytes && !give_up(); at += piece.size()) {
     const std::size_t length = std::min(piece.size(), bytes - at);
-    detail::fence_before_loads(memory + at, length);
-    load[detail::size_class(length)].load(std::memory_order_relaxed)(piece.data(), memory + at, length);
-    detail::fence_after_loads();
-    if (const auto mismatch = check_pattern(piece.data(), length, seed, first_word + at / 8)) return mismatch;
+    if (Result<void> loaded = load(piece.data(), at, length); !loaded) return std::move(loaded).error();
+    if (const auto mismatch = check_pattern(piece.data(), length, seed, at / 8)) return mismatch;
   }
-  return {};
+  return std::optional<PatternMismatch>{};
 }
+
+// Write-combined memory is not cached: ordinary loads of it take a trip to memory each, streaming loads one per line.
+Result<std::optional<PatternMismatch>> check_write_combined(const std::byte* memory, std::size_t bytes, std::uint64_t seed,
+                                                            const GiveUp& give_up) {
+  const auto& kernels = detail::active_kernels(MappingType::write_combined).load;
+  return check_loaded(bytes, std::size_t{256} << 10, seed, give_up, [&](std::byte* piece, std::size_t at, std::size_t length) {
+    detail::fence_before_loads(memory + at, length);
+    kernels[detail::size_class(length)].load(std::memory_order_relaxed)(piece, memory + at, length);
+    detail::fence_after_loads();
+    return Result<void>();
+  });
+}
+
+class HostSide final : public DeviceCode {
+ public:
+  Result<void> fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) override {
+    return send(device, address, bytes, give_up,
+                [seed](std::byte* piece, std::size_t at, std::size_t length) { fill_pattern(piece, length, seed, at / 8); });
+  }
+
+  Result<void> poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) override {
+    return send(device, address, bytes, give_up,
+                [](std::byte* piece, std::size_t, std::size_t length) { fill_poison(piece, length); });
+  }
+
+  Result<std::optional<PatternMismatch>> check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
+                                               const GiveUp& give_up) override {
+    return check_loaded(bytes, kCopyBytes, seed, give_up, [=](std::byte* piece, std::size_t at, std::size_t length) {
+      return engine_copy_from(device, piece, address + at, length);
+    });
+  }
+
+ private:
+  template <class Make>
+  static Result<void> send(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up, const Make& make) {
+    std::vector<std::byte> piece(std::min(bytes, kCopyBytes));
+    for (std::size_t at = 0; at < bytes && !give_up(); at += piece.size()) {
+      const std::size_t length = std::min(piece.size(), bytes - at);
+      make(piece.data(), at, length);
+      if (Result<void> copied = engine_copy_to(device, address + at, piece.data(), length); !copied) return copied;
+    }
+    return {};
+  }
+};
 
 }  // namespace
 
@@ -178,23 +221,26 @@ Result<void> Ends::poison(DeviceCode* code, const GiveUp& give_up) const {
 }
 
 Result<void> Ends::check(DeviceCode* code, const GiveUp& give_up) const {
-  std::optional<PatternMismatch> mismatch;
-  if (destination_.host) {
-    const bool is_write_combined = transfer_->destination.pages == HostPages::write_combined;
-    in_pieces(bytes(), give_up, [&](std::size_t at, std::size_t length) {
-      const std::byte* const piece = destination_.address() + at;
-      mismatch =
-          is_write_combined ? check_write_combined(piece, length, seed(), at / 8) : check_pattern(piece, length, seed(), at / 8);
-      return mismatch.has_value();
-    });
+  std::byte* const memory = destination_.address();
+  Result<std::optional<PatternMismatch>> checked = std::optional<PatternMismatch>();
+  if (!destination_.host) {
+    checked = code->check(transfer_->destination.device, reinterpret_cast<std::uintptr_t>(memory), bytes(), seed(), give_up);
+  } else if (transfer_->destination.pages == HostPages::write_combined) {
+    checked = check_write_combined(memory, bytes(), seed(), give_up);
   } else {
-    auto checked = code->check(transfer_->destination.device, reinterpret_cast<std::uintptr_t>(destination_.address()), bytes(),
-                               seed(), give_up);
-    if (!checked) return Error(failure_of(index_, *transfer_, checked.error().record()));
-    mismatch = *checked;
+    in_pieces(bytes(), give_up, [&](std::size_t at, std::size_t length) {
+      checked = check_pattern(memory + at, length, seed(), at / 8);
+      return checked->has_value();
+    });
   }
-  if (mismatch) return corrupted(index_, *transfer_, *mismatch);
+  if (!checked) return Error(failure_of(index_, *transfer_, checked.error().record()));
+  if (*checked) return corrupted(index_, *transfer_, **checked);
   return {};
+}
+
+DeviceCode& host_side_device_code() {
+  static HostSide code;
+  return code;
 }
 
 }  // namespace gigabar::inline v0

@@ -2,6 +2,9 @@
 // The memory at both ends of a transfer: allocated, placed, filled, poisoned and checked.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,10 +14,25 @@
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
 #include "gigabar/streams.hpp"
-#include "streams/device_code.hpp"
 #include "streams/pattern.hpp"
 
 namespace gigabar::inline v0 {
+
+// Asked between pieces of memory by what may take seconds on the CPU. True: end now; the rest is left as it is, and unchecked.
+using GiveUp = std::function<bool()>;
+
+// Filling and checking device memory by the device itself. Threads: one at a time. Only what goes through the host asks `give_up`.
+class DeviceCode {
+ public:
+  virtual ~DeviceCode() = default;
+  virtual Result<void> fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) = 0;
+  virtual Result<void> poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) = 0;
+  virtual Result<std::optional<PatternMismatch>> check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
+                                                       const GiveUp& give_up) = 0;
+};
+
+// Where there is no device code for it, the same by the copy engine, through a piece of host memory.
+DeviceCode& host_side_device_code();
 
 // One end. `address` is what copies are given: a host address, or a device's.
 struct End {

@@ -2,7 +2,6 @@
 #include "streams/links.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,20 +10,16 @@
 #include "driver/nvml/nvml.hpp"
 #include "memory/runtime.hpp"
 #include "platform/pci_link.hpp"
+#include "streams/measure.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
 
 StreamLink unknown(std::string reason) { return {"unknown", 0, std::move(reason)}; }
 
-std::string rate_text(unsigned mb_per_s) {
-  char line[32];
-  std::snprintf(line, sizeof line, "%.1f GB/s", mb_per_s / 1000.0);
-  return line;
-}
-
 StreamLink link_of_many(const char* kind, std::size_t count, unsigned mb_per_s, std::string reason) {
-  return {text(kind, " ", count, " x ", rate_text(mb_per_s)), static_cast<double>(count) * mb_per_s / 1000, std::move(reason)};
+  return {text(kind, " ", count, " x ", rounded(mb_per_s / 1000.0), " GB/s"), static_cast<double>(count) * mb_per_s / 1000,
+          std::move(reason)};
 }
 
 // An unknown one when there is one: which is the slower cannot be said then.

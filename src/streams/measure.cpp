@@ -3,10 +3,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
+#include <string>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "streams/repeat.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
+
+constexpr double kSerialised = 1.10;      // the sum of the parts over what crossed on the wall clock
+constexpr double kMinBesidePercent = 90;  // of its time, which the shortest transfer spent beside all others
 
 double bytes_of_part_until(const Marks& marks, std::int64_t at_ns) {
   const auto next =
@@ -19,6 +28,23 @@ double bytes_of_part_until(const Marks& marks, std::int64_t at_ns) {
 }
 
 double rate(double bytes, std::int64_t duration_ns) { return duration_ns > 0 ? bytes / static_cast<double>(duration_ns) : 0; }
+
+// Why less was moved than the rates add up to. The overlap is of the shortest transfer: when that ran beside all others, what is
+// left is that the others went on without it.
+std::string why_serialised(double overlap_percent) {
+  const std::string part = rounded(overlap_percent) + " % of its time";
+  if (overlap_percent >= kMinBesidePercent) {
+    return text("the shortest ran beside the others for ", part, ", and the longest went on without it; with the same seconds ",
+                "for all they end together");
+  }
+  return text("the shortest ran beside all others for only ", part, ": they took turns, or began at different times");
+}
+
+std::string warn_serialised(const StreamTotal& total) {
+  return text(total.group.empty() ? std::string("the transfers") : text("group ", total.group), ": their rates add up to ",
+              rounded(total.sum_gb_per_s.median), " GB/s, but from the first begin to the last end only ",
+              rounded(total.aggregate_gb_per_s.median), " GB/s were moved: ", why_serialised(total.overlap_percent.median));
+}
 
 }  // namespace
 
@@ -100,6 +126,12 @@ std::optional<Together> together(std::span<const Timeline* const> timelines) {
   return result;
 }
 
+std::string rounded(double value) {
+  char number[32];
+  std::snprintf(number, sizeof number, "%.1f", value);
+  return number;
+}
+
 StreamFigure figure_of(std::vector<double> samples) {
   StreamFigure figure;
   if (samples.empty()) return figure;
@@ -121,6 +153,70 @@ std::optional<StreamLatency> latency_of(std::vector<double> samples_us) {
     return samples_us[std::max<std::size_t>(rank, 1) - 1];
   };
   return StreamLatency{samples_us.size(), samples_us.front(), percentile(0.50), percentile(0.99), samples_us.back()};
+}
+
+Results::Results(const StreamPlan& plan) : plan_(plan), latencies_us_(plan.transfers.size()) {
+  groups_.emplace_back();
+  for (std::size_t i = 0; i < plan.transfers.size(); ++i) {
+    const Transfer& transfer = plan.transfers[i];
+    if (!transfer.is_background) groups_.front().members.push_back(i);
+    if (transfer.group.empty()) continue;
+    auto group =
+        std::find_if(groups_.begin() + 1, groups_.end(), [&](const Group& each) { return each.total.group == transfer.group; });
+    if (group == groups_.end()) {
+      groups_.emplace_back().total.group = transfer.group;
+      group = std::prev(groups_.end());
+    }
+    group->members.push_back(i);
+  }
+}
+
+void Results::add_repeat(std::span<const std::unique_ptr<TransferRun>> runs, StreamReport& report) {
+  std::vector<Timeline> timelines(runs.size());
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    timelines[i].is_background = plan_.transfers[i].is_background;
+    if (runs[i] != nullptr && !runs[i]->has_failed()) timelines[i].parts = runs[i]->parts;
+  }
+  const auto window = common_window(timelines);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const Timeline& timeline = timelines[i];
+    if (!timeline.has_run()) continue;
+    TransferReport& told = report.transfers[i];
+    told.bytes_moved += timeline.bytes();
+    told.seconds.samples.push_back(static_cast<double>(timeline.end_ns() - timeline.begin_ns()) / 1e9);
+    latencies_us_[i].insert(latencies_us_[i].end(), runs[i]->latencies_us.begin(), runs[i]->latencies_us.end());
+    if (timeline.bytes() == 0) continue;
+    told.life_gb_per_s.samples.push_back(life_rate(timeline));
+    if (window) told.window_gb_per_s.samples.push_back(window_rate(timeline, *window));
+  }
+  for (Group& group : groups_) {
+    std::vector<const Timeline*> members;
+    for (const std::size_t index : group.members) members.push_back(&timelines[index]);
+    const auto all = together(members);
+    if (!all) continue;
+    group.total.aggregate_gb_per_s.samples.push_back(all->aggregate_gb_per_s);
+    group.total.sum_gb_per_s.samples.push_back(all->sum_gb_per_s);
+    group.total.overlap_percent.samples.push_back(all->overlap_percent);
+  }
+}
+
+void Results::finish(StreamReport& report) {
+  const auto judge = [](auto&... figures) { ((figures = figure_of(std::move(figures.samples))), ...); };
+  for (std::size_t i = 0; i < latencies_us_.size(); ++i) {
+    TransferReport& told = report.transfers[i];
+    judge(told.life_gb_per_s, told.window_gb_per_s, told.seconds);
+    told.latency = latency_of(std::move(latencies_us_[i]));
+    const StreamFigure& judged = told.transfer.is_background ? told.window_gb_per_s : told.life_gb_per_s;
+    if (told.link.gb_per_s > 0) told.ratio = judged.median / told.link.gb_per_s;
+  }
+  for (auto& [total, members] : groups_) {
+    judge(total.aggregate_gb_per_s, total.sum_gb_per_s, total.overlap_percent);
+    if (total.aggregate_gb_per_s.samples.empty()) continue;
+    if (members.size() > 1 && total.sum_gb_per_s.median > total.aggregate_gb_per_s.median * kSerialised) {
+      report.warnings.push_back(warn_serialised(total));
+    }
+    report.totals.push_back(std::move(total));
+  }
 }
 
 }  // namespace gigabar::inline v0

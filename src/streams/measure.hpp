@@ -2,9 +2,12 @@
 // From marks on a clock to rates: what each transfer moved over its life and inside the time that all had in common.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gigabar/streams.hpp"
@@ -52,9 +55,33 @@ struct Together {
 // Of those that ran; nothing when none did.
 std::optional<Together> together(std::span<const Timeline* const> timelines);
 
+// With one digit behind the point.
+std::string rounded(double value);
+
 // Median and extremes of the samples.
 StreamFigure figure_of(std::vector<double> samples);
 // Of single samples in microseconds. Nothing for none.
 std::optional<StreamLatency> latency_of(std::vector<double> samples_us);
+
+// From the repeats to the report, whose transfers are in the plan's order.
+class TransferRun;
+class Results {
+ public:
+  explicit Results(const StreamPlan& plan);
+
+  // Adds what one repeat measured to the samples. `runs` by index in the plan; null for a transfer that did not run.
+  void add_repeat(std::span<const std::unique_ptr<TransferRun>> runs, StreamReport& report);
+  // Figures of all repeats, totals and warnings are put into `report`.
+  void finish(StreamReport& report);
+
+ private:
+  struct Group {
+    StreamTotal total;
+    std::vector<std::size_t> members;
+  };
+  const StreamPlan& plan_;
+  std::vector<std::vector<double>> latencies_us_;  // of each transfer
+  std::vector<Group> groups_;                      // all of the foreground first
+};
 
 }  // namespace gigabar::inline v0

@@ -31,37 +31,27 @@ struct Word {
 
 constexpr std::string_view kSpaces = " \t\r\n";
 
-bool is_space(char c) { return kSpaces.find(c) != std::string_view::npos; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_digits(std::string_view word) { return !word.empty() && std::all_of(word.begin(), word.end(), is_digit); }
-
-std::vector<Word> words_of(const Word& part) {
-  std::vector<Word> words;
-  const auto end = part.text.size();
-  for (std::size_t at = 0; at < end;) {
-    std::size_t next = at;
-    while (next < end && !is_space(part.text[next])) ++next;
-    if (next != at) words.push_back(part.sub(at, next - at));
-    at = next + 1;
-  }
-  return words;
-}
-
 Error refuse_word(std::size_t line, const Word& word, std::string_view what, std::string_view remedy = kExample) {
   return make_error(Status::invalid_argument, "read transfer", text(line, ":", word.column),
                     text(quoted_word(word.text), " ", what), std::string(remedy));
 }
 
 // What stands between separators: one more than there are separators.
-std::vector<Word> split(const Word& part, char separator) {
+std::vector<Word> split(const Word& part, std::string_view separators) {
   std::vector<Word> parts;
   std::size_t begin = 0;
-  for (std::size_t end = part.text.find(separator); end != std::string_view::npos; end = part.text.find(separator, begin)) {
+  for (;;) {
+    const std::size_t end = part.text.find_first_of(separators, begin);
     parts.push_back(part.sub(begin, end - begin));
+    if (end == std::string_view::npos) return parts;
     begin = end + 1;
   }
-  parts.push_back(part.sub(begin));
-  return parts;
+}
+
+std::vector<Word> words_of(const Word& part) {
+  std::vector<Word> words = split(part, kSpaces);
+  std::erase_if(words, [](const Word& word) { return word.text.empty(); });
+  return words;
 }
 
 // A decimal number within [least, most], nothing else around it; "nan" and "inf" are in no range.
@@ -112,9 +102,10 @@ constexpr std::array kFlags = {FlagRow{"background", &Transfer::is_background}, 
 
 // One end as it was written: host memory, or devices.
 struct End {
-  StreamPlace host;
-  std::vector<int> devices;  // empty: host memory
-  bool is_set = false;       // gpu[...] or gpu*, though it may hold one device
+  std::vector<StreamPlace> places;
+  bool is_set = false;  // gpu[...] or gpu*, though it may hold one device
+
+  bool is_host() const { return places.front().is_host(); }
 };
 
 // Reads the words of one transfer line.
@@ -135,16 +126,16 @@ class TransferReader {
   // Appends every pair of the ends, `count` times each.
   Result<void> append_to(std::vector<Transfer>& transfers) const {
     const std::size_t before = transfers.size();
-    for (const StreamPlace& source : places(source_)) {
-      for (const StreamPlace& destination : places(destination_)) {
+    for (const StreamPlace& source : source_.places) {
+      for (const StreamPlace& destination : destination_.places) {
         if (is_skipped(source, destination)) continue;
         if (transfers.size() + count_ > kMaxTransfers) {
           return refuse(ends_word_, text("makes more than ", kMaxTransfers, " transfers with what stands before it"),
                         "give fewer devices, a smaller count, or several lines");
         }
         Transfer next = transfer_;
-        next.source = with_pages(source, source_pages_);
-        next.destination = with_pages(destination, destination_pages_);
+        next.source = source;
+        next.destination = destination;
         transfers.insert(transfers.end(), count_, next);
       }
     }
@@ -195,47 +186,36 @@ class TransferReader {
       return refuse(word, "is no place; expected gpuN, gpu[A,B], gpu[A..B], gpu*, host, host:NODE or host:any");
     }
     const Word devices = word.sub(3);
-    End end;
     if (devices.text == "*") return read_all(word);
     if (!devices.text.starts_with('[')) {
       auto device = read_device(devices, word);
       if (!device) return std::move(device).error();
-      end.devices = {device.value()};
-      return end;
+      return End{{{.device = *device}}};
     }
     if (!devices.text.ends_with(']')) return refuse(word, "is not closed; expected ']' at its end");
     return read_set(devices.sub(1, devices.text.size() - 2));
   }
 
   Result<End> read_host(const Word& word, const StreamPlace& defaults) const {
-    End end;
-    end.host.pages = defaults.pages;
-    end.host.numa_node = defaults.numa_node;
-    if (word.text == "host") return end;
+    if (word.text == "host") return End{{{.pages = defaults.pages, .numa_node = defaults.numa_node}}};
     const Word node = word.sub(5);
-    if (node.text == "any") {
-      end.host.numa_node = StreamPlace::kAnyNode;
-      return end;
-    }
+    if (node.text == "any") return End{{{.pages = defaults.pages, .numa_node = StreamPlace::kAnyNode}}};
     const auto number = parse_number(node.text, 0, kMaxNode);
     if (!number) return refuse(node, text("is no NUMA node; expected a number up to ", kMaxNode, ", or any"));
-    end.host.numa_node = static_cast<int>(*number);
-    return end;
+    return End{{{.pages = defaults.pages, .numa_node = static_cast<int>(*number)}}};
   }
 
   Result<End> read_all(const Word& word) const {
     if (device_count_ <= 0) return refuse(word, text("stands for every GPU; ", devices_text(device_count_)));
-    End end;
-    end.is_set = true;
+    End end{.places = {}, .is_set = true};
     if (auto added = add_range(end, word, 0, device_count_ - 1); !added) return std::move(added).error();
     return end;
   }
 
   // Between the brackets: numbers and ranges.
   Result<End> read_set(const Word& list) const {
-    End end;
-    end.is_set = true;
-    for (const Word& part : split(list, ',')) {
+    End end{.places = {}, .is_set = true};
+    for (const Word& part : split(list, ",")) {
       const std::size_t dots = part.text.find("..");
       const Word first_word = part.sub(0, dots);
       const Word last_word = dots == std::string_view::npos ? part : part.sub(dots + 2);
@@ -251,18 +231,20 @@ class TransferReader {
 
   Result<void> add_range(End& end, const Word& word, int first, int last) const {
     for (int device = first; device <= last; ++device) {
-      if (std::find(end.devices.begin(), end.devices.end(), device) != end.devices.end()) {
+      const StreamPlace place{.device = device};
+      if (std::find(end.places.begin(), end.places.end(), place) != end.places.end()) {
         return refuse(word, text("names device ", device, " a second time"));
       }
-      if (end.devices.size() == kMaxTransfers) return refuse(word, text("stands for more than ", kMaxTransfers, " devices"));
-      end.devices.push_back(device);
+      if (end.places.size() == kMaxTransfers) return refuse(word, text("stands for more than ", kMaxTransfers, " devices"));
+      end.places.push_back(place);
     }
     return {};
   }
 
   // `shown`: the word that a message quotes.
   Result<int> read_device(const Word& word, const Word& shown) const {
-    if (!is_digits(word.text)) return refuse(shown, "is no device; expected a number, as in gpu0, gpu[0,1] or gpu[0..3]");
+    const bool is_number = !word.text.empty() && word.text.find_first_not_of("0123456789") == std::string_view::npos;
+    if (!is_number) return refuse(shown, "is no device; expected a number, as in gpu0, gpu[0,1] or gpu[0..3]");
     const auto number = parse_number(word.text, 0, INT_MAX);
     if (!number || static_cast<int>(*number) >= device_count_) {
       return refuse(shown, text("does not exist; ", devices_text(device_count_)), "name a device that exists");
@@ -341,9 +323,9 @@ class TransferReader {
 
   // One kind for the host end or both, or two for source and destination.
   Result<void> set_pages(const Word& value) {
-    const std::vector<Word> kinds = split(value, ',');
-    const bool has_two_hosts = source_.devices.empty() && destination_.devices.empty();
-    if (!source_.devices.empty() && !destination_.devices.empty()) {
+    const std::vector<Word> kinds = split(value, ",");
+    const bool has_two_hosts = source_.is_host() && destination_.is_host();
+    if (!source_.is_host() && !destination_.is_host()) {
       return refuse(value, "chooses host pages, and neither end is host memory", "leave pages away");
     }
     if (kinds.size() > (has_two_hosts ? 2U : 1U)) {
@@ -352,8 +334,8 @@ class TransferReader {
     for (const Word& kind : kinds) {
       const auto pages = pages_named(kind.text);
       if (!pages) return refuse(kind, "is no kind of host pages; expected pinned, pageable, wc or huge");
-      if (kind.column == value.column) source_pages_ = pages;
-      destination_pages_ = pages;
+      if (source_.is_host() && kind.column == value.column) source_.places.front().pages = *pages;
+      if (destination_.is_host()) destination_.places.front().pages = *pages;
     }
     return {};
   }
@@ -390,20 +372,8 @@ class TransferReader {
 
   // --- pairs
 
-  static std::vector<StreamPlace> places(const End& end) {
-    if (end.devices.empty()) return {end.host};
-    std::vector<StreamPlace> places(end.devices.size());
-    for (std::size_t i = 0; i < places.size(); ++i) places[i].device = end.devices[i];
-    return places;
-  }
-
   bool is_skipped(const StreamPlace& source, const StreamPlace& destination) const {
     return (source_.is_set || destination_.is_set) && !source.is_host() && source.device == destination.device;
-  }
-
-  static StreamPlace with_pages(StreamPlace place, std::optional<HostPages> pages) {
-    if (place.is_host() && pages) place.pages = *pages;
-    return place;
   }
 
   static constexpr std::array<KeyRow, 7> kKeys = {{{"bytes", &TransferReader::set_bytes},
@@ -421,8 +391,6 @@ class TransferReader {
   Word ends_word_;
   End source_;
   End destination_;
-  std::optional<HostPages> source_pages_;
-  std::optional<HostPages> destination_pages_;
   std::optional<Word> length_;
   std::optional<Word> seconds_;
   std::size_t count_ = 1;
@@ -439,7 +407,7 @@ Result<std::vector<Transfer>> parse_transfers(std::string_view text, const Trans
     return refuse_word(line, whole.sub(at, 1), "is a line break; expected one line");  // a comment would hide the lines behind it
   }
   std::vector<Transfer> transfers;
-  for (const Word& part : split(whole.sub(0, whole.text.find('#')), ';')) {
+  for (const Word& part : split(whole.sub(0, whole.text.find('#')), ";")) {
     const std::vector<Word> words = words_of(part);
     if (words.empty()) continue;
     TransferReader reader(defaults, device_count, line);

@@ -36,7 +36,7 @@ Fault unsupported(std::string cause, std::string remedy) { return {Status::not_s
 
 // False for NaN.
 bool is_within(double value, double least, double most) { return value >= least && value <= most; }
-bool is_duration(double seconds) { return seconds > 0 && seconds <= kMaxSeconds; }
+bool is_duration(double seconds, double most) { return seconds > 0 && seconds <= most; }
 
 // The shortest text that reads back as the same number.
 std::string number_text(double value) {
@@ -93,11 +93,6 @@ std::string node_list(const std::vector<int>& nodes) {
   return list;
 }
 
-MaybeFault check_device(const StreamPlace& place, int device_count) {
-  if (place.device >= 0 && place.device < device_count) return {};
-  return invalid(text("device ", place.device, ": ", devices_text(device_count)), "name devices that exist, or host memory");
-}
-
 MaybeFault check_node(const StreamPlace& place, const std::vector<int>& nodes) {
   if (place.numa_node == StreamPlace::kNearestNode || place.numa_node == StreamPlace::kAnyNode) return {};
   if (std::find(nodes.begin(), nodes.end(), place.numa_node) != nodes.end()) return {};
@@ -108,7 +103,9 @@ MaybeFault check_node(const StreamPlace& place, const std::vector<int>& nodes) {
 }
 
 MaybeFault check_place(const StreamPlace& place, int device_count, const std::vector<int>& nodes) {
-  return place.is_host() ? check_node(place, nodes) : check_device(place, device_count);
+  if (place.is_host()) return check_node(place, nodes);
+  if (place.device >= 0 && place.device < device_count) return {};
+  return invalid(text("device ", place.device, ": ", devices_text(device_count)), "name devices that exist, or host memory");
 }
 
 MaybeFault check_worker_count(const Transfer& transfer) {
@@ -127,7 +124,7 @@ MaybeFault check_length(const Transfer& transfer) {
                    "give a delay in that range");
   }
   if (transfer.is_background) return {};
-  if (transfer.iterations == 0 && !is_duration(transfer.seconds)) {
+  if (transfer.iterations == 0 && !is_duration(transfer.seconds, kMaxSeconds)) {
     return invalid(text("0 iterations and ", number_text(transfer.seconds), " seconds: nothing says when it ends"),
                    text("set iterations, or seconds above 0 and up to ", number_text(kMaxSeconds)));
   }
@@ -220,7 +217,7 @@ MaybeFault check_whole(const StreamPlan& plan) {
   if (plan.repeats == 0 || plan.repeats > kMaxRepeats) {
     return invalid(text(plan.repeats, " repeats, from 1 to ", kMaxRepeats), "give a number in that range");
   }
-  if (!(plan.timeout_seconds > 0 && plan.timeout_seconds <= kMaxTimeoutSeconds)) {
+  if (!is_duration(plan.timeout_seconds, kMaxTimeoutSeconds)) {
     return invalid(
         text("a timeout of ", number_text(plan.timeout_seconds), " s, above 0 and up to ", number_text(kMaxTimeoutSeconds)),
         "give a timeout in that range");

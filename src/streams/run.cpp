@@ -21,10 +21,9 @@
 #include "streams/cuda_session.hpp"
 #include "streams/ends.hpp"
 #include "streams/links.hpp"
+#include "streams/measure.hpp"
 #include "streams/plan.hpp"
 #include "streams/repeat.hpp"
-#include "streams/results.hpp"
-#include "streams/worker.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -103,7 +102,7 @@ class Run {
  private:
   bool is_stand_in() const { return devices_.front().is_stand_in; }
   bool is_carried_by_gpu(const Transfer& transfer) const { return session_ != nullptr && transfer.executor != StreamExecutor::cpu; }
-  DeviceCode* code() const { return session_ != nullptr ? &session_->code() : &host_side_device_code(); }
+  DeviceCode* code() const { return session_ != nullptr ? session_.get() : &host_side_device_code(); }
   Result<void> prepare_transfer(std::size_t index);
   std::vector<std::unique_ptr<TransferRun>> make_runs() const;
   void watch(unsigned number, std::span<const std::unique_ptr<TransferRun>> runs, const Repeat& repeat);
@@ -226,7 +225,7 @@ Result<void> Run::repeat(unsigned number) {
     return ended;
   }
   check(runs);
-  results_.add_repeat(runs);
+  results_.add_repeat(runs, report_);
   return {};
 }
 

@@ -83,7 +83,7 @@ TEST_F(StreamsTest, AFlippedBitIsFoundWhereItIs) {
   ASSERT_TRUE(list);
   const auto session = open_cuda_session(*list, plan);
   ASSERT_TRUE(session) << session.error().message();
-  DeviceCode& code = session.value()->code();
+  DeviceCode& code = *session.value();
   const GiveUp never = [] { return false; };
   const auto memory = DeviceMemory::allocate(0, kBytes);
   ASSERT_TRUE(memory);

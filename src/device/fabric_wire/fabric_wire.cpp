@@ -14,7 +14,6 @@ namespace gigabar::soft_hca {
 namespace {
 
 constexpr Timeout kSettlePatience = Timeout::of(std::chrono::milliseconds(5));  // of one look; more of them follow
-constexpr std::uint32_t kSegmentMask = kMaxSegments - 1;
 constexpr std::uint32_t kIdlePollsPerMove = 32;
 constexpr std::uint32_t kIdlePollsBeforeSettling = 4096;
 constexpr std::size_t kPostsBeforeWait = kQueueDepth / 2;
@@ -46,6 +45,8 @@ void store_in_pieces(std::byte* to, const std::byte* from, std::size_t bytes) {
   }
 }
 
+SegmentId segment_of(const WireOperation& operation) { return static_cast<SegmentId>(operation.remote_key & (kMaxSegments - 1)); }
+
 bool is_bulk(const WireOperation& operation) { return !is_word(operation) && !is_atomic(operation.opcode); }
 
 Syndrome syndrome_of(Status status) {
@@ -70,22 +71,12 @@ std::optional<LocalPlace> FabricWire::find_local(const WireOperation& operation)
 }
 
 std::byte* FabricWire::find_mapped(const WireOperation& operation) const {
-  const auto segment = static_cast<SegmentId>(operation.remote_key & kSegmentMask);
   for (const FabricRange& range : options_.remote) {
-    if (range.segment != segment) continue;
+    if (range.segment != segment_of(operation)) continue;
     const bool is_inside = operation.remote_address <= range.bytes && operation.bytes <= range.bytes - operation.remote_address;
     return is_inside ? range.cpu + operation.remote_address : nullptr;
   }
   return nullptr;
-}
-
-bool FabricWire::is_kept(const Item& item) { return !item.local && item.operation.opcode == Opcode::rdma_write; }
-
-bool FabricWire::is_for_cpu(const Item& item) { return item.operation.remote_address >= kCpuNotificationsAt; }
-
-RemotePlace FabricWire::remote_of(const WireOperation& operation) const {
-  const auto segment = static_cast<SegmentId>(operation.remote_key & kSegmentMask);
-  return {options_.peer, segment, operation.remote_address};
 }
 
 bool FabricWire::begin(const WireOperation& operation) {
@@ -98,13 +89,13 @@ bool FabricWire::begin(const WireOperation& operation) {
   item.operation = operation;
   if (!is_atomic(operation.opcode)) item.local = find_local(operation);
   const bool fits = operation.bytes <= item.payload.size();
-  if (is_kept(item) && fits) std::memcpy(item.payload.data(), operation.local, static_cast<std::size_t>(operation.bytes));
+  if (item.is_kept() && fits) std::memcpy(item.payload.data(), operation.local, static_cast<std::size_t>(operation.bytes));
   if (is_broken_)
     end(item, Syndrome::flushed);
-  else if (is_kept(item) ? !fits : !item.local && !is_atomic(operation.opcode))
+  else if (item.is_kept() ? !fits : !item.local && !is_atomic(operation.opcode))
     end(item, Syndrome::local_protection);
   else if (operation.remote_key >> 10 != options_.peer ||
-           (is_for_cpu(item) && !(is_kept(item) && operation.bytes == sizeof(std::uint32_t))))
+           (item.is_for_cpu() && !(item.is_kept() && operation.bytes == sizeof(std::uint32_t))))
     end(item, Syndrome::remote_access);
   advance();
   return true;
@@ -127,8 +118,8 @@ void FabricWire::advance() {
 
 bool FabricWire::start(Item& item) {
   // What is kept goes behind all that was posted before, and needs nobody's end.
-  if (is_kept(item)) {
-    if (is_for_cpu(item)) await_direct_stores();
+  if (item.is_kept()) {
+    if (item.is_for_cpu()) await_direct_stores();
     if (store_directly(item.operation, item.payload.data()))
       item.state = State::ended;
     else
@@ -203,15 +194,15 @@ bool FabricWire::settle(Item& item) {
 Result<Operation> FabricWire::post_to_fabric(const Item& item) {
   const PostOptions options{.queue = options_.queue, .policy = std::nullopt};
   const WireOperation& operation = item.operation;
-  const RemotePlace remote = remote_of(operation);
-  if (is_for_cpu(item)) {
+  const RemotePlace remote{options_.peer, segment_of(operation), operation.remote_address};
+  if (item.is_for_cpu()) {
     std::uint32_t value = 0;
     std::memcpy(&value, item.payload.data(), sizeof value);
     const std::uint64_t id = (operation.remote_address - kCpuNotificationsAt) / sizeof(device::Notification);
     return fabric_->notify(options_.peer, remote.segment, static_cast<NotificationId>(std::min<std::uint64_t>(id, kNotifications)),
                            value, options);
   }
-  if (is_kept(item)) return fabric_->write_in_order(item.payload.data(), remote, operation.bytes, options);
+  if (item.is_kept()) return fabric_->write_in_order(item.payload.data(), remote, operation.bytes, options);
   const bool is_write = operation.opcode == Opcode::rdma_write;
   return is_write ? fabric_->write(*item.local, remote, operation.bytes, options)
                   : fabric_->read(*item.local, remote, operation.bytes, options);
@@ -224,7 +215,7 @@ void FabricWire::post(Item& item) {
     ++posted_since_wait_;
     item.posted = *posted;
     // Its bytes were copied: it is over here, as it is for an HCA that has sent them.
-    item.state = is_kept(item) ? State::ended : State::posted;
+    item.state = item.is_kept() ? State::ended : State::posted;
     has_unsettled_writes_ = has_unsettled_writes_ || item.operation.opcode == Opcode::rdma_write;
   } else if (posted.status() == Status::busy) {
     static_cast<void>(empty_fabric_queue());
@@ -235,7 +226,7 @@ void FabricWire::post(Item& item) {
 
 void FabricWire::change_word(Item& item) {
   const WireOperation& operation = item.operation;
-  const RemotePlace place = remote_of(operation);
+  const RemotePlace place{options_.peer, segment_of(operation), operation.remote_address};
   const Result<std::uint64_t> before =
       operation.opcode == Opcode::fetch_add
           ? fabric_->fetch_add(place, operation.swap_or_add, options_.patience)

@@ -71,9 +71,10 @@ class FabricWire final : public Wire {
     State state = State::waiting;
     Syndrome syndrome = Syndrome::none;
     Operation posted{};
+    bool is_kept() const { return !local && operation.opcode == Opcode::rdma_write; }
+    bool is_for_cpu() const { return operation.remote_address >= kCpuNotificationsAt; }
   };
   std::optional<LocalPlace> find_local(const WireOperation& operation) const;
-  RemotePlace remote_of(const WireOperation& operation) const;
   void advance();
   bool start(Item& item);
   std::byte* find_mapped(const WireOperation& operation) const;
@@ -82,8 +83,6 @@ class FabricWire final : public Wire {
   void await_direct_stores();
   bool have_earlier_ended(const Item& item);
   bool settle(Item& item);
-  static bool is_kept(const Item& item);
-  static bool is_for_cpu(const Item& item);
   Result<Operation> post_to_fabric(const Item& item);
   void post(Item& item);
   void change_word(Item& item);

@@ -11,14 +11,11 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/options.hpp"
 #include "base/quietly.hpp"
-#include "device/hca/hca_state.hpp"
-#include "driver/mlx5dv/mlx5dv.hpp"
 #include "driver/verbs/device_list.hpp"
 #include "driver/verbs/verbs.hpp"
-#include "gigabar/topology.hpp"
 #include "rdma/rail_order.hpp"
-#include "rdma/registration.hpp"
 
 namespace gigabar::hca {
 #if GIGABAR_HAS_MLX5DV && GIGABAR_HAS_RDMACM
@@ -40,13 +37,12 @@ Result<PortName> parse(const std::string& name) {
   const std::size_t slash = name.find('/');
   PortName parsed{name.substr(0, slash), 0};
   if (slash == std::string::npos) return parsed;
-  const std::string number = name.substr(slash + 1);
-  const bool is_number = !number.empty() && number.size() <= 3 && number.find_first_not_of("0123456789") == std::string::npos;
-  if (is_number) parsed.port = static_cast<unsigned>(std::stoul(number));
-  if (parsed.device.empty() || parsed.port == 0 || parsed.port > 255)
+  const auto number = name.size() - slash <= 4 ? parse_number(name.substr(slash + 1), 1, 255) : std::nullopt;
+  if (parsed.device.empty() || !number)
     return make_error(Status::invalid_argument, "open HCA", text("port '", name, "'"),
                       "it is neither a device nor a device and a port",
                       "write 'mlx5_0' or 'mlx5_0/1'; 'gigabar topology' lists them");
+  parsed.port = static_cast<unsigned>(*number);
   return parsed;
 }
 
@@ -71,148 +67,6 @@ int find_gid(const Topology* topology, const std::string& device, unsigned numbe
   return -1;
 }
 
-// Fills what is told of the port, or says why it cannot be used.
-Result<void> use_port(Hca::State& state, const ibv_device_attr& device, unsigned number, int gid_index) {
-  const auto& functions = verbs::functions();
-  ibv_port_attr port{};
-  const int queried =
-      functions.ibv_query_port(state.context, static_cast<std::uint8_t>(number), reinterpret_cast<_compat_ibv_port_attr*>(&port));
-  if (queried != 0) return call_failed("ibv_query_port", state.name, code_of(queried));
-  if (port.state != IBV_PORT_ACTIVE)
-    return make_error(Status::unavailable, "open HCA", state.name, "the port is not active",
-                      "bring the link up ('rdma link' shows it)");
-  state.port = static_cast<std::uint8_t>(number);
-  state.address.lid = port.lid;
-  state.address.mtu = static_cast<std::uint8_t>(port.active_mtu);
-  state.address.is_ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET ? 1 : 0;
-  state.address.reads = static_cast<std::uint32_t>(
-      std::clamp(std::min(device.max_qp_rd_atom, device.max_qp_init_rd_atom), 0, static_cast<int>(kMaxReads)));
-  if (state.address.is_ethernet == 0) return {};
-  if (gid_index < 0 || gid_index > 255)
-    return make_error(Status::unavailable, "open HCA", state.name, "the port has no address of RoCE version 2 that routers know",
-                      "give its network device an IP address, or name a GID index ('gigabar doctor' shows them: rdma.gid)");
-  ibv_gid gid{};
-  if (const int result = functions.ibv_query_gid(state.context, state.port, gid_index, &gid); result != 0)
-    return call_failed("ibv_query_gid", text(state.name, " GID ", gid_index), code_of(result));
-  state.gid_index = static_cast<std::uint8_t>(gid_index);
-  std::memcpy(state.address.gid.data(), gid.raw, sizeof gid.raw);
-  return {};
-}
-
-}  // namespace
-
-// --- Memory ----------------------------------------------------------------------------------------------------------------------
-
-Hca::State::~State() {
-  regions.clear();
-  const auto& functions = verbs::functions();
-  if (parent != nullptr) functions.ibv_dealloc_pd(parent);
-  if (domain != nullptr) functions.ibv_dealloc_pd(domain);
-  if (context != nullptr) functions.ibv_close_device(context);
-}
-
-// Pinned memory has the same address for kernels. What is asked for is never aligned to more than a page.
-void* Hca::State::allocate(ibv_pd*, void* state, std::size_t bytes, std::size_t, std::uint64_t) noexcept {
-  void* address = nullptr;
-  quietly([&] {
-    auto memory = HostMemory::allocate(std::max<std::size_t>(bytes, 1));
-    if (!memory) return;
-    void* const place = memory->address();
-    static_cast<State*>(state)->blocks_.emplace(reinterpret_cast<std::uintptr_t>(place), std::move(*memory));
-    address = place;
-  });
-  if (address == nullptr) errno = ENOMEM;
-  return address;
-}
-
-void Hca::State::release(ibv_pd*, void* state, void* place, std::uint64_t) noexcept {
-  static_cast<State*>(state)->blocks_.erase(reinterpret_cast<std::uintptr_t>(place));
-}
-
-bool Hca::State::is_ours(const void* place, std::size_t bytes) const noexcept {
-  const auto first = reinterpret_cast<std::uintptr_t>(place);
-  auto block = blocks_.upper_bound(first);
-  if (block == blocks_.begin()) return false;
-  --block;
-  const std::uintptr_t offset = first - block->first;
-  return offset <= block->second.bytes() && bytes <= block->second.bytes() - offset;
-}
-
-Result<std::uint64_t*> Hca::State::map_register(void* place) {
-  const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(place) % page_bytes;
-  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(place) - offset;
-  MappedPage& page = pages_[first];
-  if (page.users == 0) {
-    auto mapped = runtime->map_registers(device, reinterpret_cast<void*>(first), page_bytes);
-    if (!mapped) {
-      pages_.erase(first);
-      return std::move(mapped).error();
-    }
-    page.for_kernels = static_cast<std::byte*>(*mapped);
-  }
-  ++page.users;
-  return reinterpret_cast<std::uint64_t*>(page.for_kernels + offset);
-}
-
-void Hca::State::unmap_register(void* place) noexcept {
-  const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(place) / page_bytes * page_bytes;
-  const auto page = pages_.find(first);
-  if (page == pages_.end() || --page->second.users > 0) return;
-  quietly([&] { static_cast<void>(runtime->unmap_registers(device, reinterpret_cast<void*>(first), page_bytes)); });
-  pages_.erase(page);
-}
-
-Result<void> Hca::State::make_domains() {
-  errno = 0;
-  domain = verbs::functions().ibv_alloc_pd(context);
-  if (domain == nullptr) return call_failed("ibv_alloc_pd", name, errno);
-  ibv_parent_domain_init_attr attributes{};
-  attributes.pd = domain;
-  attributes.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-  attributes.alloc = allocate;
-  attributes.free = release;
-  attributes.pd_context = this;
-  errno = 0;
-  parent = ibv_alloc_parent_domain(context, &attributes);
-  if (parent == nullptr) return call_failed("ibv_alloc_parent_domain", name, errno, "install rdma-core 31 or newer");
-  return {};
-}
-
-// --- Opening ---------------------------------------------------------------------------------------------------------------------
-
-namespace {
-
-Result<void> open_device(Hca::State& state, ibv_device* device, ibv_device_attr& attributes) {
-  const auto& functions = verbs::functions();
-  if (!mlx5dv::functions().mlx5dv_is_supported(device))
-    return make_error(Status::unavailable, "open HCA", state.name, "it is no adapter of mlx5");
-  errno = 0;
-  state.context = functions.ibv_open_device(device);
-  if (state.context == nullptr) return call_failed("ibv_open_device", state.name, errno);
-  if (const int result = functions.ibv_query_device(state.context, &attributes); result != 0)
-    return call_failed("ibv_query_device", state.name, code_of(result));
-  if (attributes.atomic_cap == IBV_ATOMIC_NONE)
-    return make_error(Status::not_supported, "open HCA", state.name, "the adapter has no atomics in the processor's byte order");
-  return {};
-}
-
-// The first active port of the device, or that of `number`.
-Result<void> use_some_port(Hca::State& state, const ibv_device_attr& attributes, unsigned number, const Topology* topology,
-                           const HcaOptions& options) {
-  const std::string device = state.name;
-  Result<void> used =
-      make_error(Status::unavailable, "open HCA", device, text("it has ", counted(attributes.phys_port_cnt, "port")));
-  for (unsigned port = 1; port <= attributes.phys_port_cnt; ++port) {
-    if (number != 0 && port != number) continue;
-    state.name = text(device, "/", port);
-    used = use_port(state, attributes, port, options.gid_index >= 0 ? options.gid_index : find_gid(topology, device, port));
-    if (used) return used;
-  }
-  return used;
-}
-
 Result<Runtime*> runtime_for(int device) {
   auto runtime = active_runtime();
   if (!runtime) return std::move(runtime).error();
@@ -225,6 +79,142 @@ Result<Runtime*> runtime_for(int device) {
 }
 
 }  // namespace
+
+// --- Memory ----------------------------------------------------------------------------------------------------------------------
+
+Hca::~Hca() {
+  regions_.clear();
+  const auto& functions = verbs::functions();
+  if (parent_ != nullptr) functions.ibv_dealloc_pd(parent_);
+  if (domain_ != nullptr) functions.ibv_dealloc_pd(domain_);
+  if (context_ != nullptr) functions.ibv_close_device(context_);
+}
+
+// Pinned memory has the same address for kernels. What is asked for is never aligned to more than a page.
+void* Hca::allocate(ibv_pd*, void* hca, std::size_t bytes, std::size_t, std::uint64_t) noexcept {
+  void* address = nullptr;
+  quietly([&] {
+    auto memory = HostMemory::allocate(std::max<std::size_t>(bytes, 1));
+    if (!memory) return;
+    void* const place = memory->address();
+    static_cast<Hca*>(hca)->blocks_.emplace(reinterpret_cast<std::uintptr_t>(place), std::move(*memory));
+    address = place;
+  });
+  if (address == nullptr) errno = ENOMEM;
+  return address;
+}
+
+void Hca::release(ibv_pd*, void* hca, void* place, std::uint64_t) noexcept {
+  static_cast<Hca*>(hca)->blocks_.erase(reinterpret_cast<std::uintptr_t>(place));
+}
+
+bool Hca::is_ours(const void* place, std::size_t bytes) const noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(place);
+  auto block = blocks_.upper_bound(first);
+  if (block == blocks_.begin()) return false;
+  --block;
+  const std::uintptr_t offset = first - block->first;
+  return offset <= block->second.bytes() && bytes <= block->second.bytes() - offset;
+}
+
+Result<std::uint64_t*> Hca::map_register(void* place) {
+  const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(place) % page_bytes;
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(place) - offset;
+  MappedPage& page = pages_[first];
+  if (page.users == 0) {
+    auto mapped = runtime_->map_registers(device_, reinterpret_cast<void*>(first), page_bytes);
+    if (!mapped) {
+      pages_.erase(first);
+      return std::move(mapped).error();
+    }
+    page.for_kernels = static_cast<std::byte*>(*mapped);
+  }
+  ++page.users;
+  return reinterpret_cast<std::uint64_t*>(page.for_kernels + offset);
+}
+
+void Hca::unmap_register(void* place) noexcept {
+  const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(place) / page_bytes * page_bytes;
+  const auto page = pages_.find(first);
+  if (page == pages_.end() || --page->second.users > 0) return;
+  quietly([&] { static_cast<void>(runtime_->unmap_registers(device_, reinterpret_cast<void*>(first), page_bytes)); });
+  pages_.erase(page);
+}
+
+Result<void> Hca::make_domains() {
+  errno = 0;
+  domain_ = verbs::functions().ibv_alloc_pd(context_);
+  if (domain_ == nullptr) return call_failed("ibv_alloc_pd", name_, errno);
+  ibv_parent_domain_init_attr attributes{};
+  attributes.pd = domain_;
+  attributes.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  attributes.alloc = allocate;
+  attributes.free = release;
+  attributes.pd_context = this;
+  errno = 0;
+  parent_ = ibv_alloc_parent_domain(context_, &attributes);
+  if (parent_ == nullptr) return call_failed("ibv_alloc_parent_domain", name_, errno, "install rdma-core 31 or newer");
+  return {};
+}
+
+// --- Opening ---------------------------------------------------------------------------------------------------------------------
+
+Result<void> Hca::open_device(ibv_device* device, ibv_device_attr& attributes) {
+  const auto& functions = verbs::functions();
+  if (!mlx5dv::functions().mlx5dv_is_supported(device))
+    return make_error(Status::unavailable, "open HCA", name_, "it is no adapter of mlx5");
+  errno = 0;
+  context_ = functions.ibv_open_device(device);
+  if (context_ == nullptr) return call_failed("ibv_open_device", name_, errno);
+  if (const int result = functions.ibv_query_device(context_, &attributes); result != 0)
+    return call_failed("ibv_query_device", name_, code_of(result));
+  if (attributes.atomic_cap == IBV_ATOMIC_NONE)
+    return make_error(Status::not_supported, "open HCA", name_, "the adapter has no atomics in the processor's byte order");
+  return {};
+}
+
+// Fills what is told of the port, or says why it cannot be used.
+Result<void> Hca::use_port(const ibv_device_attr& attributes, unsigned number, int gid_index) {
+  const auto& functions = verbs::functions();
+  ibv_port_attr port{};
+  const int queried =
+      functions.ibv_query_port(context_, static_cast<std::uint8_t>(number), reinterpret_cast<_compat_ibv_port_attr*>(&port));
+  if (queried != 0) return call_failed("ibv_query_port", name_, code_of(queried));
+  if (port.state != IBV_PORT_ACTIVE)
+    return make_error(Status::unavailable, "open HCA", name_, "the port is not active", "bring the link up ('rdma link' shows it)");
+  port_ = static_cast<std::uint8_t>(number);
+  address_.lid = port.lid;
+  address_.mtu = static_cast<std::uint8_t>(port.active_mtu);
+  address_.is_ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET ? 1 : 0;
+  address_.reads = static_cast<std::uint32_t>(
+      std::clamp(std::min(attributes.max_qp_rd_atom, attributes.max_qp_init_rd_atom), 0, static_cast<int>(kMaxReads)));
+  if (address_.is_ethernet == 0) return {};
+  if (gid_index < 0 || gid_index > 255)
+    return make_error(Status::unavailable, "open HCA", name_, "the port has no address of RoCE version 2 that routers know",
+                      "give its network device an IP address, or name a GID index ('gigabar doctor' shows them: rdma.gid)");
+  ibv_gid gid{};
+  if (const int result = functions.ibv_query_gid(context_, port_, gid_index, &gid); result != 0)
+    return call_failed("ibv_query_gid", text(name_, " GID ", gid_index), code_of(result));
+  gid_index_ = static_cast<std::uint8_t>(gid_index);
+  std::memcpy(address_.gid.data(), gid.raw, sizeof gid.raw);
+  return {};
+}
+
+// The first active port of the device, or that of `number`.
+Result<void> Hca::use_some_port(const ibv_device_attr& attributes, unsigned number, const Topology* topology, int gid_index) {
+  const std::string device = name_;
+  Result<void> used =
+      make_error(Status::unavailable, "open HCA", device, text("it has ", counted(attributes.phys_port_cnt, "port")));
+  for (unsigned port = 1; port <= attributes.phys_port_cnt; ++port) {
+    if (number != 0 && port != number) continue;
+    name_ = text(device, "/", port);
+    used = use_port(attributes, port, gid_index >= 0 ? gid_index : find_gid(topology, device, port));
+    if (used) return used;
+  }
+  return used;
+}
 
 Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
   for (const Availability* need : {&verbs::availability(), &mlx5dv::availability()}) {
@@ -243,17 +233,13 @@ Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
   std::string reasons;
   for (const std::size_t index : rdma::nearest_first(topology ? *topology : empty, options.device, names, options.local_rank)) {
     if (is_named && names[index] != wanted->device) continue;
-    auto state = std::make_unique<State>();
-    state->name = names[index];
-    state->device = options.device;
-    state->ringer = options.ringer;
-    state->runtime = *runtime;
+    std::unique_ptr<Hca> hca(new Hca(names[index], options, *runtime));
     ibv_device_attr attributes{};
-    Result<void> opened = open_device(*state, list.at(static_cast<int>(index)), attributes);
-    if (opened) opened = use_some_port(*state, attributes, wanted->port, topology ? &*topology : nullptr, options);
-    if (opened) opened = state->make_domains();
-    if (opened) return std::unique_ptr<Hca>(new Hca(std::move(state)));
-    reasons += text(reasons.empty() ? "" : "; ", state->name, ": ", opened.record().cause);
+    Result<void> opened = hca->open_device(list.at(static_cast<int>(index)), attributes);
+    if (opened) opened = hca->use_some_port(attributes, wanted->port, topology ? &*topology : nullptr, options.gid_index);
+    if (opened) opened = hca->make_domains();
+    if (opened) return hca;
+    reasons += text(reasons.empty() ? "" : "; ", hca->name_, ": ", opened.record().cause);
   }
   if (reasons.empty()) reasons = is_named ? "libibverbs does not list it" : "libibverbs lists no device ('ibv_devices')";
   return make_error(Status::unavailable, "open HCA", is_named ? options.port : "RDMA devices", std::move(reasons),
@@ -266,37 +252,25 @@ Result<MemoryKeys> Hca::register_memory(void* address, std::size_t bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(address);
   rdma::Mr region;
   if (rdma::is_gpu_memory(info->kind) && info->kind != MemoryKind::stand_in) {
-    auto registered = rdma::register_gpu_memory(state_->domain, state_->name, first, bytes, kAccess);
+    auto registered = rdma::register_gpu_memory(domain_, name_, first, bytes, kAccess);
     if (!registered) return std::move(registered).error();
     region = std::move(registered->region);
   } else {
     errno = 0;
-    region.reset(verbs::functions().ibv_reg_mr(state_->domain, address, bytes, kAccess));
-    if (region == nullptr) return call_failed("ibv_reg_mr", text(range_text(first, bytes), " on ", state_->name), errno);
+    region.reset(verbs::functions().ibv_reg_mr(domain_, address, bytes, kAccess));
+    if (region == nullptr) return call_failed("ibv_reg_mr", text(range_text(first, bytes), " on ", name_), errno);
   }
   const MemoryKeys keys{region->lkey, region->rkey};
-  state_->regions.push_back(std::move(region));
+  regions_.push_back(std::move(region));
   return keys;
 }
 
 #else
 
-struct Hca::State {
-  std::string name;
-  PortAddress address;
-};
-
-// No object is ever made in such a build.
-Result<MemoryKeys> Hca::register_memory(void*, std::size_t) { return make_error("open HCA", "", mlx5dv::availability()); }
 Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
   return make_error("open HCA", options.port, mlx5dv::availability());
 }
 
 #endif
-
-Hca::Hca(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
-Hca::~Hca() = default;
-const std::string& Hca::name() const noexcept { return state_->name; }
-const PortAddress& Hca::address() const noexcept { return state_->address; }
 
 }  // namespace gigabar::hca

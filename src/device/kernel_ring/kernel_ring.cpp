@@ -126,9 +126,11 @@ Result<std::uint64_t> KernelRing::call(const void* arguments, std::uint64_t byte
   const device::Thread thread;
   const device::Timeout wait = timeout.is_forever() ? device::kForever : device::Timeout{static_cast<std::uint64_t>(timeout.ns())};
   std::uint64_t got = 0;
+  const auto refuse = [&](Status status, std::string cause, std::string remedy) {
+    return make_error(status, "call", text("kernel, with ", counted(bytes, "byte")), std::move(cause), std::move(remedy));
+  };
   const auto late = [&](std::string cause) {
-    return make_error(Status::timed_out, "call", text("kernel, with ", counted(bytes, "byte")), std::move(cause),
-                      "look whether the kernel runs, or wait longer");
+    return refuse(Status::timed_out, std::move(cause), "look whether the kernel runs, or wait longer");
   };
   for (; state_->late_answers != 0; --state_->late_answers) {
     const auto drop = [](std::uint64_t, std::uint32_t, std::uint32_t) {};
@@ -136,14 +138,12 @@ Result<std::uint64_t> KernelRing::call(const void* arguments, std::uint64_t byte
     if (status != Status::ok) return late("the answer to the call before has not arrived");
   }
   if (bytes > device::kMaxMessageBytes) {
-    return make_error(Status::out_of_range, "call", text("kernel, with ", counted(bytes, "byte")),
-                      text("a message has at most ", device::kMaxMessageBytes, " bytes"), "split the arguments");
+    return refuse(Status::out_of_range, text("a message has at most ", device::kMaxMessageBytes, " bytes"), "split the arguments");
   }
   const std::span given(static_cast<const std::byte*>(arguments), bytes);
   if (state_->to_kernel.done_bytes != 0 && !std::ranges::equal(state_->cut_off, given)) {
-    return make_error(Status::invalid_argument, "call", text("kernel, with ", counted(bytes, "byte")),
-                      "other arguments were sent in part by the call before, and would be mixed with these",
-                      "repeat the call that timed out");
+    return refuse(Status::invalid_argument, "other arguments were sent in part by the call before, and would be mixed with these",
+                  "repeat the call that timed out");
   }
   if (device::send(thread, state_->to_kernel, arguments, bytes, wait) != Status::ok) {
     if (state_->to_kernel.done_bytes != 0) state_->cut_off.assign(given.begin(), given.end());

@@ -20,45 +20,44 @@ constexpr std::size_t kBarrierRounds = 32;  // of any number of ranks
 
 }  // namespace
 
-std::size_t ControlLayout::flush_word_at() const noexcept { return barrier_at() + kBarrierRounds * sizeof(std::uint64_t); }
-std::size_t ControlLayout::lines_at(Rank rank, std::uint32_t ring) const noexcept {
-  const std::size_t bytes = std::size_t{ring_line_count} * sizeof(device::MessageLine) + to_line(sizeof(std::uint64_t));
-  return to_line(flush_word_at() + sizeof(std::uint64_t)) + (std::size_t{rank} * ring_count + ring) * bytes;
-}
-std::size_t ControlLayout::credit_at(Rank rank, std::uint32_t ring) const noexcept {
-  return lines_at(rank, ring) + std::size_t{ring_line_count} * sizeof(device::MessageLine);
-}
-std::size_t ControlLayout::counters_at(Rank rank) const noexcept {
-  return to_line(lines_at(rank_count, 0)) + std::size_t{rank} * device::kCounterCount * sizeof(std::uint64_t);
-}
-std::size_t ControlLayout::scratch_at() const noexcept { return counters_at(rank_count); }
-// A port's address, and a key for every segment and for this memory.
-std::size_t ControlLayout::introduction_bytes() const noexcept {
-  return to_line(kPortBytes + (std::size_t{segment_count} + 1) * 16);
-}
-std::size_t ControlLayout::barrier_words_at() const noexcept {
-  return to_line(std::size_t{rank_count} * segment_count * sizeof(device::DeviceSegment));
-}
-std::size_t ControlLayout::counter_lists_at() const noexcept {
-  return barrier_words_at() + to_line(std::size_t{rank_count} * sizeof(std::uint64_t*));
-}
-std::size_t ControlLayout::queue_lists_at() const noexcept {
-  return counter_lists_at() + to_line(std::size_t{rank_count} * sizeof(std::uint64_t*));
-}
-std::size_t ControlLayout::queues_at(Rank rank) const noexcept {
-  return queue_lists_at() + to_line(std::size_t{rank_count} * sizeof(device::PeerQueue*)) +
-         std::size_t{rank} * queue_count * sizeof(device::PeerQueue);
-}
-std::size_t ControlLayout::cqe_at(Rank rank, std::uint32_t queue) const noexcept {
-  return queues_at(rank_count) + (std::size_t{rank} * queue_count + queue) * to_line(sizeof(device::mlx5::Cqe));
-}
-std::size_t ControlLayout::kernel_words_at() const noexcept { return to_line(cqe_at(rank_count, 0)); }
-std::size_t ControlLayout::rings_at(Rank rank) const noexcept {
-  return kernel_words_at() + to_line(sizeof(device::KernelWords)) + std::size_t{rank} * ring_count * sizeof(device::PeerRing);
-}
-std::size_t ControlLayout::block_groups_at() const noexcept { return to_line(rings_at(rank_count)); }
-std::size_t ControlLayout::statuses_at() const noexcept {
-  return block_groups_at() + device::kBlockGroups * sizeof(device::BlockGroup);
+ControlLayout::ControlLayout(const ControlCounts& counts) : ControlCounts(counts) {
+  const std::size_t ranks = rank_count, segments = segment_count, word = sizeof(std::uint64_t);
+  std::size_t end = 0;
+  const auto behind = [&](std::size_t count, std::size_t bytes) {
+    const ControlParts parts{end, bytes};
+    end = parts(count);
+    return parts;
+  };
+  const auto on_line = [&](std::size_t count, std::size_t bytes) {
+    end = to_line(end);
+    return behind(count, bytes);
+  };
+  notifications_at = behind(segments, notification_count * sizeof(device::Notification));
+  barrier_at = behind(kBarrierRounds, word).first;
+  flush_word_at = behind(1, word).first;
+  lines_at = on_line(ranks * ring_count, line_bytes() + to_line(word));
+  counters_at = on_line(ranks, device::kCounterCount * word);
+  scratch_at = behind(1, kScratchBytes).first;
+  if (queue_count != 0) {
+    // A port's address, and a key for every segment and for this memory.
+    introduction_bytes = to_line(kPortBytes + (segments + 1) * 16);
+    introduction_at = behind(1, introduction_bytes).first;
+    state_at = behind(ranks, kStateBytes);
+    inbox_at = behind(1, introduction_bytes).first;
+  }
+  shared_bytes = end;
+
+  end = ranks * segments * sizeof(device::DeviceSegment);
+  barrier_words_at = on_line(ranks, sizeof(std::uint64_t*)).first;
+  counter_lists_at = on_line(ranks, sizeof(std::uint64_t*)).first;
+  queue_lists_at = on_line(ranks, sizeof(device::PeerQueue*)).first;
+  queues_at = on_line(ranks, queue_count * sizeof(device::PeerQueue));
+  cqe_at = behind(ranks * queue_count, to_line(sizeof(device::mlx5::Cqe)));
+  kernel_words_at = on_line(1, sizeof(device::KernelWords)).first;
+  rings_at = on_line(ranks, ring_count * sizeof(device::PeerRing));
+  block_groups_at = on_line(device::kBlockGroups, sizeof(device::BlockGroup)).first;
+  statuses_at = behind(ranks + 1, sizeof(std::uint32_t)).first;
+  own_bytes = end;
 }
 
 ControlMemory::ControlMemory(const ControlLayout& layout, DeviceMemory shared, DeviceMemory own, std::unique_ptr<CopyStream> copies)
@@ -70,9 +69,9 @@ ControlMemory::ControlMemory(const ControlLayout& layout, DeviceMemory shared, D
 
 Result<std::unique_ptr<ControlMemory>> ControlMemory::allocate(int device, const ControlLayout& layout) {
   // VMM memory of its own stays for as long as a peer has it open, and shows the peer nothing else.
-  auto shared = DeviceMemory::allocate(device, layout.shared_bytes(), DeviceAllocator::vmm);
+  auto shared = DeviceMemory::allocate(device, layout.shared_bytes, DeviceAllocator::vmm);
   if (!shared) return std::move(shared).error();
-  auto own = DeviceMemory::allocate(device, layout.own_bytes());
+  auto own = DeviceMemory::allocate(device, layout.own_bytes);
   if (!own) return std::move(own).error();
   auto copies = CopyStream::open(own->is_stand_in() ? -1 : device);
   if (!copies) return std::move(copies).error();
@@ -80,7 +79,7 @@ Result<std::unique_ptr<ControlMemory>> ControlMemory::allocate(int device, const
   for (const DeviceMemory* part : {&memory->shared_, &memory->own_}) {
     if (Result<void> cleared = memory->clear(*part); !cleared) return std::move(cleared).error();
   }
-  auto mapping = map(memory->own(0), layout.own_bytes());
+  auto mapping = map(memory->own(0), layout.own_bytes);
   if (mapping) {
     memory->mapping_ = std::move(*mapping);
   } else {
@@ -97,17 +96,17 @@ device::DeviceFabric ControlMemory::handle(Rank rank) const noexcept {
   handle.segment_count = layout_.segment_count;
   handle.notification_count = layout_.notification_count;
   handle.segments = reinterpret_cast<const device::DeviceSegment*>(own(0));
-  handle.barrier_words = reinterpret_cast<std::uint64_t* const*>(own(layout_.barrier_words_at()));
+  handle.barrier_words = reinterpret_cast<std::uint64_t* const*>(own(layout_.barrier_words_at));
   handle.queue_count = layout_.queue_count;
-  handle.queues = reinterpret_cast<device::PeerQueue* const*>(own(layout_.queue_lists_at()));
-  handle.words = reinterpret_cast<device::KernelWords*>(own(layout_.kernel_words_at()));
+  handle.queues = reinterpret_cast<device::PeerQueue* const*>(own(layout_.queue_lists_at));
+  handle.words = reinterpret_cast<device::KernelWords*>(own(layout_.kernel_words_at));
   handle.ring_count = layout_.ring_count;
   handle.rings = reinterpret_cast<device::PeerRing*>(own(layout_.rings_at(0)));
   handle.counters =
       reinterpret_cast<const std::uint64_t*>(static_cast<const std::byte*>(shared_.address()) + layout_.counters_at(0));
-  handle.remote_counters = reinterpret_cast<std::uint64_t* const*>(own(layout_.counter_lists_at()));
-  handle.block_groups = reinterpret_cast<device::BlockGroup*>(own(layout_.block_groups_at()));
-  handle.peer_status = reinterpret_cast<const std::uint32_t*>(own(layout_.statuses_at()));
+  handle.remote_counters = reinterpret_cast<std::uint64_t* const*>(own(layout_.counter_lists_at));
+  handle.block_groups = reinterpret_cast<device::BlockGroup*>(own(layout_.block_groups_at));
+  handle.peer_status = reinterpret_cast<const std::uint32_t*>(own(layout_.statuses_at));
   return handle;
 }
 
@@ -143,9 +142,9 @@ Result<void> ControlMemory::put_tables(Rank own_rank, Rank rank, const ReachedRa
   };
   const std::span<const device::DeviceSegment> segments(reached.segments);
   Result<void> done = put(own(rank * segments.size_bytes()), segments.data(), segments.size_bytes());
-  if (done) done = put_pointer(layout_.barrier_words_at(), reached.shared != nullptr, layout_.barrier_at());
+  if (done) done = put_pointer(layout_.barrier_words_at, reached.shared != nullptr, layout_.barrier_at);
   // Where the rank counts the writes of this one.
-  if (done) done = put_pointer(layout_.counter_lists_at(), reached.has_atomics, layout_.counters_at(own_rank));
+  if (done) done = put_pointer(layout_.counter_lists_at, reached.has_atomics, layout_.counters_at(own_rank));
   if (done && layout_.ring_count != 0) done = put_rings(own_rank, rank, reached.shared);
   return done;
 }
@@ -163,12 +162,12 @@ Result<void> ControlMemory::put_rings(Rank own_rank, Rank rank, std::byte* share
       std::byte* const receiver = is_send ? shared : here;
       std::byte* const sender = is_send ? here : shared;
       const bool is_in_reach = shared != nullptr;
-      const std::size_t lines = layout_.lines_at(is_send ? own_rank : rank, ring);
-      const std::size_t credit = layout_.credit_at(is_send ? rank : own_rank, ring);
+      const std::size_t lines = layout_.lines_at(layout_.ring_index(is_send ? own_rank : rank, ring));
+      const std::size_t credit = layout_.lines_at(layout_.ring_index(is_send ? rank : own_rank, ring)) + layout_.line_bytes();
       end->lines = is_in_reach ? reinterpret_cast<device::MessageLine*>(receiver + lines) : nullptr;
       end->credit = is_in_reach ? reinterpret_cast<std::uint64_t*>(sender + credit) : nullptr;
       end->line_count = layout_.ring_line_count;
-      end->status = reinterpret_cast<const std::uint32_t*>(own(layout_.statuses_at())) + rank;
+      end->status = reinterpret_cast<const std::uint32_t*>(own(layout_.statuses_at)) + rank;
     }
   }
   return put(place, all.data(), all.size_bytes());
@@ -177,12 +176,12 @@ Result<void> ControlMemory::put_rings(Rank own_rank, Rank rank, std::byte* share
 Result<void> ControlMemory::put_queues(Rank rank, std::span<const device::PeerQueue> queues) {
   std::byte* const place = own(layout_.queues_at(rank));
   if (Result<void> done = put(place, queues.data(), queues.size_bytes()); !done) return done;
-  return put(own(layout_.queue_lists_at() + rank * sizeof place), static_cast<const void*>(&place), sizeof place);
+  return put(own(layout_.queue_lists_at + rank * sizeof place), static_cast<const void*>(&place), sizeof place);
 }
 
 Result<void> ControlMemory::take_queues(Rank rank) {
   const std::byte* const none = nullptr;
-  return put(own(layout_.queue_lists_at() + rank * sizeof none), static_cast<const void*>(&none), sizeof none);
+  return put(own(layout_.queue_lists_at + rank * sizeof none), static_cast<const void*>(&none), sizeof none);
 }
 
 Result<void> ControlMemory::get_queues(Rank rank, std::span<device::PeerQueue> queues) {
@@ -197,16 +196,16 @@ Result<void> ControlMemory::get_shared(std::size_t offset, std::span<std::byte> 
   return copy(CopyWay::from_device, bytes.data(), static_cast<const std::byte*>(shared_.address()) + offset, bytes.size());
 }
 
-std::optional<ControlMemory::Place> ControlMemory::cqe(Rank rank, std::uint32_t queue) const noexcept {
+std::optional<soft_hca::Place> ControlMemory::cqe(Rank rank, std::uint32_t queue) const noexcept {
   if (!mapping_) return std::nullopt;
-  const std::size_t offset = layout_.cqe_at(rank, queue);
-  return Place{mapping_->address() + offset, own(offset)};
+  const std::size_t offset = layout_.cqe_at(std::size_t{rank} * layout_.queue_count + queue);
+  return soft_hca::Place{mapping_->address() + offset, reinterpret_cast<std::uintptr_t>(own(offset))};
 }
 
 // Kernels poll it: by one store where the CPU reaches it.
 Result<void> ControlMemory::put_status_word(std::size_t index, std::uint32_t value) {
-  if (!mapping_) return put(own(layout_.statuses_at() + index * sizeof value), &value, sizeof value);
-  auto* const word = reinterpret_cast<std::uint32_t*>(mapping_->address() + layout_.statuses_at()) + index;
+  if (!mapping_) return put(own(layout_.statuses_at + index * sizeof value), &value, sizeof value);
+  auto* const word = reinterpret_cast<std::uint32_t*>(mapping_->address() + layout_.statuses_at) + index;
   std::atomic_ref(*word).store(value, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // out of the write-combining buffer
   return {};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/rounding.hpp"
+#include "device/soft_hca/send_queue.hpp"
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
@@ -21,48 +22,58 @@ namespace gigabar::inline v0 {
 inline constexpr std::size_t kLine = 128;
 constexpr std::size_t to_line(std::size_t bytes) noexcept { return round_up(bytes, kLine); }
 
-struct ControlLayout {
+struct ControlCounts {
   Rank rank_count = 0;
   std::uint32_t segment_count = 0;
   std::uint32_t notification_count = 0;
   std::uint32_t queue_count = 0;  // to each rank; 0: none
   std::uint32_t ring_count = 0;   // to each rank; 0: none
   std::uint32_t ring_line_count = 0;
+};
 
-  // Shared, the same at every rank: notifications of every segment, then the barrier's words, one to flush by, of each rank the
-  // lines that it sends and the credit that it returns for each ring, and the counters of its writes, scratch; and with queues what
-  // ranks tell each other of their adapters: of this one's, a state for each rank, and where others' are read to.
-  std::size_t notifications_at(std::size_t segment) const noexcept {
-    return segment * notification_count * sizeof(device::Notification);
-  }
-  std::size_t barrier_at() const noexcept { return notifications_at(segment_count); }
-  std::size_t flush_word_at() const noexcept;  // 0, which adding 0 does not change
-  std::size_t lines_at(Rank rank, std::uint32_t ring) const noexcept;
-  std::size_t credit_at(Rank rank, std::uint32_t ring) const noexcept;
-  std::size_t counters_at(Rank rank) const noexcept;
+// Where equal parts lie behind each other.
+struct ControlParts {
+  std::size_t first = 0;
+  std::size_t bytes = 0;  // of each
+  std::size_t operator()(std::size_t index) const noexcept { return first + index * bytes; }
+};
+
+// Offsets, in the order of the memory.
+struct ControlLayout : ControlCounts {
   static constexpr std::size_t kScratchBytes = 65536;
-  std::size_t scratch_at() const noexcept;       // of no meaning to anybody
   static constexpr std::size_t kPortBytes = 32;  // of an introduction's beginning; keys of 16 bytes follow
   static constexpr std::size_t kStateBytes = 128;
-  std::size_t introduction_at() const noexcept { return scratch_at() + kScratchBytes; }
-  std::size_t introduction_bytes() const noexcept;
-  std::size_t state_at(Rank rank) const noexcept { return introduction_at() + introduction_bytes() + rank * kStateBytes; }
-  std::size_t inbox_at() const noexcept { return state_at(rank_count); }
-  std::size_t shared_bytes() const noexcept { return queue_count == 0 ? introduction_at() : inbox_at() + introduction_bytes(); }
 
-  // Own: segments, barrier words and counters as this rank reaches them, queues, their CQs of one CQE each, kernel words, ends of
-  // rings, where blocks meet, statuses.
-  std::size_t barrier_words_at() const noexcept;
-  std::size_t counter_lists_at() const noexcept;
-  std::size_t queue_lists_at() const noexcept;
-  std::size_t queues_at(Rank rank) const noexcept;
-  std::size_t cqe_at(Rank rank, std::uint32_t queue) const noexcept;
-  std::size_t kernel_words_at() const noexcept;
-  std::size_t rings_at(Rank rank) const noexcept;
-  std::size_t block_groups_at() const noexcept;
-  std::size_t statuses_at() const noexcept;
-  std::size_t status_bytes() const noexcept { return (std::size_t{rank_count} + 1) * sizeof(std::uint32_t); }
-  std::size_t own_bytes() const noexcept { return statuses_at() + status_bytes(); }
+  explicit ControlLayout(const ControlCounts& counts = {});
+
+  // Shared, the same at every rank.
+  ControlParts notifications_at;  // [segment]
+  std::size_t barrier_at = 0;     // the barrier's words
+  std::size_t flush_word_at = 0;  // 0, which adding 0 does not change
+  ControlParts lines_at;          // [ring_index()]: the lines that the rank sends, and the credit that it returns
+  ControlParts counters_at;       // [rank]: of its writes
+  std::size_t scratch_at = 0;     // of no meaning to anybody
+  // With queues, what ranks tell each other of their adapters: of this one's, a state for each rank, and where others' are read to.
+  std::size_t introduction_bytes = 0;
+  std::size_t introduction_at = 0;
+  ControlParts state_at;  // [rank]
+  std::size_t inbox_at = 0;
+  std::size_t shared_bytes = 0;
+
+  // Own: behind the segments as this rank reaches them.
+  std::size_t barrier_words_at = 0;  // lists by rank: barrier words and counters as this rank reaches them, queues
+  std::size_t counter_lists_at = 0;
+  std::size_t queue_lists_at = 0;
+  ControlParts queues_at;  // [rank]
+  ControlParts cqe_at;     // [rank * queue_count + queue]: CQs of one CQE each
+  std::size_t kernel_words_at = 0;
+  ControlParts rings_at;            // [rank]: ends of rings
+  std::size_t block_groups_at = 0;  // where blocks meet
+  std::size_t statuses_at = 0;
+  std::size_t own_bytes = 0;
+
+  std::size_t ring_index(Rank rank, std::uint32_t ring) const noexcept { return std::size_t{rank} * ring_count + ring; }
+  std::size_t line_bytes() const noexcept { return std::size_t{ring_line_count} * sizeof(device::MessageLine); }
 };
 
 // What of a rank is load/store accessible.
@@ -93,12 +104,8 @@ class ControlMemory {
   // Of the shared part, for what this rank tells of itself and what it has read of others.
   Result<void> put_shared(std::size_t offset, std::span<const std::byte> bytes);
   Result<void> get_shared(std::size_t offset, std::span<std::byte> bytes);
-  // Where a CQE of a queue lies for the CPU, and for kernels; nothing: the CPU does not reach the memory.
-  struct Place {
-    std::byte* cpu = nullptr;
-    std::byte* device = nullptr;
-  };
-  std::optional<Place> cqe(Rank rank, std::uint32_t queue) const noexcept;
+  // Where a CQE of a queue lies; nothing: the CPU does not reach the memory.
+  std::optional<soft_hca::Place> cqe(Rank rank, std::uint32_t queue) const noexcept;
   // Seen by kernels that run. Errors: device_error, timed_out (the copy engine, without a CPU mapping of the memory).
   Result<void> put_status(Rank rank, Status status);
   Status status(Rank rank) const noexcept { return known_[rank]; }

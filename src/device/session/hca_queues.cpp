@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/session/hca_queues.hpp"
-
+// Queues of an adapter of mlx5, on which nothing of the CPU executes anything. Ranks tell each other of their adapters through
+// their control segments.
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <map>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/remaining.hpp"
 #include "base/start_thread.hpp"
+#include "device/hca/hca.hpp"
+#include "device/session/session_queues.hpp"
 
 namespace gigabar::inline v0 {
+#if GIGABAR_HAS_MLX5DV && GIGABAR_HAS_RDMACM
 namespace {
 
 constexpr QueueId kFabricQueue = kQueues - 1;  // programs count from 0
@@ -30,34 +38,89 @@ std::span<const std::byte> bytes_of(const Value& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-}  // namespace
+// For one thread at a time; beside it runs one that rings for kernels which may not.
+class HcaQueues final : public SessionQueues {
+ public:
+  HcaQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options, std::unique_ptr<hca::Hca> hca)
+      : fabric_(fabric), memory_(memory), options_(options), hca_(std::move(hca)), own_keys_(memory.layout().segment_count + 1) {}
+  ~HcaQueues() override { stop(); }
 
-HcaQueues::HcaQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options, std::unique_ptr<hca::Hca> hca)
-    : fabric_(fabric), memory_(memory), options_(options), hca_(std::move(hca)), own_keys_(memory.layout().segment_count + 1) {}
+  QueueEngine engine() const noexcept override {
+    return ringer_ == hca::Ringer::kernel ? QueueEngine::hca : QueueEngine::hca_cpu_doorbell;
+  }
+  std::string describe() const override {
+    return why_cpu_.empty() ? hca_->name() : text(hca_->name(), "; kernels cannot ring: ", why_cpu_);
+  }
+  Result<std::uint32_t> add_segment(const OwnSegment& segment) override;
+  // Ends with a request of the CPU's in each queue.
+  Result<void> connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) override;
+  void refuse(Rank rank) override;
+  device::Remote place(Rank rank, SegmentId id) const override {
+    const SegmentKey& key = key_of(peers_.at(rank), id);
+    return {key.address, key.key};
+  }
+  void leave(Rank) noexcept override {}
+  bool has(Rank rank) const noexcept override { return peers_.contains(rank); }
+  std::string why_not_mapped(Rank, SegmentId) const override { return "an HCA writes them"; }
+  Result<void> start() override;
+  void stop() noexcept override {
+    is_stopping_ = true;
+    if (ringing_.joinable()) ringing_.join();
+  }
+  Result<void> drain(const Timeout& timeout) override;
 
-HcaQueues::~HcaQueues() { stop(); }
+ private:
+  // Of a segment, as the adapter of the rank that tells it has it.
+  struct SegmentKey {
+    std::uint64_t address = 0;
+    std::uint32_t key = 0;
+    std::uint32_t is_there = 0;
+  };
+  // How far a rank has come with another. What stands in its state may be used by who sees it there.
+  enum class Step : std::uint32_t { none, failed, made, connected, drained };
+  // For one peer.
+  struct QueueState {
+    std::uint32_t attempt = 0;  // that both are at
+    Step step = Step::none;
+    std::uint32_t queue_count = 0;
+    std::array<std::uint32_t, 16> numbers{};
+  };
+  static_assert(sizeof(QueueState) <= ControlLayout::kStateBytes && sizeof(SegmentKey) == 16);
+  static_assert(sizeof(hca::PortAddress) <= ControlLayout::kPortBytes);
+  struct Peer {
+    std::vector<std::unique_ptr<hca::HcaQueue>> queues;
+    std::vector<SegmentKey> keys;  // [id], that of the control segment last
+    QueueState told;
+  };
 
-Result<std::unique_ptr<HcaQueues>> HcaQueues::open(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options) {
-  hca::HcaOptions wanted{fabric.device(), options.hca_port, options.hca_gid_index, std::nullopt, fabric.local_rank()};
-  if (options.engine == QueueEngine::hca) wanted.ringer = hca::Ringer::kernel;
-  if (options.engine == QueueEngine::hca_cpu_doorbell) wanted.ringer = hca::Ringer::cpu;
-  auto hca = hca::Hca::open(wanted);
-  if (!hca) return std::move(hca).error();
-  std::unique_ptr<HcaQueues> queues(new HcaQueues(fabric, memory, options, std::move(*hca)));
-  const ControlLayout& layout = memory.layout();
-  auto key = queues->add_segment(
-      {static_cast<SegmentId>(layout.segment_count), static_cast<std::byte*>(memory.shared_address()), layout.shared_bytes()});
-  if (!key) return std::move(key).error();
-  return queues;
-}
+  Result<std::vector<std::byte>> read(Rank rank, std::size_t offset, std::size_t bytes, const Timeout& timeout);
+  Result<QueueState> read_state(Rank rank, const Timeout& timeout);
+  Result<void> tell(Rank rank, QueueState& state);
+  Result<void> introduce();
+  Result<QueueState> await(Rank rank, QueueState& own, Step least, const Timeout& timeout);
+  Result<void> make_queues(Peer& peer);
+  Result<void> meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
+  Result<void> join(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
+  const SegmentKey& key_of(const Peer& peer, SegmentId id) const {
+    return id == options_.control_segment ? peer.keys.back() : peer.keys[id];
+  }
+  Result<void> empty_queues(Rank rank, const Timeout& timeout);
+  void ring_all() noexcept;
 
-QueueEngine HcaQueues::engine() const noexcept {
-  return ringer_ == hca::Ringer::kernel ? QueueEngine::hca : QueueEngine::hca_cpu_doorbell;
-}
-
-std::string HcaQueues::describe() const {
-  return why_cpu_.empty() ? hca_->name() : text(hca_->name(), "; kernels cannot ring: ", why_cpu_);
-}
+  Fabric& fabric_;
+  ControlMemory& memory_;
+  const DeviceSessionOptions& options_;
+  std::unique_ptr<hca::Hca> hca_;
+  std::vector<SegmentKey> own_keys_;
+  bool has_introduced_ = false;
+  bool is_open_ = false;  // a rank whose connect() failed may try again
+  hca::Ringer ringer_ = hca::Ringer::kernel;
+  std::string why_cpu_;
+  std::map<Rank, std::uint32_t> attempts_;
+  std::map<Rank, Peer> peers_;  // behind hca_: destroyed before it
+  std::atomic<bool> is_stopping_{false};
+  std::thread ringing_;
+};
 
 Result<std::uint32_t> HcaQueues::add_segment(const OwnSegment& segment) {
   const auto keys = hca_->register_memory(segment.address, segment.bytes);
@@ -66,16 +129,11 @@ Result<std::uint32_t> HcaQueues::add_segment(const OwnSegment& segment) {
   return keys->local;
 }
 
-device::Remote HcaQueues::place(Rank rank, SegmentId id) const {
-  const SegmentKey& key = key_of(peers_.at(rank), id);
-  return {key.address, key.key};
-}
-
 // --- What ranks tell each other --------------------------------------------------------------------------------------------------
 
 Result<std::vector<std::byte>> HcaQueues::read(Rank rank, std::size_t offset, std::size_t bytes, const Timeout& timeout) {
   const PostOptions options{.queue = kFabricQueue, .policy = std::nullopt};
-  const std::size_t inbox = memory_.layout().inbox_at();
+  const std::size_t inbox = memory_.layout().inbox_at;
   auto posted = fabric_.read({options_.control_segment, inbox}, {rank, options_.control_segment, offset}, bytes, options);
   if (!posted) return std::move(posted).error();
   if (Result<void> done = fabric_.wait(kFabricQueue, timeout); !done) return std::move(done).error();
@@ -96,10 +154,10 @@ Result<void> HcaQueues::tell(Rank rank, QueueState& state) {
 
 Result<void> HcaQueues::introduce() {
   if (std::exchange(has_introduced_, true)) return {};
-  std::vector<std::byte> bytes(memory_.layout().introduction_bytes());
+  std::vector<std::byte> bytes(memory_.layout().introduction_bytes);
   std::memcpy(bytes.data(), &hca_->address(), sizeof(hca::PortAddress));
   std::memcpy(bytes.data() + ControlLayout::kPortBytes, own_keys_.data(), own_keys_.size() * sizeof(SegmentKey));
-  return memory_.put_shared(memory_.layout().introduction_at(), bytes);
+  return memory_.put_shared(memory_.layout().introduction_at, bytes);
 }
 
 Result<HcaQueues::QueueState> HcaQueues::read_state(Rank rank, const Timeout& timeout) {
@@ -162,7 +220,7 @@ Result<void> HcaQueues::meet(Rank rank, Peer& peer, std::span<const RemoteBytes>
   if (!made) return made;
   auto state = await(rank, peer.told, Step::made, time.left());
   if (!state) return std::move(state).error();
-  auto bytes = read(rank, memory_.layout().introduction_at(), memory_.layout().introduction_bytes(), time.left());
+  auto bytes = read(rank, memory_.layout().introduction_at, memory_.layout().introduction_bytes, time.left());
   if (!bytes) return std::move(bytes).error();
   hca::PortAddress address;
   std::memcpy(&address, bytes->data(), sizeof address);
@@ -195,8 +253,8 @@ Result<void> HcaQueues::join(Rank rank, Peer& peer, std::span<const RemoteBytes>
   std::vector<device::PeerQueue> queues;
   for (const auto& queue : peer.queues) {
     device::PeerQueue& made = queue->queue();
-    made.barrier_words = {control.address + layout.barrier_at(), control.key};
-    made.flush_word = {control.address + layout.flush_word_at(), control.key};
+    made.barrier_words = {control.address + layout.barrier_at, control.key};
+    made.flush_word = {control.address + layout.flush_word_at, control.key};
     if (Result<void> works = queue->try_out(made.flush_word, std::min(kTryNs, ns_of(time.left()))); !works) return works;
     queues.push_back(made);
   }
@@ -242,15 +300,11 @@ void HcaQueues::ring_all() noexcept {
 }
 
 Result<void> HcaQueues::start() {
+  if (peers_.empty()) return {};
   is_open_ = true;
   if (ringer_ == hca::Ringer::kernel || ringing_.joinable()) return {};
   is_stopping_ = false;
   return start_thread(ringing_, "start a thread", "that rings doorbells", [this] { ring_all(); });
-}
-
-void HcaQueues::stop() noexcept {
-  is_stopping_ = true;
-  if (ringing_.joinable()) ringing_.join();
 }
 
 // By the functions of kernels, on a copy of what they left. A queue in error does nothing any more.
@@ -286,4 +340,29 @@ Result<void> HcaQueues::drain(const Timeout& timeout) {
   return {};
 }
 
+}  // namespace
+
+Result<std::unique_ptr<SessionQueues>> open_hca_queues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options) {
+  hca::HcaOptions wanted{fabric.device(), options.hca_port, options.hca_gid_index, std::nullopt, fabric.local_rank()};
+  if (options.engine == QueueEngine::hca) wanted.ringer = hca::Ringer::kernel;
+  if (options.engine == QueueEngine::hca_cpu_doorbell) wanted.ringer = hca::Ringer::cpu;
+  auto hca = hca::Hca::open(wanted);
+  if (!hca) return std::move(hca).error();
+  auto queues = std::make_unique<HcaQueues>(fabric, memory, options, std::move(*hca));
+  const ControlLayout& layout = memory.layout();
+  auto key = queues->add_segment(
+      {static_cast<SegmentId>(layout.segment_count), static_cast<std::byte*>(memory.shared_address()), layout.shared_bytes});
+  if (!key) return std::move(key).error();
+  return std::unique_ptr<SessionQueues>(std::move(queues));
+}
+
+#else
+
+Result<std::unique_ptr<SessionQueues>> open_hca_queues(Fabric&, ControlMemory&, const DeviceSessionOptions& options) {
+  hca::HcaOptions wanted;
+  wanted.port = options.hca_port;
+  return hca::Hca::open(wanted).error();
+}
+
+#endif
 }  // namespace gigabar::inline v0

@@ -18,10 +18,9 @@
 #include "base/remaining.hpp"
 #include "base/start_thread.hpp"
 #include "base/uncancelled.hpp"
+#include "device/fabric_wire/fabric_wire.hpp"
 #include "device/session/control_memory.hpp"
-#include "device/session/hca_queues.hpp"
-#include "device/session/session_options.hpp"
-#include "device/session/soft_queues.hpp"
+#include "device/session/session_queues.hpp"
 #include "gigabar/device_session.hpp"
 #include "memory/device_idle.hpp"
 
@@ -77,14 +76,15 @@ struct DeviceSession::State {
   Result<void> try_hca(Surveys& ranks, const Remaining& time);
   Result<bool> is_so_everywhere(bool value, const Remaining& time);
 
-  // One segment of `rank`, mapped; nothing: the rank has none of that id. Errors: those of the connection.
+  // One segment of `rank`, mapped. Errors: those of the connection.
   struct Reached {
+    bool is_there = false;  // the rank has one of that id
     void* address = nullptr;
     std::uint64_t bytes = 0;
     std::string why_not;
     std::string why_no_atomics;
   };
-  Result<std::optional<Reached>> reach_segment(Rank rank, SegmentId id, const Remaining& time);
+  Result<Reached> reach_segment(Rank rank, SegmentId id, const Remaining& time);
 
   Fabric fabric;
   const DeviceSessionOptions options;
@@ -108,12 +108,12 @@ struct DeviceSession::State {
 
 // --- Reaching --------------------------------------------------------------------------------------------------------------------
 
-Result<std::optional<DeviceSession::State::Reached>> DeviceSession::State::reach_segment(Rank rank, SegmentId id,
-                                                                                         const Remaining& time) {
-  auto known = fabric.remote_segment(rank, id, time.left());
-  if (!known && known.status() == Status::out_of_range) return std::optional<Reached>();
-  if (!known) return std::move(known).error();
+Result<DeviceSession::State::Reached> DeviceSession::State::reach_segment(Rank rank, SegmentId id, const Remaining& time) {
   Reached reached;
+  auto known = fabric.remote_segment(rank, id, time.left());
+  if (!known && known.status() == Status::out_of_range) return reached;
+  if (!known) return std::move(known).error();
+  reached.is_there = true;
   reached.bytes = known->bytes;
   mapped[rank].reserve(mapped[rank].size() + 1);  // what is mapped is noted
   auto address = fabric.map_segment(rank, id, time.left());
@@ -128,22 +128,22 @@ Result<std::optional<DeviceSession::State::Reached>> DeviceSession::State::reach
   } else {
     return std::move(address).error();
   }
-  return std::optional(std::move(reached));
+  return reached;
 }
 
 Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, const Remaining& time) {
   auto control = reach_segment(rank, options.control_segment, time);
   if (!control) return std::move(control).error();
-  if (!*control || (*control)->bytes != layout.shared_bytes()) {
+  if (!control->is_there || control->bytes != layout.shared_bytes) {
     return make_error(Status::peer_lost, "device session", text("rank ", rank), "it has no session like this one",
                       "open sessions with equal options at all ranks");
   }
   const bool is_own = rank == fabric.rank();
   const bool is_by_queue = options.queues == QueueUse::always && !is_own;
-  if (is_by_queue) (*control)->why_not = "queues are asked for";
+  if (is_by_queue) control->why_not = "queues are asked for";
   Survey found;
-  found.shared = is_by_queue ? nullptr : static_cast<std::byte*>((*control)->address);
-  found.has_atomics = found.shared != nullptr && (*control)->why_no_atomics.empty();
+  found.shared = is_by_queue ? nullptr : static_cast<std::byte*>(control->address);
+  found.has_atomics = found.shared != nullptr && control->why_no_atomics.empty();
   found.segments.resize(layout.segment_count);
   bool is_all_direct = found.shared != nullptr;
   for (SegmentId id = 0; id < options.segment_count; ++id) {
@@ -152,22 +152,22 @@ Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, con
     if (!has_segment(id)) continue;
     auto reached = reach_segment(rank, id, time);
     if (!reached) return std::move(reached).error();
-    if (!*reached) continue;
+    if (!reached->is_there) continue;
     // Bytes without their notifications are of no use, nor the other way round.
-    const bool is_direct = found.shared != nullptr && (*reached)->address != nullptr;
-    why_not[rank][id] = found.shared == nullptr ? (*control)->why_not : (*reached)->why_not;
-    found.segments[id].bytes = (*reached)->bytes;
+    const bool is_direct = found.shared != nullptr && reached->address != nullptr;
+    why_not[rank][id] = found.shared == nullptr ? control->why_not : reached->why_not;
+    found.segments[id].bytes = reached->bytes;
     found.segments[id].notifies_cpus = notifies_cpu(id);
-    found.there.push_back({id, (*reached)->bytes});
+    found.there.push_back({id, reached->bytes});
     is_all_direct = is_all_direct && is_direct;
     if (!is_direct) continue;
-    why_no_atomics[rank][id] = (*reached)->why_no_atomics;
-    found.segments[id].has_atomics = (*reached)->why_no_atomics.empty();
-    found.segments[id].address = static_cast<std::byte*>((*reached)->address);
+    why_no_atomics[rank][id] = reached->why_no_atomics;
+    found.segments[id].has_atomics = reached->why_no_atomics.empty();
+    found.segments[id].address = static_cast<std::byte*>(reached->address);
     if (found.segments[id].notifies_cpus) continue;
     found.segments[id].notifications = reinterpret_cast<device::Notification*>(found.shared + layout.notifications_at(id));
   }
-  found.there.push_back({options.control_segment, layout.shared_bytes()});
+  found.there.push_back({options.control_segment, layout.shared_bytes});
   found.needs_queue = ((!is_all_direct && !is_own) || !options.cpu_segments.empty()) && layout.queue_count != 0;
   return found;
 }
@@ -213,7 +213,7 @@ Result<bool> DeviceSession::State::is_so_everywhere(bool value, const Remaining&
 // The same engine at every rank, because a queue pair has two ends: what one rank cannot do ends it for all, and `why_engine` says
 // so. Errors: those of the meetings only.
 Result<void> DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time) {
-  auto opened = HcaQueues::open(fabric, *memory, options);
+  auto opened = open_hca_queues(fabric, *memory, options);
   if (!opened) why_engine = opened.error().message();
   const auto is_open = is_so_everywhere(opened.is_ok(), time);
   if (!is_open) return is_open.error();
@@ -221,7 +221,6 @@ Result<void> DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time
     if (opened) why_engine = "there is no HCA at another rank";
     return {};
   }
-  HcaQueues& made = **opened;
   queues = std::move(*opened);
   // What comes instead needs time too.
   const bool is_forever = time.left().is_forever();
@@ -229,11 +228,11 @@ Result<void> DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time
   Result<void> connected = connect_all(ranks, half);
   if (!connected) {
     for (Rank rank = 0; rank < ranks.size(); ++rank) {
-      if (ranks[rank].needs_queue && !made.has(rank)) made.refuse(rank);
+      if (ranks[rank].needs_queue && !queues->has(rank)) queues->refuse(rank);
     }
   }
   const auto is_connected = is_so_everywhere(connected.is_ok(), time);
-  why_engine = made.describe();
+  why_engine = queues->describe();
   if (is_connected && *is_connected) return {};
   why_engine += text(": ", connected ? "it failed at another rank" : connected.message());
   queues.reset();
@@ -255,7 +254,7 @@ Result<void> DeviceSession::State::make_queues(Surveys& ranks, const Remaining& 
                         "choose QueueEngine::automatic or software_hca, or see to the adapters");
     }
   }
-  queues = std::make_unique<SoftQueues>(fabric, *memory, options);
+  queues = make_soft_queues(fabric, *memory, options);
   return connect_all(ranks, time);
 }
 
@@ -274,28 +273,26 @@ Result<void> DeviceSession::State::leave_rank(Rank rank) {
 
 // The ranks also meet here, each with its control segment registered.
 Result<void> DeviceSession::State::agree_on_options(const Remaining& time) {
-  using Words = std::array<std::int64_t, 9>;
-  const Words own{options.segment_count,
-                  options.notification_count,
-                  options.control_segment,
-                  layout.queue_count,
-                  static_cast<std::int64_t>(options.engine),
-                  options.ring_count,
-                  options.ring_bytes,
-                  digest_of(options.segments),
-                  digest_of(options.cpu_segments)};
-  Words least{}, most{};
+  const std::array<std::pair<const char*, std::int64_t>, 9> chosen{{{"segment_count", options.segment_count},
+                                                                    {"notification_count", options.notification_count},
+                                                                    {"control_segment", options.control_segment},
+                                                                    {"queue_count", layout.queue_count},
+                                                                    {"engine", static_cast<std::int64_t>(options.engine)},
+                                                                    {"ring_count", options.ring_count},
+                                                                    {"ring_bytes", options.ring_bytes},
+                                                                    {"digest of segments", digest_of(options.segments)},
+                                                                    {"digest of cpu_segments", digest_of(options.cpu_segments)}}};
+  using Words = std::array<std::int64_t, chosen.size()>;
+  Words own{}, least{}, most{};
+  std::ranges::transform(chosen, own.begin(), [](const auto& option) { return option.second; });
   const auto join = [&](ReduceOperation operation, Words& result) {
     return fabric.all_reduce({}, operation, own, result, time.left());
   };
   if (Result<void> joined = join(ReduceOperation::minimum, least); !joined) return joined;
   if (Result<void> joined = join(ReduceOperation::maximum, most); !joined) return joined;
-  constexpr std::array<const char*, 9> kNames{
-      "segment_count", "notification_count", "control_segment",    "queue_count",           "engine",
-      "ring_count",    "ring_bytes",         "digest of segments", "digest of cpu_segments"};
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (least[i] == most[i]) continue;
-    return make_error(Status::invalid_argument, "device session", text(kNames[i], " ", own[i]),
+    return make_error(Status::invalid_argument, "device session", text(chosen[i].first, " ", own[i]),
                       text("other ranks chose other values, from ", least[i], " to ", most[i]), "give the same at every rank");
   }
   return {};
@@ -303,18 +300,17 @@ Result<void> DeviceSession::State::agree_on_options(const Remaining& time) {
 
 Result<void> DeviceSession::State::open() {
   const Remaining time(options.timeout);
-  layout.rank_count = fabric.rank_count();
-  layout.segment_count = options.segment_count;
-  layout.notification_count = options.notification_count;
-  layout.queue_count = options.queues == QueueUse::never ? 0 : options.queue_count;
-  layout.ring_count = options.ring_count;
-  layout.ring_line_count = options.ring_bytes / sizeof(device::MessageLine);
+  layout = ControlLayout({.rank_count = fabric.rank_count(),
+                          .segment_count = options.segment_count,
+                          .notification_count = options.notification_count,
+                          .queue_count = options.queues == QueueUse::never ? 0 : options.queue_count,
+                          .ring_count = options.ring_count,
+                          .ring_line_count = static_cast<std::uint32_t>(options.ring_bytes / sizeof(device::MessageLine))});
   auto allocated = ControlMemory::allocate(fabric.device(), layout);
   if (!allocated) return std::move(allocated).error();
   memory = std::move(*allocated);
   handle = memory->handle(fabric.rank());
-  if (Result<void> done = fabric.register_segment(options.control_segment, memory->shared_address(), layout.shared_bytes());
-      !done) {
+  if (Result<void> done = fabric.register_segment(options.control_segment, memory->shared_address(), layout.shared_bytes); !done) {
     return done;
   }
   is_registered = true;
@@ -340,10 +336,7 @@ Result<void> DeviceSession::State::open() {
   return start_thread(watcher, "device session", "thread that watches the peers", [this] { watch(); });
 }
 
-Result<void> DeviceSession::State::start_queues() {
-  if (queues == nullptr || queues->is_empty()) return {};
-  return queues->start();
-}
+Result<void> DeviceSession::State::start_queues() { return queues == nullptr ? Result<void>() : queues->start(); }
 
 // --- Peers that are lost ---------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/session/session_options.hpp"
+#include "device/session/session_queues.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/session/soft_queues.hpp"
-
+// Queues with a software HCA behind the doorbells: rings in pinned host memory, CQs in device memory, and a wire over the fabric
+// for each queue.
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/remaining.hpp"
 #include "base/undo.hpp"
+#include "device/fabric_wire/fabric_wire.hpp"
+#include "device/session/session_queues.hpp"
+#include "device/soft_hca/proxy_threads.hpp"
+#include "device/soft_hca/soft_hca.hpp"
 #include "gigabar/copy.hpp"
+#include "gigabar/memory.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -21,24 +28,70 @@ using soft_hca::Place;
 
 constexpr QueueId kLastFabricQueue = kQueues - 1;  // programs count from 0
 
-// Where the parts of a queue lie in its host memory. What the GPU writes and what the CPU writes have lines of their own.
-struct QueueLayout {
-  std::size_t results, record, doorbell, cqe, bytes;
+// The proxies run beside the calling thread.
+class SoftQueues final : public SessionQueues {
+ public:
+  SoftQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options)
+      : fabric_(fabric), memory_(memory), options_(options) {}
+  // Ends the proxies first.
+  ~SoftQueues() override;
+
+  QueueEngine engine() const noexcept override { return QueueEngine::software_hca; }
+  Result<std::uint32_t> add_segment(const OwnSegment& segment) override;
+  Result<void> connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) override;
+  device::Remote place(Rank rank, SegmentId id) const override { return {0, soft_hca::fabric_key(rank, id)}; }
+  void leave(Rank rank) noexcept override;
+  Result<void> finish(Rank rank, const Timeout& timeout) override;
+  bool has(Rank rank) const noexcept override { return ranks_.contains(rank); }
+  std::string why_not_mapped(Rank rank, SegmentId id) const override;
+  Result<void> start() override;
+  void stop() noexcept override { proxies_.reset(); }
+  Result<void> drain(const Timeout& timeout) override {
+    return await("close", timeout, [this] { return hca_.is_idle(); });
+  }
+
+ private:
+  struct PeerEnd {
+    HostMemory memory;  // ring, results, record, doorbell, CQE
+    std::unique_ptr<soft_hca::FabricWire> wire;
+    std::uint32_t number = 0;
+    std::uint32_t results_key = 0;
+  };
+  // What small writes to a rank are stored to directly.
+  struct MappedRank {
+    std::vector<soft_hca::FabricRange> segments;
+    std::map<SegmentId, std::string> why_not;
+  };
+  // Looks until it is so.
+  template <class IsDone>
+  static Result<void> await(const char* operation, const Timeout& timeout, const IsDone& is_done) {
+    const std::int64_t begin_ns = now_ns();
+    while (!is_done()) {
+      if (!timeout.is_forever() && now_ns() - begin_ns > timeout.ns()) {
+        return make_error(Status::timed_out, operation, "device session", "operations that kernels posted are not done yet",
+                          "call again");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return {};
+  }
+  // Moves bytes between scratch memory and each of the rank's segments, both ways: what a path allocates or loads at its first use
+  // would wait for kernels that run. Errors: those of the operations.
+  Result<void> warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout);
+  Result<PeerEnd> make_end(Rank rank, std::uint32_t index, device::PeerQueue& queue);
+  void drop(std::vector<PeerEnd>& ends);
+  void map_segments(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout);
+
+  Fabric& fabric_;
+  ControlMemory& memory_;
+  const DeviceSessionOptions& options_;
+  std::vector<soft_hca::FabricRange> local_;
+  std::map<Rank, std::vector<PeerEnd>> ranks_;
+  std::map<Rank, MappedRank> mapped_;
+  std::vector<std::vector<PeerEnd>> dropped_;  // what their wires began may still land
+  soft_hca::SoftHca hca_;                      // behind the wires: destroyed before them
+  std::unique_ptr<soft_hca::ProxyThreads> proxies_;
 };
-QueueLayout layout_of(std::uint32_t depth) noexcept {
-  QueueLayout layout{};
-  layout.results = std::size_t{depth} * sizeof(device::mlx5::Block);
-  layout.record = to_line(layout.results + device::kResultWords * sizeof(std::uint64_t));
-  layout.doorbell = layout.record + kLine;
-  layout.cqe = layout.doorbell + kLine;
-  layout.bytes = layout.cqe + kLine;
-  return layout;
-}
-
-}  // namespace
-
-SoftQueues::SoftQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options)
-    : fabric_(fabric), memory_(memory), options_(options) {}
 
 SoftQueues::~SoftQueues() {
   proxies_.reset();
@@ -53,8 +106,11 @@ Result<std::uint32_t> SoftQueues::add_segment(const OwnSegment& segment) {
 }
 
 Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index, device::PeerQueue& queue) {
-  const QueueLayout layout = layout_of(options_.queue_depth);
-  auto memory = HostMemory::allocate(layout.bytes);
+  // What the GPU writes and what the CPU writes have lines of their own.
+  const std::size_t results_at = std::size_t{options_.queue_depth} * sizeof(device::mlx5::Block);
+  const std::size_t result_bytes = device::kResultWords * sizeof(std::uint64_t);
+  const std::size_t record_at = to_line(results_at + result_bytes), doorbell_at = record_at + kLine, cqe_at = doorbell_at + kLine;
+  auto memory = HostMemory::allocate(cqe_at + kLine);
   if (!memory) return std::move(memory).error();
   auto* const base = static_cast<std::byte*>(memory->address());
   PeerEnd end{std::move(*memory), nullptr, 0, 0};
@@ -67,15 +123,14 @@ Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index,
   wire.moves_fabric = ranks_.empty() && index == 0;
   end.wire = std::make_unique<soft_hca::FabricWire>(fabric_, wire);
 
-  soft_hca::QueueMemory places{Place::plain(base), Place::plain(base + layout.record), Place::plain(base + layout.doorbell),
-                               Place::plain(base + layout.cqe), nullptr};
+  soft_hca::QueueMemory places{Place::plain(base), Place::plain(base + record_at), Place::plain(base + doorbell_at),
+                               Place::plain(base + cqe_at), nullptr};
   if (const auto cqe = memory_.cqe(rank, index)) {
-    places.cq = {cqe->cpu, reinterpret_cast<std::uintptr_t>(cqe->device)};
+    places.cq = *cqe;
     places.drain = [] { detail::fence_stores(); };
   }
-  std::byte* const results = base + layout.results;
-  auto key = hca_.memory().register_memory(
-      soft_hca::MemoryRange::plain(results, device::kResultWords * sizeof(std::uint64_t), Access::local_write));
+  std::byte* const results = base + results_at;
+  auto key = hca_.memory().register_memory(soft_hca::MemoryRange::plain(results, result_bytes, Access::local_write));
   if (!key) return std::move(key).error();
   Undo deregister([&] { hca_.memory().deregister_memory(*key); });
   end.results_key = *key;
@@ -88,8 +143,8 @@ Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index,
   end.number = *number;
   queue.results = {reinterpret_cast<std::uintptr_t>(results), *key};
   const std::uint32_t control_key = soft_hca::fabric_key(rank, options_.control_segment);
-  queue.barrier_words = {memory_.layout().barrier_at(), control_key};
-  queue.flush_word = {memory_.layout().flush_word_at(), control_key};
+  queue.barrier_words = {memory_.layout().barrier_at, control_key};
+  queue.flush_word = {memory_.layout().flush_word_at, control_key};
   return end;
 }
 
@@ -131,8 +186,6 @@ std::string SoftQueues::why_not_mapped(Rank rank, SegmentId id) const {
   return reason == found->second.why_not.end() ? std::string() : reason->second;
 }
 
-device::Remote SoftQueues::place(Rank rank, SegmentId id) const { return {0, soft_hca::fabric_key(rank, id)}; }
-
 Result<void> SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const Remaining time(timeout);
   dropped_.reserve(dropped_.size() + 2);  // a queue that is dropped is noted: its number is used again
@@ -160,7 +213,7 @@ Result<void> SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segment
 
 Result<void> SoftQueues::warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const PostOptions options{.queue = kLastFabricQueue, .policy = std::nullopt};
-  const LocalPlace scratch{options_.control_segment, memory_.layout().scratch_at()};
+  const LocalPlace scratch{options_.control_segment, memory_.layout().scratch_at};
   const auto settle = [&](const Result<Operation>& posted) -> Result<void> {
     if (!posted) return Error(posted.error());
     return fabric_.wait(kLastFabricQueue, timeout);
@@ -175,24 +228,6 @@ Result<void> SoftQueues::warm_up(Rank rank, std::span<const RemoteBytes> segment
   return fabric_.flush(rank, timeout);
 }
 
-// Looks until it is so.
-template <class IsDone>
-Result<void> SoftQueues::await(const char* operation, const Timeout& timeout, const IsDone& is_done) {
-  const std::int64_t begin_ns = now_ns();
-  while (!is_done()) {
-    if (!timeout.is_forever() && now_ns() - begin_ns > timeout.ns()) {
-      return make_error(Status::timed_out, operation, "device session", "operations that kernels posted are not done yet",
-                        "call again");
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  return {};
-}
-
-Result<void> SoftQueues::drain(const Timeout& timeout) {
-  return await("close", timeout, [this] { return hca_.is_idle(); });
-}
-
 Result<void> SoftQueues::finish(Rank rank, const Timeout& timeout) {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return {};
@@ -202,10 +237,17 @@ Result<void> SoftQueues::finish(Rank rank, const Timeout& timeout) {
 }
 
 Result<void> SoftQueues::start() {
+  if (ranks_.empty()) return {};
   auto started = soft_hca::ProxyThreads::start(hca_, options_.proxy_thread_count);
   if (!started) return std::move(started).error();
   proxies_ = std::move(*started);
   return {};
+}
+
+}  // namespace
+
+std::unique_ptr<SessionQueues> make_soft_queues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options) {
+  return std::make_unique<SoftQueues>(fabric, memory, options);
 }
 
 }  // namespace gigabar::inline v0

@@ -15,20 +15,14 @@ Result<std::unique_ptr<ProxyThreads>> ProxyThreads::start(SoftHca& hca, std::uin
                       text("not between 1 and ", kMaxThreads));
   }
   std::unique_ptr<ProxyThreads> proxies(new ProxyThreads(hca, thread_count));
-  Result<void> started = proxies->start_threads();
-  if (!started) return std::move(started).error();
-  return proxies;
-}
-
-// Threads that did start end with the object.
-Result<void> ProxyThreads::start_threads() {
-  threads_.resize(thread_count_);
-  for (std::uint32_t i = 0; i < thread_count_; ++i) {
-    const std::string name = text("thread ", i + 1, " of ", thread_count_);
-    if (Result<void> started = start_thread(threads_[i], "start proxy threads", name, [this, i] { work(i); }); !started)
-      return started;
+  for (std::uint32_t i = 0; i < thread_count; ++i) {
+    const std::string name = text("thread ", i + 1, " of ", thread_count);
+    const auto work = [&proxies = *proxies, i] { proxies.work(i); };
+    // Threads that did start end with the object.
+    if (Result<void> started = start_thread(proxies->threads_[i], "start proxy threads", name, work); !started)
+      return std::move(started).error();
   }
-  return {};
+  return proxies;
 }
 
 void ProxyThreads::work(std::uint32_t index) noexcept {

@@ -29,8 +29,7 @@ class ProxyThreads {
   void stop() noexcept;
 
  private:
-  ProxyThreads(SoftHca& hca, std::uint32_t thread_count) : hca_(&hca), thread_count_(thread_count) {}
-  Result<void> start_threads();
+  ProxyThreads(SoftHca& hca, std::uint32_t thread_count) : hca_(&hca), thread_count_(thread_count), threads_(thread_count) {}
   void work(std::uint32_t index) noexcept;
 
   SoftHca* hca_;

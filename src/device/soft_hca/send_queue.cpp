@@ -1,25 +1,131 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/soft_hca/send_queue.hpp"
-#include "base/quietly.hpp"
 
-#include <cstring>
 #include <utility>
+
+#include "base/quietly.hpp"
+#include "gigabar/device/memory.hpp"
 
 namespace gigabar::soft_hca {
 namespace {
 
 namespace mlx5 = device::mlx5;
 
+// --- Reading a WQE ---------------------------------------------------------------------------------------------------------------
+
+constexpr std::uint64_t kBytesOfZero = std::uint64_t{1} << 31;  // what hardware takes a data segment of 0 bytes for
+constexpr std::size_t kWordsPerSegment = 4;
+
+// The block's words, big-endian ones swapped on demand. Relaxed loads: the doorbell was taken by acquire before.
+class Reader {
+ public:
+  explicit Reader(const mlx5::Block& block) {
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      words_[i] = device::load_relaxed(&block.segments[i / kWordsPerSegment].words[i % kWordsPerSegment]);
+    }
+  }
+  std::uint32_t raw(std::size_t word) const { return words_[word]; }
+  std::uint32_t value32(std::size_t word) const { return mlx5::big_endian(words_[word]); }
+  std::uint64_t value64(std::size_t word) const { return mlx5::both_halves(value32(word + 1), value32(word)); }
+
+ private:
+  std::array<std::uint32_t, mlx5::kBlockBytes / sizeof(std::uint32_t)> words_{};
+};
+
+void read_data(const Reader& reader, std::size_t segment, WorkRequest& request) {
+  const std::size_t word = segment * kWordsPerSegment;
+  const std::uint32_t bytes = reader.value32(word);
+  request.bytes = bytes == 0 ? kBytesOfZero : bytes;
+  request.local_key = reader.value32(word + 1);
+  request.local_address = reader.value64(word + 2);
+}
+
+void read_remote(const Reader& reader, WorkRequest& request) {
+  request.remote_address = reader.value64(kWordsPerSegment);
+  request.remote_key = reader.value32(kWordsPerSegment + 2);
+}
+
+bool read_inline(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
+  constexpr std::size_t kHeader = 2 * kWordsPerSegment;
+  const std::uint32_t bytes = reader.value32(kHeader) & ~mlx5::kInlineFlag;
+  if (bytes == 0 || bytes > mlx5::kMaxInlineBytes || segment_count != mlx5::inline_segment_count(bytes)) return false;
+  request.is_inline = true;
+  request.bytes = bytes;
+  for (std::size_t i = 0; i < request.payload.size(); ++i) request.payload[i] = reader.raw(kHeader + 1 + i);
+  return true;
+}
+
+bool read_read(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
+  read_remote(reader, request);
+  read_data(reader, 2, request);
+  return segment_count == 3;
+}
+
+bool read_write(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
+  if ((reader.value32(2 * kWordsPerSegment) & mlx5::kInlineFlag) == 0) return read_read(reader, segment_count, request);
+  read_remote(reader, request);
+  return read_inline(reader, segment_count, request);
+}
+
+bool read_atomic(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
+  read_remote(reader, request);
+  request.swap_or_add = reader.value64(2 * kWordsPerSegment);
+  request.compare = reader.value64(2 * kWordsPerSegment + 2);
+  read_data(reader, 3, request);
+  return segment_count == 4 && request.bytes == sizeof(std::uint64_t);
+}
+
+bool read_segments(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
+  switch (request.opcode) {
+    case Opcode::nop: return segment_count == 1;
+    case Opcode::rdma_write: return read_write(reader, segment_count, request);
+    case Opcode::rdma_read: return read_read(reader, segment_count, request);
+    case Opcode::compare_swap:
+    case Opcode::fetch_add: return read_atomic(reader, segment_count, request);
+    case Opcode::dump: read_data(reader, 1, request); return segment_count == 2;
+  }
+  return false;
+}
+
+// Whether the WQE with this index of this queue is in its place as a whole: one without tags as soon as its name is, since its
+// device has ordered it in front of the doorbell.
+bool has_arrived(const mlx5::Block& block, std::uint64_t index, std::uint32_t queue_number) {
+  const std::uint32_t what = mlx5::big_endian(device::load_acquire(&block.segments[0].words[0]));
+  const std::uint32_t whose = mlx5::big_endian(device::load_acquire(&block.segments[0].words[1]));
+  if ((what >> 8 & 0xffff) != (index & 0xffff) || whose >> 8 != queue_number) return false;
+  if ((what & mlx5::kSequenceTagFlag) == 0) return true;
+  for (std::size_t i = 0; i < mlx5::kTaggedSegments; ++i) {
+    if (device::load_acquire(&block.segments[i].words[mlx5::kTagWord]) != mlx5::sequence_tag(index)) return false;
+  }
+  return true;
+}
+
+// So that what is stored there next shows by its own.
+void clear_tags(mlx5::Block& block) {
+  for (std::size_t i = 0; i < mlx5::kTaggedSegments; ++i) device::store_relaxed(&block.segments[i].words[mlx5::kTagWord], 0);
+}
+
+// Reads the block once, and checks that it is the WQE with this index of this queue.
+WorkRequest read_work_request(const mlx5::Block& block, std::uint64_t index, std::uint32_t queue_number) {
+  const Reader reader(block);
+  const std::uint32_t what = reader.value32(0);
+  const std::uint32_t whose = reader.value32(1);
+  WorkRequest request;
+  request.opcode = static_cast<Opcode>(what & 0xff);
+  request.flags = static_cast<std::uint8_t>(reader.raw(2) >> 24);
+  const bool is_this =
+      (what & ~mlx5::kSequenceTagFlag) >> 8 == (index & 0xffff) && whose >> 8 == queue_number;  // the rest of opmod is 0
+  if (!is_this || !read_segments(reader, whose & 0xff, request)) request.syndrome = Syndrome::local_operation;
+  return request;
+}
+
+// --- The queue -------------------------------------------------------------------------------------------------------------------
+
 bool has_result(Opcode opcode) {
   return opcode == Opcode::rdma_read || opcode == Opcode::fetch_add || opcode == Opcode::compare_swap;
 }
 
 std::byte* payload_of(WorkRequest& request) { return reinterpret_cast<std::byte*>(request.payload.data()); }
-
-// As the wire is told of it; `local`: where its bytes are, or go.
-WireOperation operation_of(const WorkRequest& request, std::byte* local) {
-  return {request.opcode, local, request.bytes, request.remote_address, request.remote_key, request.swap_or_add, request.compare};
-}
 
 // Data that come behind their CQE are looked at before they are there, which is the fault: so by words.
 void land(std::byte* place, const std::vector<std::byte>& data) {
@@ -65,17 +171,13 @@ bool SendQueue::is_held_up() {
     ++statistics_.faults.polls_stalled;
     return true;
   }
-  if (!sits_out()) return false;
-  ++statistics_.faults.polls_sat_out;
-  return true;
-}
-
-bool SendQueue::sits_out() {
   if (faults_.sit_out_percent == 0) return false;
   random_ ^= random_ << 13;  // xorshift64
   random_ ^= random_ >> 7;
   random_ ^= random_ << 17;
-  return random_ % 100 < faults_.sit_out_percent;
+  if (random_ % 100 >= faults_.sit_out_percent) return false;
+  ++statistics_.faults.polls_sat_out;
+  return true;
 }
 
 // --- Doorbell --------------------------------------------------------------------------------------------------------------------
@@ -152,23 +254,22 @@ bool SendQueue::is_to_fail(std::uint64_t index) const {
 }
 
 // Finds the local memory. What it answers ends the request without the wire, for NOP and DUMP with none.
-Syndrome SendQueue::prepare(Pending& pending, WireOperation& operation) {
+Syndrome SendQueue::prepare(Pending& pending) {
   WorkRequest& request = pending.request;
   if (is_broken_) return Syndrome::flushed;
   if (is_to_fail(pending.index)) return faults_.error_syndrome;
   if (request.syndrome != Syndrome::none || request.opcode == Opcode::nop) return request.syndrome;
   const Access wanted = has_result(request.opcode) ? Access::local_write : Access::local_read;
-  std::byte* local =
+  request.local =
       request.is_inline ? payload_of(request) : local_->find(request.local_key, request.local_address, request.bytes, wanted);
-  if (local == nullptr) return Syndrome::local_protection;
+  if (request.local == nullptr) return Syndrome::local_protection;
   if (request.opcode == Opcode::dump) return Syndrome::none;
   if (request.opcode == Opcode::rdma_read && faults_.late_read_polls > 0) {
-    pending.landing = local;
+    pending.landing = request.local;
     pending.late_data.resize(static_cast<std::size_t>(request.bytes));
-    local = pending.late_data.data();
+    request.local = pending.late_data.data();
   }
   pending.is_on_wire = true;
-  operation = operation_of(request, local);
   return Syndrome::none;
 }
 
@@ -176,7 +277,8 @@ Syndrome SendQueue::prepare(Pending& pending, WireOperation& operation) {
 bool SendQueue::do_at_once(WorkRequest& request) {
   const bool can_be = request.is_inline && request.syndrome == Syndrome::none && pending_.empty() && is_fence_open(request);
   if (!can_be || is_broken_ || is_to_fail(begun_)) return false;
-  if (!wire_->place(operation_of(request, payload_of(request)))) return false;
+  request.local = payload_of(request);
+  if (!wire_->place(request)) return false;
   note_good(begun_, request);
   return true;
 }
@@ -191,10 +293,9 @@ bool SendQueue::begin_one() {
   Pending& pending = *added;
   pending.index = begun_;
   pending.request = request;
-  WireOperation operation;
-  pending.request.syndrome = prepare(pending, operation);
+  pending.request.syndrome = prepare(pending);
   const bool can_begin = is_broken_ || is_fence_open(pending.request);
-  if (!can_begin || (pending.is_on_wire && !wire_->begin(operation))) {
+  if (!can_begin || (pending.is_on_wire && !wire_->begin(pending.request))) {
     pending_.pop_back();
     return false;
   }
@@ -268,9 +369,8 @@ void SendQueue::write_last_good_cqe() {
 // last word alone, whose line is drained as a whole.
 void SendQueue::write_cqe(std::uint64_t index, Opcode opcode, std::uint64_t bytes, Syndrome syndrome) {
   const bool is_bad = syndrome != Syndrome::none;
-  const std::uint32_t mask = options_.is_collapsed ? 0 : options_.cq_depth - 1;
   const std::uint32_t owner = !options_.is_collapsed && (cq_produced_ & options_.cq_depth) != 0 ? 1 : 0;
-  mlx5::Cqe& cqe = cq_[cq_produced_ & mask];
+  mlx5::Cqe& cqe = cq_[cq_produced_ & (options_.cq_depth - 1)];
   std::uint64_t body[mlx5::kCqeLastWord] = {};
   if (is_bad)
     body[mlx5::kCqeErrorWord] = mlx5::cqe_error_word(static_cast<std::uint8_t>(syndrome), 0);

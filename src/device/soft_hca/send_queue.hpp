@@ -2,6 +2,7 @@
 // One queue of a software HCA: takes work requests from the ring, sends them over the wire, writes completions.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -10,7 +11,6 @@
 #include "device/soft_hca/faults.hpp"
 #include "device/soft_hca/memory_table.hpp"
 #include "device/soft_hca/wire.hpp"
-#include "device/soft_hca/work_request.hpp"
 #include "gigabar/device/queue.hpp"
 
 namespace gigabar::soft_hca {
@@ -53,10 +53,21 @@ struct QueueStatistics {
   FaultCounts faults;
 };
 
+// A work request as it was read from the ring: what the wire is told of once the local memory was found, and what only the queue
+// looks at.
+struct WorkRequest : WireOperation {
+  Syndrome syndrome = Syndrome::none;  // local_operation: it makes no sense, and of the rest only `flags` may be good
+  std::uint8_t flags = 0;
+  bool is_inline = false;
+  std::uint64_t local_address = 0;
+  std::uint32_t local_key = 0;
+  std::array<std::uint32_t, device::mlx5::kMaxInlineBytes / sizeof(std::uint32_t)> payload{};  // of an inline one
+};
+
 // Threads: one at a time.
 class SendQueue {
  public:
-  // Options and memory were checked.
+  // Options and memory were checked; `cq_depth` is that of the CQ in any case.
   SendQueue(std::uint32_t number, const QueueOptions& options, const QueueMemory& memory, const MemoryTable& local, Wire& wire);
 
   // Does what can be done without waiting; whether that was anything.
@@ -89,7 +100,6 @@ class SendQueue {
   };
 
   bool is_held_up();
-  bool sits_out();
   void look_at_doorbell();
   void take_doorbell(std::uint64_t value);
   bool begin_rung();
@@ -98,7 +108,7 @@ class SendQueue {
   bool do_at_once(WorkRequest& request);
   bool is_to_fail(std::uint64_t index) const;
   bool is_fence_open(const WorkRequest& request) const;
-  Syndrome prepare(Pending& pending, WireOperation& operation);
+  Syndrome prepare(Pending& pending);
   bool collect();
   void finish(Pending& pending);
   void note_good(std::uint64_t index, const WorkRequest& request);

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "device/hca/hca.hpp"
-#include "device/hca/hca_queue.hpp"
 #include "device/session/control_memory.hpp"
 #include "fakes/paths.hpp"
 #include "gigabar/device/fabric.hpp"
@@ -394,12 +393,12 @@ ISOLATED_TEST(HcaSession, ClosesBehindWhatKernelsPosted) {
 
 // As if rank 1 had made so many queues anew for rank 0: only the memory that a peer shares tells that it has.
 void pretend_made(Job& job, const DeviceSessionOptions& options, std::uint32_t queue_count) {
-  ControlLayout layout;
-  layout.rank_count = 2;
-  layout.segment_count = options.segment_count;
-  layout.notification_count = options.notification_count;
-  layout.queue_count = options.queue_count;
-  layout.ring_line_count = options.ring_bytes / sizeof(device::MessageLine);
+  const ControlLayout layout({.rank_count = 2,
+                              .segment_count = options.segment_count,
+                              .notification_count = options.notification_count,
+                              .queue_count = options.queue_count,
+                              .ring_count = 0,
+                              .ring_line_count = static_cast<std::uint32_t>(options.ring_bytes / sizeof(device::MessageLine))});
   constexpr std::uint32_t kMade = 2;
   const std::uint32_t state[] = {9, kMade, queue_count};  // the attempt, how far it has come, queues
   std::memcpy(job[0].origin->address(), state, sizeof state);

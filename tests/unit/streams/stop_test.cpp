@@ -10,7 +10,7 @@
 
 #include "gigabar/device.hpp"
 #include "streams/ends.hpp"
-#include "streams/worker.hpp"
+#include "streams/repeat.hpp"
 #include "support/scoped_environment.hpp"
 #include "unit/streams/plans.hpp"
 
