@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <set>
+#include <span>
+#include <string_view>
 #include <utility>
 
-#include "streams/document.hpp"
+#include "base/counted.hpp"
+#include "cuda/runtime.hpp"
 #include "streams/interrupt.hpp"
 #include "streams/output.hpp"
-#include "streams/plain.hpp"
-#include "streams/plan.hpp"
-#include "streams/progress.hpp"
 #include "support/failure.hpp"
 #include "support/progress_line.hpp"
+#include "support/statistics.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -31,16 +36,6 @@ Machine find_machine(const Options& options) {
 void check(const Point& point, int device_count) {
   const Result<void> outcome = check_plan(point.plan, device_count);
   if (!outcome) refuse_usage(outcome.message());
-}
-
-std::unique_ptr<Output> make_output(Format format, Report& report, const Machine& machine) {
-  switch (format) {
-    case Format::table: return make_table_output(report, machine);
-    case Format::cuts: return make_cuts_output(report, machine);
-    case Format::csv: return make_csv_output(report, machine);
-    case Format::json: break;
-  }
-  return std::make_unique<Output>(report, machine);
 }
 
 void check_options(const Options& options) {
@@ -117,6 +112,146 @@ class Verdict {
   std::vector<std::string> misses_;  // below --expect
   std::set<std::string> noted_;
 };
+
+// --- How far the transfers are, while they run ----------------------------------------------------------------------------------
+
+winsize terminal_size() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0) size = {24, 80, 0, 0};
+  return size;
+}
+
+std::string sum_of(std::span<const StreamProgress> transfers) {
+  double done_gb = 0;
+  double gb_per_s = 0;
+  std::size_t done_count = 0;
+  for (const StreamProgress& transfer : transfers) {
+    done_gb += static_cast<double>(transfer.bytes_done) / 1e9;
+    gb_per_s += transfer.is_done ? 0 : transfer.gb_per_s;
+    done_count += transfer.is_done ? 1 : 0;
+  }
+  return fmt::format("  {:.3f} GB  {:.3f} GB/s, {} of {} done", done_gb, gb_per_s, done_count,
+                     counted(transfers.size(), "transfer"));
+}
+
+// Bytes and rate of every transfer and the time that is left, redrawn in place on standard error.
+class Progress {
+ public:
+  explicit Progress(bool is_shown) : is_shown_(is_shown) {}
+
+  // `position`: "3 of 12", or empty.
+  void begin(const Point& point, const std::string& position) {
+    names_.clear();
+    name_width_ = 0;
+    for (const Transfer& transfer : point.plan.transfers) {
+      names_.push_back(short_text(transfer));
+      name_width_ = std::max(name_width_, names_.back().size());
+    }
+    repeat_count_ = point.plan.repeats;
+    began_ = {};
+    title_ = point.title + (point.title.empty() || position.empty() ? "" : ", ") + position;
+    show({title_.empty() ? "preparing" : title_ + ": preparing"});
+  }
+
+  void update(unsigned repeat, std::span<const StreamProgress> transfers) {
+    if (!is_shown_) return;
+    std::vector<std::string> lines;
+    lines.push_back(fmt::format("{}{}repeat {} of {}{}", title_, title_.empty() ? "" : ", ", repeat + 1, repeat_count_,
+                                Interrupt::is_set() ? "; ending after the copies in flight" : time_left(repeat, transfers)));
+    if (transfers.size() + 1 < terminal_size().ws_row) {
+      for (const StreamProgress& transfer : transfers) lines.push_back(line_of(transfer));
+    } else {
+      lines.push_back(sum_of(transfers));
+    }
+    show(lines);
+  }
+
+  // Leaves the terminal as if nothing had been shown.
+  void end() { show({}); }
+
+ private:
+  // ", about 40 s left", from what the slowest transfer has done; empty in the first second and where no transfer has an end.
+  std::string time_left(unsigned repeat, std::span<const StreamProgress> transfers) {
+    const auto now = std::chrono::steady_clock::now();
+    if (began_ == std::chrono::steady_clock::time_point{}) began_ = now;
+    const double elapsed_s = std::chrono::duration<double>(now - began_).count();
+    double part = 2;
+    for (const StreamProgress& transfer : transfers) {
+      if (transfer.bytes_total == 0) continue;
+      part = std::min(part, static_cast<double>(transfer.bytes_done) / static_cast<double>(transfer.bytes_total));
+    }
+    return part > 1 ? std::string() : tool::time_left(elapsed_s, repeat + part, repeat_count_);
+  }
+
+  std::string line_of(const StreamProgress& transfer) const {
+    const std::string_view name = transfer.index < names_.size() ? names_[transfer.index] : std::string_view();
+    const auto done = static_cast<double>(transfer.bytes_done), total = static_cast<double>(transfer.bytes_total);
+    const std::string part = transfer.bytes_total != 0 ? fmt::format(" {:>4.0f} %", 100.0 * done / total) : "       ";
+    return fmt::format("  {:>3}  {:<{}}  {:>10.3f} GB{}{}", transfer.index, name, name_width_, done / 1e9, part,
+                       transfer.is_done ? "  done" : fmt::format("  {:>9.3f} GB/s", transfer.gb_per_s));
+  }
+
+  // In place of what was shown before.
+  void show(const std::vector<std::string>& lines) {
+    if (!is_shown_) return;
+    std::string text = line_count_ == 0 ? "" : fmt::format("\x1b[{}A", line_count_);
+    text += "\r\x1b[J";
+    const std::size_t width = terminal_size().ws_col - std::size_t{1};
+    for (const std::string& line : lines) text += line.substr(0, width) + "\n";
+    line_count_ = lines.size();
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+  }
+
+  bool is_shown_;
+  std::string title_;
+  std::vector<std::string> names_;
+  std::size_t name_width_ = 0;
+  unsigned repeat_count_ = 0;
+  std::chrono::steady_clock::time_point began_;  // the first repeat's first report
+  std::size_t line_count_ = 0;                   // that are shown
+};
+
+// --- --plain: cudaMemcpyAsync over memory of the same kind and place, what a transfer's figure is compared with ------------------
+
+// Copies of a GPU's engine between it and the host.
+bool has_plain_form(const Transfer& transfer) {
+  return transfer.executor == StreamExecutor::copy_engine && transfer.source.is_host() != transfer.destination.is_host();
+}
+
+// Placed as run_streams() does it: on the nearest node where that can be, else anywhere.
+HostMemory host_memory(const Machine& machine, const Transfer& transfer) {
+  const StreamPlace& host = host_of(transfer);
+  const int node = std::max(machine.node_of_host(transfer), -1);
+  auto memory = HostMemory::allocate(transfer.bytes, {.numa_node = node, .pages = host.pages});
+  if (!memory && node >= 0 && host.numa_node == StreamPlace::kNearestNode) {
+    memory = HostMemory::allocate(transfer.bytes, {.numa_node = -1, .pages = host.pages});
+  }
+  return take(std::move(memory));
+}
+
+// In GB/s: two copies that are not timed, then as many as one repeat has (at most 100), between two events. Ends the command when
+// the memory cannot be had or CUDA's run-time is not built in.
+double plain_rate(const Machine& machine, const Transfer& transfer) {
+  constexpr std::uint64_t kMaxCopies = 100;
+  const bool is_to_device = transfer.source.is_host();
+  const int device = device_of(transfer).device;
+  const auto memory = take(DeviceMemory::allocate(device, transfer.bytes));
+  const HostMemory host = host_memory(machine, transfer);
+  const std::uint64_t count = std::clamp<std::uint64_t>(transfer.iterations, 1, kMaxCopies);
+  void* const to = is_to_device ? memory.address() : host.address();
+  const void* const from = is_to_device ? host.address() : memory.address();
+  return take(plain_copy_rate(device, to, from, transfer.bytes, count));
+}
+
+std::optional<StreamFigure> figure_of(const std::vector<double>& samples) {
+  if (samples.empty()) return {};
+  std::vector<double> sorted = samples;
+  const double middle = median(sorted);  // sorts
+  return StreamFigure{middle, sorted.front(), sorted.back(), samples};
+}
+
+// --- The command ----------------------------------------------------------------------------------------------------------------
 
 class Session {
  public:
@@ -226,15 +361,21 @@ class Session {
 
   // With --plain half of the plain copies are timed before the run and half after it, so that a drift of the machine shows in both.
   Result<StreamReport> run(Point& point, const StreamOptions& options) {
-    std::optional<PlainCopies> plain;
-    if (options_.times_plain_copies) plain.emplace(machine_, point.plan);
+    if (!options_.times_plain_copies) return run_streams(point.plan, options);
+    if (machine_.is_stand_in()) refuse_usage("--plain: cudaMemcpyAsync needs a GPU; a stand-in has none");
+    const std::vector<Transfer>& transfers = point.plan.transfers;
+    std::vector<std::vector<double>> samples(transfers.size());
     const auto sample = [&] {
-      for (unsigned i = 0; plain && i < point.plan.repeats && !Interrupt::is_set(); ++i) plain->sample();
+      for (unsigned i = 0; i < point.plan.repeats && !Interrupt::is_set(); ++i) {
+        for (std::size_t one = 0; one < transfers.size(); ++one) {
+          if (has_plain_form(transfers[one])) samples[one].push_back(plain_rate(machine_, transfers[one]));
+        }
+      }
     };
     sample();
     auto result = run_streams(point.plan, options);
     sample();
-    if (plain) point.plain = plain->figures();
+    for (const std::vector<double>& each : samples) point.plain.push_back(figure_of(each));
     return result;
   }
 
