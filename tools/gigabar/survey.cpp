@@ -33,20 +33,10 @@ struct Options {
 constexpr double kDoctorShare = 0.3;
 constexpr std::size_t kMaxFindings = 12;  // on the page; all are in the JSON
 
-// Those that need an eye, the worst first.
-std::vector<const Finding*> worth_reading(const Examination& examination) {
-  std::vector<const Finding*> chosen;
-  for (const Verdict verdict : {Verdict::fail, Verdict::warn, Verdict::unknown}) {
-    for (const Finding& finding : examination.findings) {
-      if (finding.verdict == verdict) chosen.push_back(&finding);
-    }
-  }
-  return chosen;
-}
-
 void tell_findings(Report& report, const Examination& examination) {
   report.print("\ndoctor: {}\n", doctor::counts_text(examination));
-  const std::vector<const Finding*> chosen = worth_reading(examination);
+  std::vector<const Finding*> chosen = doctor::by_gravity(examination.findings);
+  std::erase_if(chosen, [](const Finding* finding) { return !doctor::wants_reading(finding->verdict); });
   for (std::size_t i = 0; i < std::min(chosen.size(), kMaxFindings); ++i) {
     const Finding& finding = *chosen[i];
     report.print("  {:<7} {:<16} {}{}{}\n", name_of(finding.verdict), finding.check, plain(finding.subject),
