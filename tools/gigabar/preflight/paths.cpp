@@ -11,9 +11,7 @@ namespace gigabar::tool::preflight {
 namespace {
 
 constexpr unsigned kRepeats = 2;
-constexpr double kSeconds = 0.1;
 constexpr std::size_t kBytes = std::size_t{64} << 20;
-constexpr std::size_t kStandInBytes = std::size_t{8} << 20;  // host memory pretends; its caches and cores are shared by everything
 constexpr double kTimeoutSeconds = 5;
 
 using Round = std::vector<std::size_t>;  // indexes of paths
@@ -24,10 +22,9 @@ std::string subject_of(const DeviceInfo& device) {
 
 Path path_of(const DeviceInfo* source, const DeviceInfo* destination) {
   Path path;
-  const auto name = [](const DeviceInfo* end) { return end == nullptr ? std::string("host") : fmt::format("gpu{}", end->index); };
   if (source != nullptr) path.source = source->index;
   if (destination != nullptr) path.destination = destination->index;
-  path.name = name(source) + "->" + name(destination);
+  path.name = survey::path_name(path.source, path.destination);
   path.kind = source == nullptr ? "host->gpu" : destination == nullptr ? "gpu->host" : "gpu->gpu";
   path.subject = source == nullptr ? subject_of(*destination) : subject_of(*source);
   if (source != nullptr && destination != nullptr) path.subject += " and " + subject_of(*destination);
@@ -61,12 +58,8 @@ StreamPlan plan_of(const std::vector<Path>& paths, const Round& round, bool is_s
   plan.repeats = kRepeats;
   plan.timeout_seconds = kTimeoutSeconds;
   for (const std::size_t index : round) {
-    Transfer& transfer = plan.transfers.emplace_back();
-    transfer.source.device = paths[index].source;
-    transfer.destination.device = paths[index].destination;
-    transfer.bytes = is_stand_in ? kStandInBytes : kBytes;
-    transfer.iterations = 0;
-    transfer.seconds = kSeconds;
+    const std::size_t bytes = is_stand_in ? survey::kStandInBytes : kBytes;
+    plan.transfers.push_back(survey::path_transfer(paths[index].source, paths[index].destination, bytes));
   }
   return plan;
 }
