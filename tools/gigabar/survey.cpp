@@ -15,7 +15,7 @@
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 #include "survey/figures.hpp"
-#include "topology/output.hpp"
+#include "topology/view.hpp"
 
 namespace gigabar::tool {
 namespace {

@@ -14,7 +14,7 @@
 #include "support/output.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
-#include "topology/output.hpp"
+#include "topology/view.hpp"
 
 namespace gigabar::tool {
 namespace {
@@ -70,7 +70,7 @@ void show(Report& report, const Machine& machine, const TopologyOptions& options
   if (options.svg_path.empty()) return;
   const std::string title = machine.is_live() ? "this machine" : "captured machine: " + plain(machine.origin());
   report.show_progress("drawing {}", plain(options.svg_path));
-  topology::write_svg(topology::dot_text(view, title), options.svg_path, options.most_svg_seconds);
+  topology::write_svg(view, title, options.svg_path, options.most_svg_seconds);
   report.print("drawn: {}\n", plain(options.svg_path));
 }
 

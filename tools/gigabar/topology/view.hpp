@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gigabar/topology.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool::topology {
 
@@ -71,4 +72,20 @@ std::string device_text(const PciNode& node);
 
 // Index of the bridge above, -1 at a root; never the node itself or a later one, whatever the machine says.
 int parent_of(const Topology& topology, std::size_t pci);
+
+// --- The forms in which `gigabar topology` shows a machine ---------------------------------------------------------------------
+
+// The matrix, what its names and symbols mean, and rate and bottleneck of each pair: distinct combinations where there are many
+// pairs, all of them with every hop when `has_all_routes`.
+void print_matrix(Report& report, const View& view, bool has_all_routes);
+
+// NUMA nodes, root complexes, bridges and devices, each below the one it hangs on.
+void print_tree(Report& report, const View& view);
+
+Json to_json(const View& view);
+
+// Has Graphviz's `dot` draw the machine as SVG, and writes that to the file. Ends the command when there is no such program, when
+// it fails or takes longer than `most_seconds`, and when the file cannot be written.
+void write_svg(const View& view, const std::string& title, const std::string& path, double most_seconds);
+
 }  // namespace gigabar::tool::topology

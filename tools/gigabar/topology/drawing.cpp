@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine as a graph in the DOT language: GPUs, NICs and the bridges above them, in one box for each NUMA node.
+// The machine as a graph in the DOT language, which Graphviz draws: GPUs, NICs and the bridges above them, in one box for each NUMA
+// node.
 #include <fmt/format.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <set>
+#include <string_view>
+#include <utility>
 
+#include "support/failure.hpp"
+#include "support/output.hpp"
 #include "support/plain_text.hpp"
-#include "topology/output.hpp"
+#include "support/run_program.hpp"
+#include "topology/view.hpp"
 
 namespace gigabar::tool::topology {
 namespace {
@@ -170,8 +179,28 @@ class Graph {
   std::map<std::pair<int, std::string>, std::size_t> roots_;
 };
 
+std::string first_line(const std::string& text) {
+  return plain(std::string_view(text).substr(0, std::min<std::size_t>(text.find('\n'), 400)));
+}
+
 }  // namespace
 
-std::string dot_text(const View& view, const std::string& title) { return Graph(view).text(title); }
+void write_svg(const View& view, const std::string& title, const std::string& path, double most_seconds) {
+  const std::string graph = Graph(view).text(title);
+  const auto [code, status, svg, messages] = run_program("--svg", {"dot", "-Tsvg"}, &graph, most_seconds);
+  if (code == ENOENT) {
+    fail("--svg: Graphviz's program 'dot', which draws the picture, is not in PATH; install it: apt install graphviz");
+  }
+  if (code != 0) {
+    fail(fmt::format("--svg: cannot start 'dot': {}; it is part of Graphviz: apt install graphviz", std::strerror(code)));
+  }
+  if (!status) fail(fmt::format("--svg: 'dot' was not done after {:g} s and was ended", most_seconds));
+  if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0) {
+    const std::string how = WIFEXITED(*status) ? fmt::format("exit status {}", WEXITSTATUS(*status)) : "ended by a signal";
+    fail(fmt::format("--svg {}: 'dot' failed ({}): {}", plain(path), how, first_line(messages)));
+  }
+  if (svg.empty()) fail(fmt::format("--svg {}: 'dot' wrote nothing", plain(path)));
+  write_file("--svg", path, svg);
+}
 
 }  // namespace gigabar::tool::topology
