@@ -171,14 +171,14 @@ class Tree {
     for (std::size_t i = count; i-- > 0;) {
       is_shown[i] = is_shown[i] || is_interesting(i);
       if (topology_.pci[i].numa_node >= 0) nodes_[i] = topology_.pci[i].numa_node;
-      const int parent = parent_of(topology_, i);
+      const int parent = parent_of(i);
       if (!is_shown[i] || parent < 0) continue;
       const auto above = static_cast<std::size_t>(parent);
       is_shown[above] = true;
       nodes_[above] = std::max(nodes_[above], nodes_[i]);
     }
     for (std::size_t i = 0; i < count; ++i) {
-      const int parent = parent_of(topology_, i);
+      const int parent = parent_of(i);
       if (!is_shown[i]) {
         hidden_count_ += topology_.pci[i].is_bridge ? 0 : 1;
       } else if (parent < 0) {
@@ -201,6 +201,12 @@ class Tree {
 
  private:
   static constexpr int kUnknownNode = -1;
+
+  // Index of the bridge above, -1 at a root; never the node itself or a later one, whatever the machine says.
+  int parent_of(std::size_t pci) const {
+    const int parent = topology_.pci[pci].parent;
+    return parent >= 0 && static_cast<std::size_t>(parent) < pci ? parent : -1;
+  }
 
   // Display, network, NVMe and accelerators (PCI Code and ID Assignment Specification, class codes).
   bool is_interesting(std::size_t pci) const {

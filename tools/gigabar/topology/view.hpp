@@ -70,9 +70,6 @@ std::string link_text(const PciLinkFacts& link);
 // Name of a PCI device, fit for printing.
 std::string device_text(const PciNode& node);
 
-// Index of the bridge above, -1 at a root; never the node itself or a later one, whatever the machine says.
-int parent_of(const Topology& topology, std::size_t pci);
-
 // --- The forms in which `gigabar topology` shows a machine ---------------------------------------------------------------------
 
 // The matrix, what its names and symbols mean, and rate and bottleneck of each pair: distinct combinations where there are many
