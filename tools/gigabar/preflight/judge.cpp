@@ -23,10 +23,7 @@ constexpr std::array kCauses = {"probe.link", "pci.link",   "gpu.throttle", "nvl
                                 "pci.acs",    "iommu.mode", "numa.cpu",     "cpu.governor"};
 
 bool is_chosen(std::string_view check, const std::vector<std::string>& names) {
-  return std::any_of(names.begin(), names.end(), [check](const std::string& typed) {
-    const std::string name = current_check_id(typed);
-    return check == name || (check.starts_with(name) && check.substr(name.size()).starts_with('.'));
-  });
+  return std::any_of(names.begin(), names.end(), [&](const std::string& typed) { return is_of(check, current_check_id(typed)); });
 }
 
 bool is_required(const Finding& finding, const Criteria& criteria) {
@@ -217,7 +214,7 @@ void judge_available(const Evidence& evidence, const Requirement& requirement, I
   item.state = State::unfit;
   item.statement = "this machine does not have it";
   for (const PathReport& path : evidence.availability) {
-    if (path.path != requirement.name && !path.path.starts_with(requirement.name + ".")) continue;
+    if (!is_of(path.path, requirement.name)) continue;
     const bool is_untold = path.availability.code == AvailabilityCode::driver_unknown;
     if (!path.availability.is_ok() && !is_untold && item.state == State::unknown) continue;
     item.state = path.availability.is_ok() ? State::fit : is_untold ? State::unknown : State::unfit;
