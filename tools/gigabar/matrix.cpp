@@ -159,30 +159,25 @@ class MatrixSession : public RankSession {
   // How long rank 0 may think: about the paths between all ranks, which takes seconds where there are thousands.
   Timeout patience_with_rank_0() const { return times(timeout(), 1 + count_ / 100); }
 
-  // A text of rank 0 at every rank: its length, and then itself.
-  std::string from_rank_0(std::string text, std::size_t most_bytes) {
+  // Numbers of rank 0 at every rank: how long their text is, and then itself. What another process sent is not trusted.
+  std::vector<int> numbers_from_rank_0(const std::vector<int>& numbers, std::size_t most_count) {
+    constexpr std::size_t kMaxDigits = 11;
     const Timeout patience = patience_with_rank_0();
+    std::string text = Json(numbers).dump();
     std::uint64_t bytes = text.size();
     if (rank() == 0) {
       for (Rank to = 1; to < count_; ++to) {
         require(fabric().send(to, kFromRank0Tag, &bytes, sizeof bytes, patience));
         require(fabric().send(to, kFromRank0Tag, text.data(), text.size(), patience));
       }
-      return text;
+      return numbers;
     }
     take(fabric().recv(0, kFromRank0Tag, &bytes, sizeof bytes, patience));
-    if (bytes > most_bytes) fail("rank 0 has announced a text that is too long");
+    if (bytes > kMaxDigits * (most_count + 1)) fail("rank 0 has announced a text that is too long");
     text.assign(bytes, '\0');
     text.resize(take(fabric().recv(0, kFromRank0Tag, text.data(), text.size(), patience)).bytes);
-    return text;
-  }
-
-  // Numbers of rank 0 at every rank; what another process sent is not trusted.
-  std::vector<int> numbers_from_rank_0(const std::vector<int>& numbers, std::size_t most_count) {
-    constexpr std::size_t kMaxDigits = 11;
-    const Json list = Json::parse(from_rank_0(Json(numbers).dump(), kMaxDigits * (most_count + 1)), nullptr, false);
     std::vector<int> read;
-    for (const Json& each : list) {
+    for (const Json& each : Json::parse(text, nullptr, false)) {
       if (!each.is_number_unsigned() || each.get<std::uint64_t>() > most_count) fail("rank 0 has sent something else than numbers");
       read.push_back(each.get<int>());
     }
