@@ -18,7 +18,6 @@
 #include "gigabar/doctor.hpp"
 #include "memory/runtime.hpp"
 #include "preflight/judge.hpp"
-#include "preflight/load.hpp"
 #include "preflight/output.hpp"
 #include "preflight/watchdog.hpp"
 #include "support/clock.hpp"
@@ -199,21 +198,25 @@ Examination examine_node(const Machine& machine, const Options& options, const T
   return std::move(examination).value();
 }
 
-// The devices whose paths are measured; none, with the reason, where there are none.
+// The devices whose paths are measured; none, with the reason, where there are none. Of another machine its files are all there is.
 std::vector<DeviceInfo> find_devices(const Machine& machine, Evidence& evidence) {
   if (!machine.is_live()) return {};
+  const auto give_reason = [&evidence](State state, std::string statement, std::string remedy) -> std::vector<DeviceInfo> {
+    evidence.not_measured = {.kind = preflight::Item::Kind::path,
+                             .name = "paths",
+                             .state = state,
+                             .statement = std::move(statement),
+                             .remedy = std::move(remedy)};
+    return {};
+  };
   Result<std::vector<DeviceInfo>> found = devices();
   if (!found) {
     if (found.status() == Status::invalid_argument) fail(found.error().message());
-    evidence.when_not_measured = State::unfit;
-    evidence.not_measured = found.error().record().cause;
-    evidence.not_measured_remedy = found.error().record().remedy;
-    return {};
+    return give_reason(State::unfit, found.error().record().cause, found.error().record().remedy);
   }
   if (found->front().is_stand_in && take(forced_stand_in_count()) == 0) {
-    evidence.not_measured = "no GPU can be used here";
-    evidence.not_measured_remedy = "'gigabar info' tells why; on a node that must have GPUs, add --require 'gpus>=1'";
-    return {};
+    return give_reason(State::unknown, "no GPU can be used here",
+                       "'gigabar info' tells why; on a node that must have GPUs, add --require 'gpus>=1'");
   }
   evidence.device_count = found->size();
   return std::move(found).value();
@@ -250,7 +253,6 @@ void run_preflight(const Options& options, Invocation& invocation) {
   const std::vector<PathReport> available = availability(machine);
   Evidence evidence{examination, available, criteria};
   evidence.ignored = ignored;
-  evidence.is_captured = !machine.is_live();
   evidence.is_strict = options.is_strict;
   tell("finding the devices");
   const std::vector<DeviceInfo> found = find_devices(machine, evidence);

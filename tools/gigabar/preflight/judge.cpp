@@ -337,13 +337,7 @@ Judgement judge(const Evidence& evidence) {
   std::vector<Item>& items = judgement.items;
   for (const Finding& finding : evidence.examination.findings) items.push_back(item_of(evidence, finding));
   for (const Path& path : evidence.paths) items.push_back(item_of(evidence, path));
-  if (!evidence.not_measured.empty() && !evidence.is_captured) {
-    items.push_back({.kind = Item::Kind::path,
-                     .name = "paths",
-                     .state = evidence.when_not_measured,
-                     .statement = evidence.not_measured,
-                     .remedy = evidence.not_measured_remedy});
-  }
+  if (evidence.not_measured) items.push_back(*evidence.not_measured);
   std::vector<Item> required;
   for (const Requirement& requirement : evidence.criteria.requirements) required.push_back(item_of(evidence, requirement, items));
   std::move(required.begin(), required.end(), std::back_inserter(items));

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,12 +49,9 @@ struct Evidence {
   std::span<const Path> paths = {};
   std::vector<std::string> ignored = {};  // checks and groups whose findings do not count
   std::size_t device_count = 0;           // that were measured; 0: none were
-  State when_not_measured = State::unknown;
-  std::string not_measured = {};  // why no path was measured, and what to do; empty: they were
-  std::string not_measured_remedy = {};
+  std::optional<Item> not_measured = {};  // in place of the paths: why none was measured, and what to do
   // NOLINTEND(readability-redundant-member-init)
-  bool is_captured = false;  // of another machine: its files are all there is, and none of its paths can be measured
-  bool is_strict = false;    // what could not be read counts, although the paths were measured
+  bool is_strict = false;  // what could not be read counts, although the paths were measured
 };
 
 // The check of a finding that says that no check could be run.

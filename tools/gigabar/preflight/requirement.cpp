@@ -10,6 +10,7 @@
 
 #include "base/old_check_ids.hpp"
 #include "doctor/check.hpp"
+#include "doctor/words.hpp"
 #include "gigabar/doctor.hpp"
 #include "support/nearest.hpp"
 #include "support/option_checks.hpp"
@@ -18,6 +19,7 @@
 namespace gigabar::tool::preflight {
 namespace {
 
+using gigabar::doctor::trimmed;
 using std::string_view_literals::operator""sv;
 
 constexpr std::array kAvailable = {"mapping.dmabuf"sv, "mapping.gdrdrv"sv, "mapping.rm"sv, "gdr.dmabuf"sv, "gdr.peermem"sv, "p2p"sv,
@@ -26,11 +28,6 @@ constexpr std::array kCounts = {"gpus"sv, "nics"sv, "nvlink"sv};
 constexpr std::array kRates = {"host->gpu"sv, "gpu->host"sv, "gpu->gpu"sv};
 constexpr double kMaxNumber = 1e6;
 constexpr std::string_view kUnit = "GB/s";
-
-std::string_view trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t\r\n");
-  return begin == std::string_view::npos ? std::string_view() : text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
-}
 
 template <class List>
 bool has(const List& list, std::string_view name) {
