@@ -32,12 +32,6 @@ Machine find_machine(const Options& options) {
   return {count, std::move(found)};
 }
 
-// What is wrong with a plan before anything has been run is the command line's fault.
-void check(const Point& point, int device_count) {
-  const Result<void> outcome = check_plan(point.plan, device_count);
-  if (!outcome) refuse_usage(outcome.message());
-}
-
 void check_options(const Options& options) {
   const bool has_presets = !options.presets.empty();
   if (has_presets && !options.arguments.empty()) refuse_usage("--preset stands alone; leave out -d, -h, -p, -t and -f");
@@ -268,52 +262,36 @@ class Session {
     output_ = make_output(options.format, report_, machine_);
   }
 
-  void run_points() {
-    std::vector<Point> points = make_points(options_, machine_.device_count);
-    for (const Point& point : points) check(point, machine_.device_count);
-    {
-      const Interrupt interrupt;
-      output_->begin(points.front().plan);
-      for (std::size_t i = 0; i < points.size() && !Interrupt::is_set(); ++i) {
-        run(points[i], points.size() == 1 ? "" : fmt::format("{} of {}", i + 1, points.size()));
-        report_.add_result(point_json(points[i], "transfers"));
-        if (points[i].error) break;  // larger sizes will not do better
-      }
-    }
-    conclude();
-  }
-
-  void run_presets() {
-    std::vector<PresetRun> runs = make_presets();
+  void run_all() {
+    std::vector<PresetRun> runs = make_runs();
+    for (const PresetRun& one : runs) check(one);
     {
       const Interrupt interrupt;
       output_->begin(make_plan(options_, {}));
-      for (PresetRun& run : runs) {
+      for (PresetRun& one : runs) {
         if (Interrupt::is_set()) break;
-        run_cells(run);
+        run_points(one);
       }
     }
-    conclude();
+    write();
+    verdict_.conclude(Interrupt::is_set());
   }
 
   void print_plan() {
-    std::vector<Point> points;
-    if (options_.presets.empty()) {
-      points = make_points(options_, machine_.device_count);
-    } else {
-      for (PresetRun& run : make_presets()) {
-        if (!run.preset.waived.empty()) report_.print("# {}: waived: {}\n", run.preset.name, run.preset.waived);
-        std::move(run.points.begin(), run.points.end(), std::back_inserter(points));
+    const std::vector<PresetRun> runs = make_runs();
+    for (const PresetRun& run : runs) {
+      if (!run.preset.waived.empty()) report_.print("# {}: waived: {}\n", run.preset.name, run.preset.waived);
+    }
+    for (const PresetRun& run : runs) {
+      for (const Point& point : run.points) {
+        report_.print("{}", plan_text(point));
+        Json result = point_json(point, "plan");
+        result["title"] = point.title;
+        report_.add_result(std::move(result));
       }
     }
-    for (const Point& point : points) {
-      report_.print("{}", plan_text(point));
-      Json result = point_json(point, "plan");
-      result["title"] = point.title;
-      report_.add_result(std::move(result));
-    }
     write();
-    for (const Point& point : points) check(point, machine_.device_count);
+    for (const PresetRun& run : runs) check(run);
   }
 
   void list_presets() {
@@ -391,30 +369,43 @@ class Session {
     }
   }
 
-  std::vector<PresetRun> make_presets() const {
+  bool has_presets() const { return !options_.presets.empty(); }
+
+  // Each preset, or each size of it; without presets, all points as one that has no name.
+  std::vector<PresetRun> make_runs() const {
+    std::vector<PresetRun> runs;
+    if (!has_presets()) runs.push_back({{}, make_points(options_, machine_.device_count)});
     std::vector<std::optional<std::size_t>> sizes(options_.sweep_sizes.begin(), options_.sweep_sizes.end());
     if (sizes.empty()) sizes.emplace_back();
-    std::vector<PresetRun> runs;
     for (const std::string& name : options_.presets) {
       for (const auto& bytes : sizes) {
         runs.push_back(make_preset(options_, name, machine_.device_count, bytes));
-        for (const Point& point : runs.back().points) check(point, machine_.device_count);
+        check(runs.back());
       }
     }
     return runs;
   }
 
-  void run_cells(PresetRun& preset) {
-    for (std::size_t i = 0; i < preset.points.size() && !Interrupt::is_set(); ++i) {
-      run(preset.points[i], fmt::format("{} of {}", i + 1, preset.points.size()));
+  // What is wrong with a plan before anything has been run is the command line's fault.
+  void check(const PresetRun& run) const {
+    for (const Point& point : run.points) {
+      const Result<void> outcome = check_plan(point.plan, machine_.device_count);
+      if (!outcome) refuse_usage(outcome.message());
     }
-    output_->preset(preset);
-    report_.add_result(preset_json(preset));
   }
 
-  void conclude() {
-    write();
-    verdict_.conclude(Interrupt::is_set());
+  void run_points(PresetRun& all) {
+    const std::size_t count = all.points.size();
+    for (std::size_t i = 0; i < count && !Interrupt::is_set(); ++i) {
+      Point& point = all.points[i];
+      run(point, count == 1 && !has_presets() ? "" : fmt::format("{} of {}", i + 1, count));
+      if (has_presets()) continue;
+      report_.add_result(point_json(point, "transfers"));
+      if (point.error) break;  // larger sizes will not do better
+    }
+    if (!has_presets()) return;
+    output_->preset(all);
+    report_.add_result(preset_json(all));
   }
 
   const Options& options_;
@@ -431,8 +422,7 @@ void run(const Options& options, const Invocation& invocation) {
   Session session(options, invocation);
   if (options.lists_presets) return session.list_presets();
   if (options.is_dry_run) return session.print_plan();
-  if (!options.presets.empty()) return session.run_presets();
-  session.run_points();
+  session.run_all();
 }
 
 }  // namespace gigabar::tool::streams

@@ -121,10 +121,6 @@ double default_timeout(const Transfers& transfers) {
   return StreamPlan{}.timeout_seconds + longest_seconds;
 }
 
-void set_bytes(Transfers& transfers, std::size_t bytes) {
-  for (Transfer& transfer : transfers) transfer.bytes = bytes;
-}
-
 std::string size_title(std::size_t bytes) { return fmt::format("{} per copy", format_bytes(bytes)); }
 
 }  // namespace
@@ -165,7 +161,7 @@ std::vector<Point> make_points(const Options& options, int device_count) {
     points.push_back(point);
     points.back().title = size_title(bytes);
     points.back().swept_bytes = bytes;
-    set_bytes(points.back().plan.transfers, bytes);
+    for (Transfer& transfer : points.back().plan.transfers) transfer.bytes = bytes;
   }
   if (points.empty()) points.push_back(std::move(point));
   return points;
