@@ -280,7 +280,7 @@ void add_explain(const Command& program, Invocation& invocation) {
   const auto [command, id] =
       add_subcommand<std::string>(program, invocation, "explain",
                                   "What a check of 'doctor' is about: its impact, how to confirm it, and the remedy", run_explain);
-  command->add_option("check", id, "Id of the check, as 'gigabar doctor' prints it; without one, all are listed")->type_name("ID");
+  command->add_option("check", id, any_text("ID"), "Id of the check, as 'gigabar doctor' prints it; without one, all are listed");
   command->footer("Exit status: 0 done, 2 there is no such check.");
 }
 

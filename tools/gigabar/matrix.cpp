@@ -507,8 +507,8 @@ void add_matrix(const Command& program, Invocation& invocation) {
             "matrix", chosen.local_count, [&] { return ranks::make_matrix_plan(chosen); }, invoked);
       });
   command
-      ->add_option("-d,--accelerator", options.accelerator, "Memory of every rank: cuda (stand-ins where there is no GPU), or host")
-      ->type_name("cuda|host")
+      ->add_option("-d,--accelerator", options.accelerator, any_text("cuda|host"),
+                   "Memory of every rank: cuda (stand-ins where there is no GPU), or host")
       ->capture_default_str();
   command->add_choice("--measure", options.measures, ranks::kMeasures, "What is measured");
   command->add_choice("--at-once", options.at_once, matrix::kAtOnce,
@@ -521,15 +521,13 @@ void add_matrix(const Command& program, Invocation& invocation) {
   command->add_option("-x,--warmup", options.warm_up_count, whole_number(0, 1000000), "Untimed rounds before the timed ones");
   command->add_option("--again", options.again_count, whole_number(0, 100),
                       "Most times that what looks slow is measured again; the better figure counts");
-  command
-      ->add_option("--switches", options.switches_path,
-                   "Hosts behind one switch: on each line the switch's name, then its hosts; without, as Slurm says")
-      ->type_name("FILE");
+  command->add_option("--switches", options.switches_path, any_text("FILE"),
+                      "Hosts behind one switch: on each line the switch's name, then its hosts; without, as Slurm says");
   command->add_flag("-c,--validation", options.is_checked,
                     "Check all data, different ones in every round; wrong data are status 1");
-  command->add_option("--csv", options.csv_path, "Also write a line for each path: both ends, figures, shares of the usual, path")
-      ->type_name("FILE");
-  command->add_option("--svg", options.svg_path, "Also draw heat maps: an SVG file")->type_name("FILE");
+  command->add_option("--csv", options.csv_path, any_text("FILE"),
+                      "Also write a line for each path: both ends, figures, shares of the usual, path");
+  command->add_option("--svg", options.svg_path, any_text("FILE"), "Also draw heat maps: an SVG file");
   command->add_option("-n,--ranks", options.local_count, whole_number(2, ranks::kMaxLocalRanks),
                       "How many ranks, without a launcher");
   ranks::add_job_options(command, options);
