@@ -74,24 +74,15 @@ std::vector<std::string> ignored_checks(const Options& options) {
 
 double now_since_1970() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-void require_line(Format format, const std::string& line) {
-  std::FILE* const text = format == Format::json ? stderr : stdout;
-  fmt::print(text, "{}\n", line);
-  flush(text);
-}
-
-// The answer of the formats that have neither the table nor the document.
+// The answer of the formats that have neither the table nor the document, and of all where there is no time for those.
 void print_answer(const Options& options, const Judgement& judgement, const preflight::Metrics& metrics) {
-  switch (options.format) {
-    case Format::prometheus:
-      fmt::print("{}", preflight::metrics_text(judgement, metrics));
-      flush(stdout);
-      break;
-    case Format::npd:
-    case Format::nhc: require_line(options.format, judgement.line + std::string(stand_in_label(metrics.is_stand_in))); break;
-    case Format::table:
-    case Format::json: break;
+  std::FILE* const text = options.format == Format::json ? stderr : stdout;
+  if (options.format == Format::prometheus) {
+    fmt::print(text, "{}", preflight::metrics_text(judgement, metrics));
+  } else {
+    fmt::print(text, "{}{}\n", judgement.line, stand_in_label(metrics.is_stand_in));
   }
+  flush(text);
 }
 
 void describe(Report& report, const Judgement& judgement, const Examination& examination, double budget_s, double elapsed_s) {
@@ -160,10 +151,7 @@ void end_in_time(int status) {
   judgement.line = plain(fmt::format("unknown: {}: {}; {}", item.name, item.statement, item.remedy));
   end_in_time(preflight::exit_status_of(State::unknown, options.format, options.is_strict));
   const preflight::Metrics metrics{seconds, now_since_1970(), false};
-  try_output([&] {
-    print_answer(options, judgement, metrics);
-    if (options.format == Format::table || options.format == Format::json) require_line(options.format, judgement.line);
-  });
+  try_output([&] { print_answer(options, judgement, metrics); });
   try_output([&] {
     report.document()["origin"] = {{"is_live", options.sysroot.empty()}, {"path", plain(options.sysroot)}, {"remark", ""}};
     describe(report, judgement, {}, options.budget_seconds, seconds);
@@ -274,7 +262,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
   report.print("\n{:.1f} s\n", elapsed_s());
   const preflight::Metrics metrics{elapsed_s(), now_since_1970(), report.is_stand_in()};
   const bool is_written = write_outputs(options, judgement, metrics, report);
-  print_answer(options, judgement, metrics);
+  if (options.format != Format::table && !is_json) print_answer(options, judgement, metrics);
   invocation.exit_status = exit_status_of(options, judgement.state, is_written);
 }
 
