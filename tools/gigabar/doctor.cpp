@@ -138,12 +138,6 @@ void tell(Report& report, const Options& options, const Examination& examination
   for (const Finding& finding : examination.findings) report.add_result(doctor::to_json(finding));
 }
 
-void run_checks(const Machine& machine, const Options& options, Report& report, Invocation& invocation) {
-  const Examination examination = examine_with(machine, options, report);
-  tell(report, options, examination);
-  invocation.exit_status = exit_status_of(examination, options.is_strict);
-}
-
 // Runs the checks that the symptom names, if a check can see its cause.
 void follow_symptom(const Machine& machine, Options& options, Report& report, Invocation& invocation) {
   const auto diagnosis = doctor::ask_symptom(options, report);
@@ -175,7 +169,9 @@ void run_doctor(Options& options, Invocation& invocation) {
     if (options.symptom) {
       follow_symptom(machine, options, report, invocation);
     } else {
-      run_checks(machine, options, report, invocation);
+      const Examination examination = examine_with(machine, options, report);
+      tell(report, options, examination);
+      invocation.exit_status = exit_status_of(examination, options.is_strict);
     }
   }
   report.write();

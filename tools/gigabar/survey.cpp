@@ -52,17 +52,14 @@ void tell_findings(Report& report, const Examination& examination) {
   report.document()["findings"] = list_of(examination.findings, [](const Finding& finding) { return doctor::to_json(finding); });
 }
 
-std::string range_text(const Figure& figure) {
-  return fmt::format("{:>10.3f}   {:.3f} to {:.3f}", figure.value(), figure.least(), figure.most());
-}
-
 void tell_copies(Report& report, const std::vector<Figure>& figures) {
   report.heading("single copies, microseconds (median; range of the rounds)");
   for (const Figure& figure : figures) {
     if (!figure.failure.empty()) {
       report.print("  {:<28} {}\n", figure.key, figure.failure);
     } else {
-      report.print("  {:<28} {:<36} {}\n", figure.key, range_text(figure), figure.path);
+      const std::string range = fmt::format("{:>10.3f}   {:.3f} to {:.3f}", figure.value(), figure.least(), figure.most());
+      report.print("  {:<28} {:<36} {}\n", figure.key, range, figure.path);
     }
   }
 }

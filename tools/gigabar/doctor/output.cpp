@@ -17,6 +17,7 @@
 #include "base/options.hpp"
 #include "support/failure.hpp"
 #include "support/input.hpp"
+#include "support/names.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::doctor {
@@ -24,24 +25,16 @@ namespace {
 
 constexpr std::size_t kWidth = 100;
 constexpr std::size_t kMaxReadingsShown = 8;
-// From what has to be done to what needs nothing.
-constexpr std::array<Verdict, 5> kOrder = {Verdict::fail, Verdict::warn, Verdict::unknown, Verdict::pass, Verdict::skip};
-
-// Colours of a terminal (ECMA-48, SGR): red, yellow, magenta, green, and dim.
-const char* colour_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::fail: return "\x1b[1;31m";
-    case Verdict::warn: return "\x1b[1;33m";
-    case Verdict::unknown: return "\x1b[1;35m";
-    case Verdict::pass: return "\x1b[32m";
-    case Verdict::skip: break;
-  }
-  return "\x1b[2m";
-}
+// From what has to be done to what needs nothing, with colours of a terminal (ECMA-48, SGR): red, yellow, magenta, green, and dim.
+constexpr std::array<Named<Verdict>, 5> kOrder = {{{Verdict::fail, "\x1b[1;31m"},
+                                                   {Verdict::warn, "\x1b[1;33m"},
+                                                   {Verdict::unknown, "\x1b[1;35m"},
+                                                   {Verdict::pass, "\x1b[32m"},
+                                                   {Verdict::skip, "\x1b[2m"}}};
 
 std::string verdict_text(const Report& report, Verdict verdict) {
   const std::string name = fmt::format("{:<7}", name_of(verdict));
-  return report.has_colours() ? colour_of(verdict) + name + "\x1b[0m" : name;
+  return report.has_colours() ? fmt::format("{}{}\x1b[0m", name_in(kOrder, verdict), name) : name;
 }
 
 std::string head_of(const Report& report, const Finding& finding) {
@@ -102,7 +95,7 @@ bool wants_reading(Verdict verdict) { return verdict == Verdict::fail || verdict
 
 std::vector<const Finding*> by_gravity(const std::vector<Finding>& findings) {
   std::vector<const Finding*> sorted;
-  for (const Verdict verdict : kOrder) {
+  for (const auto& [verdict, colour] : kOrder) {
     for (const Finding& finding : findings) {
       if (finding.verdict == verdict) sorted.push_back(&finding);
     }
@@ -125,7 +118,7 @@ void print_findings(Report& report, const Options& options, const std::vector<Fi
 
 std::string counts_text(const Examination& examination) {
   std::string counts;
-  for (const Verdict verdict : kOrder) {
+  for (const auto& [verdict, colour] : kOrder) {
     counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", examination.count(verdict), name_of(verdict));
   }
   return counts;
@@ -211,7 +204,7 @@ Json to_json(const Finding& finding) {
 
 Json summary_json(const Examination& examination) {
   Json json = {{"checks", check_count(examination)}, {"findings", examination.findings.size()}};
-  for (const Verdict verdict : kOrder) json[std::string(name_of(verdict))] = examination.count(verdict);
+  for (const auto& [verdict, colour] : kOrder) json[std::string(name_of(verdict))] = examination.count(verdict);
   return json;
 }
 

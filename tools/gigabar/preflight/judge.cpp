@@ -8,7 +8,6 @@
 #include <map>
 
 #include "base/counted.hpp"
-#include "base/old_check_ids.hpp"
 #include "doctor/check.hpp"
 #include "support/plain_text.hpp"
 
@@ -22,13 +21,9 @@ enum Gravity { kWrongBytes, kFailed, kFailedCheck, kRequirement, kSlow, kOther }
 constexpr std::array kCauses = {"probe.link", "pci.link",   "gpu.throttle", "nvlink",
                                 "pci.acs",    "iommu.mode", "numa.cpu",     "cpu.governor"};
 
-bool is_chosen(std::string_view check, const std::vector<std::string>& names) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& typed) { return is_of(check, current_check_id(typed)); });
-}
-
 bool is_required(const Finding& finding, const Criteria& criteria) {
   return std::any_of(criteria.requirements.begin(), criteria.requirements.end(), [&](const Requirement& requirement) {
-    return requirement.kind == Requirement::Kind::check && is_chosen(finding.check, {requirement.name});
+    return requirement.kind == Requirement::Kind::check && is_of(finding.check, requirement.name);
   });
 }
 
@@ -66,7 +61,8 @@ Item item_of(const Evidence& evidence, const Finding& finding) {
     item.is_decisive = is_wanted || evidence.is_strict || is_probe || finding.statement == gigabar::doctor::kNotBegun ||
                        evidence.device_count == 0;
   }
-  if (is_chosen(finding.check, evidence.ignored) && !is_wanted) item.is_decisive = false;
+  const auto is_ignored = [&](const std::string& name) { return is_of(finding.check, name); };
+  if (!is_wanted && std::any_of(evidence.ignored.begin(), evidence.ignored.end(), is_ignored)) item.is_decisive = false;
   name_devices(evidence.examination.topology, item);
   return item;
 }
@@ -231,7 +227,7 @@ void judge_by_items(const Requirement& requirement, const std::vector<Item>& ite
   const bool is_rate = requirement.kind == Requirement::Kind::rate;
   for (const Item& each : items) {
     const bool is_meant = is_rate ? each.path != nullptr && each.path->kind == requirement.name
-                                  : each.kind == Item::Kind::check && is_chosen(each.name, {requirement.name});
+                                  : each.kind == Item::Kind::check && is_of(each.name, requirement.name);
     if (!is_meant) continue;
     ++count;
     item.state = worse(item.state, each.state);
@@ -256,7 +252,7 @@ void judge_by_items(const Requirement& requirement, const std::vector<Item>& ite
 
 bool says_nothing(const Evidence& evidence, const Requirement& requirement) {
   return std::all_of(evidence.examination.findings.begin(), evidence.examination.findings.end(), [&](const Finding& finding) {
-    return !is_chosen(finding.check, {requirement.name}) || finding.verdict == Verdict::skip;
+    return !is_of(finding.check, requirement.name) || finding.verdict == Verdict::skip;
   });
 }
 

@@ -47,7 +47,7 @@ struct Evidence {
   const Criteria& criteria;
   // As above.  NOLINTBEGIN(readability-redundant-member-init)
   std::span<const Path> paths = {};
-  std::vector<std::string> ignored = {};  // checks and groups whose findings do not count
+  std::vector<std::string> ignored = {};  // checks and groups, by their names of today, whose findings do not count
   std::size_t device_count = 0;           // that were measured; 0: none were
   std::optional<Item> not_measured = {};  // in place of the paths: why none was measured, and what to do
   // NOLINTEND(readability-redundant-member-init)
