@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ranges>
+#include <string_view>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -46,13 +48,8 @@ struct Options : DeviceOptions {
 // A name of ours, or one of GDRCopy's.
 bool is_named(const Scenario& scenario, const std::string& name) {
   if (scenario.name == name) return true;
-  std::string_view left = scenario.covers;
-  while (!left.empty()) {
-    const std::string_view word = left.substr(0, left.find(' '));
-    if (word == name) return true;
-    left.remove_prefix(std::min(left.size(), word.size() + 1));
-  }
-  return false;
+  const auto is_it = [&](const auto& word) { return std::string_view(word.begin(), word.end()) == name; };
+  return std::ranges::any_of(std::views::split(scenario.covers, ' '), is_it);
 }
 
 std::vector<const Scenario*> select_scenarios(const Options& options) {
