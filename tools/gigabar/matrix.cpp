@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -326,13 +327,12 @@ class MatrixSession : public RankSession {
     if (hosts_[partner] == hosts_[rank()] || !detail.contains("rails")) return;
     std::string rails;
     for (const Json& each : detail["rails"]) rails += (rails.empty() ? "" : ", ") + each["rail"].get<std::string>();
-    if (!rails_) rails_ = rails;
-    has_several_rails_ |= *rails_ != rails;
+    rails_.insert(std::move(rails));
   }
 
   void gather_figures() {
     figures_.path_texts = paths_.all();
-    figures_.rails = has_several_rails_ ? "" : rails_.value_or("");
+    figures_.rails = rails_.size() == 1 ? *rails_.begin() : "";
     const std::vector<std::string> texts = gather(matrix::encode(figures_), matrix::most_encoded_bytes(count_), timeout());
     if (report() == nullptr) return;
     job_.emplace(count_);
@@ -484,8 +484,7 @@ class MatrixSession : public RankSession {
   // Of this rank.
   matrix::RankFigures figures_;
   matrix::PathTexts paths_;
-  std::optional<std::string> rails_;
-  bool has_several_rails_ = false;
+  std::set<std::string> rails_;  // of its writes to other hosts
   // Of all ranks, at rank 0.
   std::vector<matrix::Whereabouts> whereabouts_;
   matrix::Places places_;

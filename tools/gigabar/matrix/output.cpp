@@ -24,6 +24,16 @@ std::string figure_text(double value) {
   return value >= 100 ? fmt::format("{:.0f}", value) : value >= 10 ? fmt::format("{:.1f}", value) : fmt::format("{:.3g}", value);
 }
 
+// Where no switch is known there are only hosts.
+std::string_view name_of(Kind kind, const Places& places) noexcept {
+  switch (kind) {
+    case Kind::within_host: return "paths within a host";
+    case Kind::within_group: return places.groups.empty() ? "paths between hosts" : "paths behind one switch";
+    case Kind::between_groups: return "paths between switches";
+  }
+  return "?";
+}
+
 struct PathsOfKind {
   std::size_t count = 0, slow_count = 0;
   double least_share = 0;
@@ -93,15 +103,6 @@ Json slow_json(const Shown& shown, std::size_t slow_index) {
 }
 
 }  // namespace
-
-std::string_view name_of(Kind kind, const Places& places) noexcept {
-  switch (kind) {
-    case Kind::within_host: return "paths within a host";
-    case Kind::within_group: return places.groups.empty() ? "paths between hosts" : "paths behind one switch";
-    case Kind::between_groups: return "paths between switches";
-  }
-  return "?";
-}
 
 std::string line_of(const Shown& shown, std::size_t slow_index) {
   const Slow& slow = shown.judgement.slow[slow_index];
@@ -302,13 +303,10 @@ class Drawing {
     return cell;
   }
 
-  static std::size_t shade_of(double share) noexcept {
-    return std::min(kShades - 1, static_cast<std::size_t>(std::max(0.0, share) * static_cast<double>(kShades)));
-  }
-
   void add_cell(const Shown& shown, std::size_t per_cell, std::size_t row, std::size_t column, double x, double y, double width) {
     const Cell cell = cell_of(shown, per_cell, row, column);
-    const std::string shade = cell.share > 0 ? fmt::format("c{}", shade_of(cell.share)) : "none";
+    const auto shade_number = std::min(kShades - 1, static_cast<std::size_t>(cell.share * static_cast<double>(kShades)));
+    const std::string shade = cell.share > 0 ? fmt::format("c{}", shade_number) : "none";
     print("<rect class=\"{0}\" x=\"{1:.6g}\" y=\"{2:.6g}\" width=\"{3:.6g}\" height=\"{3:.6g}\"", shade, x, y, width);
     if (per_cell == 1 && shown.figures.count <= kMaxRanksWithTitles && cell.share > 0) {
       print("><title>rank {} to rank {}: {:.3g} {}</title></rect>\n", row, column,

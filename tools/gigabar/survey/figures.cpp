@@ -179,22 +179,20 @@ Figure figure_of(const TransferReport& report, const std::string& name) {
   return figure;
 }
 
-std::vector<Figure> failed(const Pattern& pattern, const std::string& why) {
-  std::vector<Figure> figures;
-  for (const Transfer& transfer : pattern.transfers) {
-    figures.push_back({.key = fmt::format("{} {}", ends_text(transfer), pattern.name), .unit = "GB/s", .failure = why});
-  }
-  return figures;
-}
-
 std::vector<Figure> run(const Pattern& pattern, std::vector<std::string>& notes) {
   StreamPlan plan;
   plan.transfers = pattern.transfers;
   plan.repeats = kRepeats;
   plan.timeout_seconds = kTimeoutSeconds;
   const Result<StreamReport> report = run_streams(plan);
-  if (!report) return failed(pattern, report.error().message());
   std::vector<Figure> figures;
+  if (!report) {
+    for (const Transfer& transfer : pattern.transfers) {
+      const std::string key = fmt::format("{} {}", ends_text(transfer), pattern.name);
+      figures.push_back({.key = key, .unit = "GB/s", .failure = report.error().message()});
+    }
+    return figures;
+  }
   for (const TransferReport& one : report->transfers) figures.push_back(figure_of(one, pattern.name));
   // Fewer devices' own memory than the sum of parts is what a pattern is about; everything else is worth a line.
   for (const std::string& warning : report->warnings) notes.push_back(fmt::format("{}: {}", pattern.name, warning));

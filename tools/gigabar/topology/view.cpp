@@ -56,7 +56,6 @@ View::View(Topology topology) : topology_(std::move(topology)) {
     const std::size_t index = is_gpu ? i : i - topology_.gpus.size();
     ends_.push_back(end_of({is_gpu ? Endpoint::Kind::gpu : Endpoint::Kind::nic, static_cast<int>(index)}));
   }
-  ends_left_out_ = all - ends_.size();
   const bool has_rdma =
       std::any_of(topology_.nics.begin(), topology_.nics.end(), [](const Nic& nic) { return !nic.rdma_device.empty(); });
   nic_orders_ = nic_orders(topology_, has_rdma);

@@ -33,7 +33,7 @@ class View {
   const Topology& topology() const noexcept { return topology_; }
   // GPUs, then NICs.
   const std::vector<End>& ends() const noexcept { return ends_; }
-  std::size_t ends_left_out() const noexcept { return ends_left_out_; }
+  std::size_t ends_left_out() const noexcept { return topology_.gpus.size() + topology_.nics.size() - ends_.size(); }
   // Of ends()[row] and ends()[column], from the first to the second.
   const Route& route(std::size_t row, std::size_t column) const { return routes_[row * ends_.size() + column]; }
   // Each two different ends once, in the order of the matrix; then each GPU with the memory of its node.
@@ -50,7 +50,6 @@ class View {
 
   Topology topology_;
   std::vector<End> ends_;
-  std::size_t ends_left_out_ = 0;
   std::vector<Route> routes_;
   std::vector<NicOrder> nic_orders_;  // by index into Topology::gpus
 };
