@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gigabar/doctor.hpp"
@@ -39,6 +40,12 @@ struct Item {
   const Path* path = nullptr;                     // of a path
   std::vector<std::string> gpus = {}, nics = {};  // PCI addresses (or numbers of stand-ins), names: of what is not fit
   // NOLINTEND(readability-redundant-member-init)
+
+  void say(State what, std::string why, std::string what_to_do) {
+    state = what;
+    statement = std::move(why);
+    remedy = std::move(what_to_do);
+  }
 };
 
 struct Evidence {
