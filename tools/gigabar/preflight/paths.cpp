@@ -35,7 +35,6 @@ Path path_of(const DeviceInfo* source, const DeviceInfo* destination) {
   path.kind = source == nullptr ? "host->gpu" : destination == nullptr ? "gpu->host" : "gpu->gpu";
   path.subject = source == nullptr ? subject_of(*destination) : subject_of(*source);
   if (source != nullptr && destination != nullptr) path.subject += " and " + subject_of(*destination);
-  path.rate.unit = "GB/s";
   return path;
 }
 
@@ -72,15 +71,9 @@ StreamPlan plan_of(const std::vector<Path>& paths, const Round& round, bool is_s
 }
 
 void take(const TransferReport& report, Path& path) {
+  static_cast<TransferReport&>(path) = report;
   path.was_run = true;
-  path.is_verified = report.is_verified;
-  path.error = report.error;
-  path.link = report.link;
-  path.how = report.path;
-  const StreamFigure& rate = report.life_gb_per_s;
-  path.rate.value = rate.median;
-  path.rate.least = rate.min;
-  path.rate.most = rate.max;
+  path.rate.value = report.life_gb_per_s.median;
 }
 
 // Whether the round ran; where it did not, a path that is alone has the error.

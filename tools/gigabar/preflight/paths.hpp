@@ -17,19 +17,16 @@
 
 namespace gigabar::tool::preflight {
 
-struct Path {
+// With what was reported of its transfer, where it was run.
+struct Path : TransferReport {
   int source = StreamPlace::kHost, destination = StreamPlace::kHost;
   std::string name;       // "host->gpu0"
   std::string_view kind;  // "host->gpu"
   std::string subject;    // "GPU 0000:3b:00.0 and GPU 0000:5e:00.0"
 
   bool was_run = false;
-  bool is_verified = false;
-  std::optional<ErrorRecord> error;
   survey::Measured rate;  // GB/s over the repeats; value 0: there is none
-  StreamLink link;
-  std::string how;   // "copy engine of device 1 (pull)"
-  std::string load;  // a clause: what else uses the path now, looked for where the rate is poor; empty: nothing was seen
+  std::string load;       // a clause: what else uses the path now, looked for where the rate is poor; empty: nothing was seen
 
   double share() const { return link.gb_per_s > 0 ? rate.value / link.gb_per_s : 0; }  // of the link's rate; 0: unknown
 };
