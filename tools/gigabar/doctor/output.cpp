@@ -105,8 +105,8 @@ std::vector<const Finding*> by_gravity(const std::vector<Finding>& findings) {
 
 void print_findings(Report& report, const Options& options, const std::vector<Finding>& findings) {
   std::vector<const Finding*> shown = by_gravity(findings);
-  if (options.symptom) std::sort(shown.begin(), shown.end());  // as they are
-  const Finding* above = nullptr;                              // the last one that has a block
+  if (options.symptom) std::ranges::transform(findings, shown.begin(), [](const Finding& each) { return &each; });  // as they are
+  const Finding* above = nullptr;  // the last one that has a block
   for (const Finding* const finding : shown) {
     if (wants_reading(finding->verdict) || options.is_verbose) {
       print_block(report, options, *finding, std::exchange(above, finding));
