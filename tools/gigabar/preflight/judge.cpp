@@ -83,7 +83,7 @@ const Finding* cause_of(const Evidence& evidence, const Item& item) {
 
 void judge_error(const ErrorRecord& error, bool is_asked_for, Item& item) {
   const std::string statement = (error.object.empty() ? "" : error.object + ": ") + error.cause;
-  const auto remedy_or = [&error](std::string otherwise) { return error.remedy.empty() ? std::move(otherwise) : error.remedy; };
+  const auto remedy_or = [&error](const char* otherwise) { return error.remedy.empty() ? std::string(otherwise) : error.remedy; };
   switch (error.status) {
     case Status::verification_failed:
       item.gravity = kWrongBytes;
