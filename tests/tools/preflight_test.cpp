@@ -8,7 +8,6 @@
 #include <set>
 #include <thread>
 
-#include "preflight/load.hpp"
 #include "preflight/output.hpp"
 #include "preflight/watchdog.hpp"
 #include "preflight_node.hpp"

@@ -34,14 +34,11 @@ struct Options {
 
 constexpr std::array<Named<Change>, 3> kChanges = {{{Change::none, "same"}, {Change::better, "better"}, {Change::worse, "WORSE"}}};
 
-// Why the two have no values of a figure that could be compared.
-enum class Unmatched : std::uint8_t { fails, works_again, fails_in_both, only_first, only_second, units_differ };
-constexpr std::array<Named<Unmatched>, 6> kUnmatched = {{{Unmatched::fails, "fails"},
-                                                         {Unmatched::works_again, "works again"},
-                                                         {Unmatched::fails_in_both, "fails in both"},
-                                                         {Unmatched::only_first, "only first"},
-                                                         {Unmatched::only_second, "only second"},
-                                                         {Unmatched::units_differ, "units differ"}}};
+// Why the two have no values of a figure that could be compared, and whether that is a change.
+struct Unmatched {
+  const char* why;
+  Change change = Change::none;
+};
 
 struct Counts {
   std::size_t same = 0, better = 0, worse = 0, unjudged = 0;
@@ -79,26 +76,26 @@ std::set<std::string> keys_of(const Survey& first, const Survey& second) {
 
 // Nothing: both have a value, of one unit.
 std::optional<Unmatched> why_unmatched(const Said& before, const Said& after) {
-  if (after.failure != nullptr) return before.failure != nullptr ? Unmatched::fails_in_both : Unmatched::fails;
-  if (after.value == nullptr) return Unmatched::only_first;
-  if (before.failure != nullptr) return Unmatched::works_again;
-  if (before.value == nullptr) return Unmatched::only_second;
-  if (before.value->unit != after.value->unit) return Unmatched::units_differ;
+  if (after.failure != nullptr) return before.failure != nullptr ? Unmatched{"fails in both"} : Unmatched{"fails", Change::worse};
+  if (after.value == nullptr) return Unmatched{"only first"};
+  if (before.failure != nullptr) return Unmatched{"works again", Change::better};
+  if (before.value == nullptr) return Unmatched{"only second"};
+  if (before.value->unit != after.value->unit) return Unmatched{"units differ"};
   return {};
 }
 
 // A failure that is new is worse also where the first survey has nothing under that key: a device that cannot be mapped has one
 // failure in place of all its copies.
-void tell_unmatched(Report& report, Counts& counts, Json& list, const std::string& key, Unmatched why,
+void tell_unmatched(Report& report, Counts& counts, Json& list, const std::string& key, const Unmatched& unmatched,
                     const std::array<Said, 2>& said) {
   ++counts.unmatched;
   if (said[1].failure != nullptr) ++counts.failed;
-  if (why == Unmatched::fails) ++counts.worse;
-  if (why == Unmatched::works_again) ++counts.better;
+  if (unmatched.change == Change::worse) ++counts.worse;
+  if (unmatched.change == Change::better) ++counts.better;
   const std::string before = said[0].text(), after = said[1].text();
-  const std::string mark = why == Unmatched::fails ? "  WORSE" : why == Unmatched::works_again ? "  better" : "";
-  report.print("  {:<44} {}: {} -> {}{}\n", key, name_in(kUnmatched, why), before, after, mark);
-  list.push_back({{"key", key}, {"why", name_in(kUnmatched, why)}, {"first", before}, {"second", after}});
+  const std::string mark = unmatched.change == Change::none ? "" : fmt::format("  {}", name_in(kChanges, unmatched.change));
+  report.print("  {:<44} {}: {} -> {}{}\n", key, unmatched.why, before, after, mark);
+  list.push_back({{"key", key}, {"why", unmatched.why}, {"first", before}, {"second", after}});
 }
 
 Counts compare_figures(Report& report, const Survey& first, const Survey& second, double floor) {
@@ -182,10 +179,9 @@ void run_compare(const Options& options, Invocation& invocation) {
 void add_compare(const Command& program, Invocation& invocation) {
   const auto [command, options] = add_subcommand<Options>(
       program, invocation, "compare", "What changed between two surveys, with their noise taken into account", run_compare);
-  command->add_option("FIRST", options.first, "The JSON file of a survey: before, or one machine")->required()->type_name("FILE");
-  command->add_option("SECOND", options.second, "The JSON file of another survey: after, or the other machine")
-      ->required()
-      ->type_name("FILE");
+  command->add_option("FIRST", options.first, any_text("FILE"), "The JSON file of a survey: before, or one machine")->required();
+  command->add_option("SECOND", options.second, any_text("FILE"), "The JSON file of another survey: after, or the other machine")
+      ->required();
   add_json_option(command, options.json_path);
   command->add_option("--floor", options.floor, real_number(0, 1, "SHARE"),
                       "Differences below this share are noise, however quiet the samples were");

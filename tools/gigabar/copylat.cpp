@@ -96,35 +96,28 @@ struct Cell {
   std::size_t bytes;
   std::vector<Runner> runners;
   std::vector<std::string> left_out;  // kernels far too slow at this size to be the best
-
-  const Runner* find(Role role) const {
-    for (const Runner& runner : runners) {
-      if (runner.role == role) return &runner;
-    }
-    return nullptr;
-  }
 };
 
-// What cudaMemcpy is here: the real one, or its nearest relation with its own name.
-struct Baseline {
-  std::string name;
-  bool is_cuda_memcpy = false;
-};
+// What cudaMemcpy is here: the real one, or its nearest relation.
+enum class Baseline { memcpy, cuda_memcpy, copy_engine };
 
 Baseline choose_baseline(Report& report, const Workbench& bench) {
-  if (bench.device().is_stand_in) return {"memcpy", false};
+  if (bench.device().is_stand_in) return Baseline::memcpy;
   const Availability runtime = use_cuda_runtime(bench.device().index);
   report.document()["cuda_runtime"] = to_json(runtime);
-  if (runtime.is_ok()) return {"cudaMemcpy", true};
+  if (runtime.is_ok()) return Baseline::cuda_memcpy;
   report.note(fmt::format("no cudaMemcpy ({}: {}): the copy engine through Gigabar stands in its place", name_of(runtime.code),
                           runtime.reason));
-  return {"copy_engine", false};
+  return Baseline::copy_engine;
 }
 
 class Builder {
  public:
   Builder(const Options& options, const Workbench& bench, Baseline baseline)
-      : options_(options), bench_(bench), baseline_(std::move(baseline)), has_readback_(can_read_back(bench)) {}
+      : options_(options),
+        bench_(bench),
+        baseline_(baseline),
+        has_readback_(copy(bench.host(), MappedPlace{bench.mapping(), 0}, 1, CopyMethod::readback).is_ok()) {}
 
   Cell build(Regime regime, CopyDirection direction, std::size_t bytes) {
     Cell cell{regime, direction, bytes, {}, {}};
@@ -171,16 +164,16 @@ class Builder {
     void* const destination = is_to_device ? bench_.memory().address() : bench_.host();
     const void* const source = is_to_device ? bench_.host() : bench_.memory().address();
     const std::size_t bytes = cell.bytes;
-    if (baseline_.is_cuda_memcpy) {
-      add(cell, Role::baseline, baseline_.name, [=] { return cuda_memcpy(destination, source, bytes); });
-    } else if (bench_.device().is_stand_in) {
-      add(cell, Role::baseline, baseline_.name, [=] {
-        std::memcpy(destination, source, bytes);
-        return true;
-      });
-    } else {
-      add_required(cell, Role::baseline, baseline_.name, CopyMethod::copy_engine);
+    switch (baseline_) {
+      case Baseline::cuda_memcpy:
+        return add(cell, Role::baseline, "cudaMemcpy", [=] { return cuda_memcpy(destination, source, bytes); });
+      case Baseline::copy_engine: return add_required(cell, Role::baseline, "copy_engine", CopyMethod::copy_engine);
+      case Baseline::memcpy: break;
     }
+    add(cell, Role::baseline, "memcpy", [=] {
+      std::memcpy(destination, source, bytes);
+      return true;
+    });
   }
 
   // The kernel with the fences that copy_to and copy_from put around it.
@@ -222,10 +215,6 @@ class Builder {
         [=] { return copy(host, MappedPlace{*mapping, 0}, bytes, required).is_ok(); });
   }
 
-  static bool can_read_back(const Workbench& bench) {
-    return copy(bench.host(), MappedPlace{bench.mapping(), 0}, 1, CopyMethod::readback).is_ok();
-  }
-
   std::tuple<const Mapping*, std::byte*, std::size_t> ends_of(const Cell& cell) const {
     return {&bench_.mapping(), bench_.host(), cell.bytes};
   }
@@ -236,17 +225,19 @@ class Builder {
   bool has_readback_;  // the library, the GPU and the kind of memory allow that method
 };
 
+// One call. False when it said that it failed.
+bool run_once(Runner& runner, const SampleClock& clock, std::uint64_t& ticks) {
+  return runner.contender.run_block(clock, std::span(&ticks, 1), 0, 1);
+}
+
 void check_cell(const Options& options, const Workbench& bench, const SampleClock& clock, Cell& cell) {
+  std::uint64_t ticks = 0;
   for (Runner& runner : cell.runners) {
-    const auto once = [&] {
-      std::uint64_t ticks = 0;
-      return runner.contender.run_block(clock, std::span(&ticks, 1), 0, 1);
-    };
     check_copy(bench, {.name = runner.contender.name,
                        .direction = cell.direction,
                        .offset_bytes = 0,
                        .bytes = cell.bytes,
-                       .copy = once,
+                       .copy = [&] { return run_once(runner, clock, ticks); },
                        .plant_fault = cell.bytes == options.fault_bytes});
   }
 }
@@ -259,7 +250,7 @@ void leave_out_slow_kernels(const SampleClock& clock, std::vector<Cell>& cells) 
   for (Cell& cell : cells) {
     const auto once_ns = [&](Runner& runner) {
       std::uint64_t ticks = 0;
-      runner.contender.run_block(clock, std::span(&ticks, 1), 0, 1);
+      run_once(runner, clock, ticks);
       return static_cast<double>(ticks) * clock.ns_per_tick();
     };
     const double limit_ns = std::max(kAlwaysAffordableNs, kFarTooSlow * once_ns(cell.runners.front()));
@@ -346,8 +337,8 @@ Json cell_json(const Cell& cell) {
                {"bytes", cell.bytes},
                {"data_checked", true},
                {"methods", std::move(methods)}};
-  const Runner* const path = cell.find(Role::path);
-  const Runner* const baseline = cell.find(Role::baseline);
+  const Runner* const path = best_of(cell, {Role::path});
+  const Runner* const baseline = best_of(cell, {Role::baseline});
   json["baseline"] = baseline->contender.name;
   json["baseline_over_path"] = ratio(baseline, path);
   if (!cell.left_out.empty()) json["left_out_as_too_slow"] = cell.left_out;
@@ -355,7 +346,7 @@ Json cell_json(const Cell& cell) {
     json["best_kernel"] = best->contender.name;
     json["best_kernel_over_path"] = ratio(best, path);
   }
-  if (const Runner* chooser = cell.find(Role::chooser)) {
+  if (const Runner* chooser = best_of(cell, {Role::chooser})) {
     const Runner* const best = best_of(cell, {Role::path, Role::baseline, Role::method});
     json["best_method"] = best->contender.name;
     json["copy_over_best_method"] = ratio(chooser, best);
@@ -368,7 +359,7 @@ void print_main_table(Report& report, const std::vector<Cell>& cells, CopyDirect
   bool is_first = true;
   for (const Cell& cell : cells) {
     if (cell.direction != direction || cell.regime != regime) continue;
-    const std::array runners = {cell.find(Role::path), cell.find(Role::baseline)};
+    const std::array runners = {best_of(cell, {Role::path}), best_of(cell, {Role::baseline})};
     if (std::exchange(is_first, false)) {
       report.heading(fmt::format("{} beside {}, microseconds, {}", runners[0]->contender.name, runners[1]->contender.name, how));
     }
@@ -388,7 +379,7 @@ void print_comparison(Report& report, const std::vector<Cell>& cells, CopyDirect
                       Role asked, const std::string& title) {
   std::vector<std::string> names;  // of the others, at the first size
   for (const Cell& cell : cells) {
-    const Runner* const mine = cell.find(asked);
+    const Runner* const mine = best_of(cell, {asked});
     const Runner* const best = best_of(cell, others);
     if (cell.direction != direction || mine == nullptr || best == nullptr) continue;
     if (names.empty()) {

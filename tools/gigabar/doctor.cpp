@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gigabar doctor: checks of everything that decides which path a transfer takes and how fast it is.
+// gigabar doctor: checks of everything that decides which path a transfer takes and how fast it is; gigabar explain: the page of
+// one of them.
 #include "gigabar/doctor.hpp"
 
 #include <fmt/format.h>
@@ -12,11 +13,14 @@
 #include <csignal>
 #include <iterator>
 #include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "base/edit_distance.hpp"
 #include "commands.hpp"
-#include "doctor/options.hpp"
 #include "doctor/output.hpp"
-#include "doctor/symptoms.hpp"
 #include "gigabar/machine.hpp"
 #include "support/failure.hpp"
 #include "support/machine_option.hpp"
@@ -74,14 +78,20 @@ class Interrupt {
   EndHandlers handlers_;
 };
 
-void list_checks(Report& report) {
+// `of_probe`: behind the title of one.
+std::string list_of_checks(const char* of_probe) {
   TextTable table({{"id", true}, {"title", true}});
   for (const CheckInfo& check : checks()) {
-    const std::string probe = check.is_probe ? " (a probe: does something, and only on this machine)" : "";
-    table.add_row({std::string(check.id), std::string(check.title) + probe});
+    table.add_row({std::string(check.id), std::string(check.title) + (check.is_probe ? of_probe : "")});
+  }
+  return table.take_text();
+}
+
+void list_checks(Report& report) {
+  for (const CheckInfo& check : checks()) {
     report.add_result({{"id", check.id}, {"title", check.title}, {"why", check.why}, {"is_probe", check.is_probe}});
   }
-  report.print("{}", table.take_text());
+  report.print("{}", list_of_checks(" (a probe: does something, and only on this machine)"));
 }
 
 Examination examine_with(const Machine& machine, const Options& options, Report& report) {
@@ -128,12 +138,6 @@ void tell(Report& report, const Options& options, const Examination& examination
   for (const Finding& finding : examination.findings) report.add_result(doctor::to_json(finding));
 }
 
-void run_checks(const Machine& machine, const Options& options, Report& report, Invocation& invocation) {
-  const Examination examination = examine_with(machine, options, report);
-  tell(report, options, examination);
-  invocation.exit_status = exit_status_of(examination, options.is_strict);
-}
-
 // Runs the checks that the symptom names, if a check can see its cause.
 void follow_symptom(const Machine& machine, Options& options, Report& report, Invocation& invocation) {
   const auto diagnosis = doctor::ask_symptom(options, report);
@@ -143,8 +147,7 @@ void follow_symptom(const Machine& machine, Options& options, Report& report, In
     }
     return;
   }
-  doctor::print_diagnosis(report, *diagnosis);
-  report.document()["symptom"] = doctor::to_json(*diagnosis);
+  doctor::tell_diagnosis(report, *diagnosis);
   Examination examination;
   if (!diagnosis->checks.empty()) {
     options.only.assign(diagnosis->checks.begin(), diagnosis->checks.end());
@@ -152,8 +155,7 @@ void follow_symptom(const Machine& machine, Options& options, Report& report, In
     sort_by(diagnosis->checks, examination.findings);
     tell(report, options, examination);
   }
-  doctor::print_conclusion(report, *diagnosis, examination);
-  report.document()["symptom"]["is_explained"] = doctor::is_explained(examination);
+  doctor::tell_conclusion(report, *diagnosis, examination);
   invocation.exit_status = exit_status_of(examination, options.is_strict);
 }
 
@@ -167,7 +169,9 @@ void run_doctor(Options& options, Invocation& invocation) {
     if (options.symptom) {
       follow_symptom(machine, options, report, invocation);
     } else {
-      run_checks(machine, options, report, invocation);
+      const Examination examination = examine_with(machine, options, report);
+      tell(report, options, examination);
+      invocation.exit_status = exit_status_of(examination, options.is_strict);
     }
   }
   report.write();
@@ -204,6 +208,53 @@ void add_manner(const Command& command, Options& options) {
   add_json_option(command, options.json_path);
 }
 
+// --- gigabar explain ------------------------------------------------------------------------------------------------------------
+
+constexpr std::size_t kWidth = 100;
+constexpr std::size_t kMaxNear = 5;
+
+// Ids of the same group are near however long they are.
+std::string near_ids(std::string_view wanted) {
+  const std::string_view group = wanted.substr(0, wanted.find('.'));
+  std::vector<std::pair<std::size_t, std::string_view>> near;
+  for (const CheckInfo& check : checks()) {
+    const bool is_of_group = check.id.substr(0, check.id.find('.')) == group;
+    near.emplace_back(edit_distance(wanted.substr(0, 64), check.id) / (is_of_group ? 4 : 1), check.id);
+  }
+  std::sort(near.begin(), near.end());
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMaxNear, near.size()); ++i) text += (i == 0 ? "" : ", ") + std::string(near[i].second);
+  return text;
+}
+
+void print_part(const char* heading, std::string_view text) {
+  if (!text.empty()) fmt::print("\n{}\n{}", heading, wrapped(text, kWidth, 2));
+}
+
+void print_page(const CheckInfo& check) {
+  fmt::print("{}: {}\n", check.id, check.title);
+  fmt::print("{}", wrapped(check.why, kWidth, 2));
+  if (check.is_probe) fmt::print("  A probe: it does something rather than read, and only on the machine that it runs on.\n");
+  print_part("What it is", check.what);
+  print_part("Impact", check.impact);
+  print_part("How to confirm", check.confirm);
+  print_part("Remedy", check.remedy);
+  print_part("Source", check.source);
+}
+
+void print_list() { fmt::print("{}\n'gigabar explain ID' prints the page of one\n", list_of_checks("")); }
+
+void run_explain(const std::string& typed, const Invocation&) {
+  if (typed.empty()) return print_list();
+  const std::string id = doctor::current_id_with_note(typed);
+  const CheckInfo* const check = find_check(id);
+  if (check == nullptr) {
+    refuse_usage(
+        fmt::format("'{}': there is no such check; near ones are {}; without an id all are listed", plain(id, 100), near_ids(id)));
+  }
+  print_page(*check);
+}
+
 }  // namespace
 
 void add_doctor(const Command& program, Invocation& invocation) {
@@ -219,6 +270,14 @@ void add_doctor(const Command& program, Invocation& invocation) {
       "No check changes the machine; remedies are printed, never run.\n"
       "Exit status: 0 no FAIL; 1 a FAIL (with --strict, also a WARN or an UNKNOWN); 2 the command line cannot be followed (a\n"
       "bad --sysroot and an unknown symptom too); 130 interrupted. A symptom that no check explains is said to be so, with 0.");
+}
+
+void add_explain(const Command& program, Invocation& invocation) {
+  const auto [command, id] =
+      add_subcommand<std::string>(program, invocation, "explain",
+                                  "What a check of 'doctor' is about: its impact, how to confirm it, and the remedy", run_explain);
+  command->add_option("check", id, any_text("ID"), "Id of the check, as 'gigabar doctor' prints it; without one, all are listed");
+  command->footer("Exit status: 0 done, 2 there is no such check.");
 }
 
 }  // namespace gigabar::tool

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -159,30 +160,25 @@ class MatrixSession : public RankSession {
   // How long rank 0 may think: about the paths between all ranks, which takes seconds where there are thousands.
   Timeout patience_with_rank_0() const { return times(timeout(), 1 + count_ / 100); }
 
-  // A text of rank 0 at every rank: its length, and then itself.
-  std::string from_rank_0(std::string text, std::size_t most_bytes) {
+  // Numbers of rank 0 at every rank: how long their text is, and then itself. What another process sent is not trusted.
+  std::vector<int> numbers_from_rank_0(const std::vector<int>& numbers, std::size_t most_count) {
+    constexpr std::size_t kMaxDigits = 11;
     const Timeout patience = patience_with_rank_0();
+    std::string text = Json(numbers).dump();
     std::uint64_t bytes = text.size();
     if (rank() == 0) {
       for (Rank to = 1; to < count_; ++to) {
         require(fabric().send(to, kFromRank0Tag, &bytes, sizeof bytes, patience));
         require(fabric().send(to, kFromRank0Tag, text.data(), text.size(), patience));
       }
-      return text;
+      return numbers;
     }
     take(fabric().recv(0, kFromRank0Tag, &bytes, sizeof bytes, patience));
-    if (bytes > most_bytes) fail("rank 0 has announced a text that is too long");
+    if (bytes > kMaxDigits * (most_count + 1)) fail("rank 0 has announced a text that is too long");
     text.assign(bytes, '\0');
     text.resize(take(fabric().recv(0, kFromRank0Tag, text.data(), text.size(), patience)).bytes);
-    return text;
-  }
-
-  // Numbers of rank 0 at every rank; what another process sent is not trusted.
-  std::vector<int> numbers_from_rank_0(const std::vector<int>& numbers, std::size_t most_count) {
-    constexpr std::size_t kMaxDigits = 11;
-    const Json list = Json::parse(from_rank_0(Json(numbers).dump(), kMaxDigits * (most_count + 1)), nullptr, false);
     std::vector<int> read;
-    for (const Json& each : list) {
+    for (const Json& each : Json::parse(text, nullptr, false)) {
       if (!each.is_number_unsigned() || each.get<std::uint64_t>() > most_count) fail("rank 0 has sent something else than numbers");
       read.push_back(each.get<int>());
     }
@@ -331,13 +327,12 @@ class MatrixSession : public RankSession {
     if (hosts_[partner] == hosts_[rank()] || !detail.contains("rails")) return;
     std::string rails;
     for (const Json& each : detail["rails"]) rails += (rails.empty() ? "" : ", ") + each["rail"].get<std::string>();
-    if (!rails_) rails_ = rails;
-    has_several_rails_ |= *rails_ != rails;
+    rails_.insert(std::move(rails));
   }
 
   void gather_figures() {
     figures_.path_texts = paths_.all();
-    figures_.rails = has_several_rails_ ? "" : rails_.value_or("");
+    figures_.rails = rails_.size() == 1 ? *rails_.begin() : "";
     const std::vector<std::string> texts = gather(matrix::encode(figures_), matrix::most_encoded_bytes(count_), timeout());
     if (report() == nullptr) return;
     job_.emplace(count_);
@@ -489,8 +484,7 @@ class MatrixSession : public RankSession {
   // Of this rank.
   matrix::RankFigures figures_;
   matrix::PathTexts paths_;
-  std::optional<std::string> rails_;
-  bool has_several_rails_ = false;
+  std::set<std::string> rails_;  // of its writes to other hosts
   // Of all ranks, at rank 0.
   std::vector<matrix::Whereabouts> whereabouts_;
   matrix::Places places_;
@@ -512,8 +506,8 @@ void add_matrix(const Command& program, Invocation& invocation) {
             "matrix", chosen.local_count, [&] { return ranks::make_matrix_plan(chosen); }, invoked);
       });
   command
-      ->add_option("-d,--accelerator", options.accelerator, "Memory of every rank: cuda (stand-ins where there is no GPU), or host")
-      ->type_name("cuda|host")
+      ->add_option("-d,--accelerator", options.accelerator, any_text("cuda|host"),
+                   "Memory of every rank: cuda (stand-ins where there is no GPU), or host")
       ->capture_default_str();
   command->add_choice("--measure", options.measures, ranks::kMeasures, "What is measured");
   command->add_choice("--at-once", options.at_once, matrix::kAtOnce,
@@ -526,15 +520,13 @@ void add_matrix(const Command& program, Invocation& invocation) {
   command->add_option("-x,--warmup", options.warm_up_count, whole_number(0, 1000000), "Untimed rounds before the timed ones");
   command->add_option("--again", options.again_count, whole_number(0, 100),
                       "Most times that what looks slow is measured again; the better figure counts");
-  command
-      ->add_option("--switches", options.switches_path,
-                   "Hosts behind one switch: on each line the switch's name, then its hosts; without, as Slurm says")
-      ->type_name("FILE");
+  command->add_option("--switches", options.switches_path, any_text("FILE"),
+                      "Hosts behind one switch: on each line the switch's name, then its hosts; without, as Slurm says");
   command->add_flag("-c,--validation", options.is_checked,
                     "Check all data, different ones in every round; wrong data are status 1");
-  command->add_option("--csv", options.csv_path, "Also write a line for each path: both ends, figures, shares of the usual, path")
-      ->type_name("FILE");
-  command->add_option("--svg", options.svg_path, "Also draw heat maps: an SVG file")->type_name("FILE");
+  command->add_option("--csv", options.csv_path, any_text("FILE"),
+                      "Also write a line for each path: both ends, figures, shares of the usual, path");
+  command->add_option("--svg", options.svg_path, any_text("FILE"), "Also draw heat maps: an SVG file");
   command->add_option("-n,--ranks", options.local_count, whole_number(2, ranks::kMaxLocalRanks),
                       "How many ranks, without a launcher");
   ranks::add_job_options(command, options);

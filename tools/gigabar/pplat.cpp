@@ -135,9 +135,9 @@ class Game {
         words_(options.data_bytes / 8),
         flags_(options.block_count) {}
 
-  const Mapping& device_flag_mapping() const noexcept { return device_flag_.mapping(); }
-
-  Played play() {
+  Played play(Report& report) {
+    report.set_mapping(device_flag_.mapping());
+    report.show_progress("{} between the CPU and the kernel", counted(options_.rounds(), "round trip"));
     deadline_ns_ = monotonic_ns() + options_.timeout_ns();
     const device_ranks::AwaitKernel await_kernel = take(start());
     std::vector<std::uint64_t> ticks = options_.mode == 0 ? start_rounds() : answer_rounds();
@@ -178,16 +178,12 @@ class Game {
     return true;
   }
 
-  void prepare_words(std::uint32_t round) {
-    for (std::size_t i = 0; i < words_.size(); ++i) words_[i] = flag_word(round, i);
-  }
-
   // Mode 0: data and flag leave the CPU, every block answers. Two copies of one thread become visible in call order.
   std::vector<std::uint64_t> start_rounds() {
     std::vector<std::uint64_t> ticks;
     ticks.reserve(options_.rounds());
     for (std::uint32_t round = 1; round <= options_.rounds(); ++round) {
-      prepare_words(round);
+      for (std::size_t i = 0; i < words_.size(); ++i) words_[i] = flag_word(round, i);
       const std::uint64_t start = clock_.now();
       if (!words_.empty()) require(copy_to(data_.mapping(), 0, words_.data(), options_.data_bytes));
       store_flag(round);
@@ -244,13 +240,6 @@ class Game {
   std::uint64_t deadline_ns_ = 0;
   std::string stopped_because_;
 };
-
-Played play_flags(const Options& options, const DeviceInfo& device, const SampleClock& clock, Report& report) {
-  Game game(options, device, clock);
-  report.set_mapping(game.device_flag_mapping());
-  report.show_progress("{} between the CPU and the kernel", counted(options.rounds(), "round trip"));
-  return game.play();
-}
 
 // --- By messages: the CPU calls a kernel that stays -----------------------------------------------------------------------------
 
@@ -367,8 +356,8 @@ void run_pplat(Options options, const Invocation& invocation) {
   const SampleClock clock = SampleClock::calibrate();
   report.set_clock(clock);
   if (device.is_stand_in) report.note("stand-in: a CPU thread plays the kernel");
-  const auto play = options.by == By::flag ? play_flags : play_by_messages;
-  Played played = play(options, device, clock, report);
+  Played played =
+      options.by == By::flag ? Game(options, device, clock).play(report) : play_by_messages(options, device, clock, report);
   const Summary summary = summarize(played.ticks, played.ns_per_tick);
   report.heading(fmt::format("round trip {}, microseconds: {}", options.mode == 0 ? "CPU to GPU to CPU" : "GPU to CPU to GPU",
                              shape_of(options)));

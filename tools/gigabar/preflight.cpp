@@ -18,7 +18,6 @@
 #include "gigabar/doctor.hpp"
 #include "memory/runtime.hpp"
 #include "preflight/judge.hpp"
-#include "preflight/load.hpp"
 #include "preflight/output.hpp"
 #include "preflight/watchdog.hpp"
 #include "support/clock.hpp"
@@ -75,24 +74,15 @@ std::vector<std::string> ignored_checks(const Options& options) {
 
 double now_since_1970() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-void require_line(Format format, const std::string& line) {
-  std::FILE* const text = format == Format::json ? stderr : stdout;
-  fmt::print(text, "{}\n", line);
-  flush(text);
-}
-
-// The answer of the formats that have neither the table nor the document.
+// The answer of the formats that have neither the table nor the document, and of all where there is no time for those.
 void print_answer(const Options& options, const Judgement& judgement, const preflight::Metrics& metrics) {
-  switch (options.format) {
-    case Format::prometheus:
-      fmt::print("{}", preflight::metrics_text(judgement, metrics));
-      flush(stdout);
-      break;
-    case Format::npd:
-    case Format::nhc: require_line(options.format, judgement.line + std::string(stand_in_label(metrics.is_stand_in))); break;
-    case Format::table:
-    case Format::json: break;
+  std::FILE* const text = options.format == Format::json ? stderr : stdout;
+  if (options.format == Format::prometheus) {
+    fmt::print(text, "{}", preflight::metrics_text(judgement, metrics));
+  } else {
+    fmt::print(text, "{}{}\n", judgement.line, stand_in_label(metrics.is_stand_in));
   }
+  flush(text);
 }
 
 void describe(Report& report, const Judgement& judgement, const Examination& examination, double budget_s, double elapsed_s) {
@@ -161,10 +151,7 @@ void end_in_time(int status) {
   judgement.line = plain(fmt::format("unknown: {}: {}; {}", item.name, item.statement, item.remedy));
   end_in_time(preflight::exit_status_of(State::unknown, options.format, options.is_strict));
   const preflight::Metrics metrics{seconds, now_since_1970(), false};
-  try_output([&] {
-    print_answer(options, judgement, metrics);
-    if (options.format == Format::table || options.format == Format::json) require_line(options.format, judgement.line);
-  });
+  try_output([&] { print_answer(options, judgement, metrics); });
   try_output([&] {
     report.document()["origin"] = {{"is_live", options.sysroot.empty()}, {"path", plain(options.sysroot)}, {"remark", ""}};
     describe(report, judgement, {}, options.budget_seconds, seconds);
@@ -199,21 +186,25 @@ Examination examine_node(const Machine& machine, const Options& options, const T
   return std::move(examination).value();
 }
 
-// The devices whose paths are measured; none, with the reason, where there are none.
+// The devices whose paths are measured; none, with the reason, where there are none. Of another machine its files are all there is.
 std::vector<DeviceInfo> find_devices(const Machine& machine, Evidence& evidence) {
   if (!machine.is_live()) return {};
+  const auto give_reason = [&evidence](State state, std::string statement, std::string remedy) -> std::vector<DeviceInfo> {
+    evidence.not_measured = {.kind = preflight::Item::Kind::path,
+                             .name = "paths",
+                             .state = state,
+                             .statement = std::move(statement),
+                             .remedy = std::move(remedy)};
+    return {};
+  };
   Result<std::vector<DeviceInfo>> found = devices();
   if (!found) {
     if (found.status() == Status::invalid_argument) fail(found.error().message());
-    evidence.when_not_measured = State::unfit;
-    evidence.not_measured = found.error().record().cause;
-    evidence.not_measured_remedy = found.error().record().remedy;
-    return {};
+    return give_reason(State::unfit, found.error().record().cause, found.error().record().remedy);
   }
   if (found->front().is_stand_in && take(forced_stand_in_count()) == 0) {
-    evidence.not_measured = "no GPU can be used here";
-    evidence.not_measured_remedy = "'gigabar info' tells why; on a node that must have GPUs, add --require 'gpus>=1'";
-    return {};
+    return give_reason(State::unknown, "no GPU can be used here",
+                       "'gigabar info' tells why; on a node that must have GPUs, add --require 'gpus>=1'");
   }
   evidence.device_count = found->size();
   return std::move(found).value();
@@ -250,7 +241,6 @@ void run_preflight(const Options& options, Invocation& invocation) {
   const std::vector<PathReport> available = availability(machine);
   Evidence evidence{examination, available, criteria};
   evidence.ignored = ignored;
-  evidence.is_captured = !machine.is_live();
   evidence.is_strict = options.is_strict;
   tell("finding the devices");
   const std::vector<DeviceInfo> found = find_devices(machine, evidence);
@@ -272,7 +262,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
   report.print("\n{:.1f} s\n", elapsed_s());
   const preflight::Metrics metrics{elapsed_s(), now_since_1970(), report.is_stand_in()};
   const bool is_written = write_outputs(options, judgement, metrics, report);
-  print_answer(options, judgement, metrics);
+  if (options.format != Format::table && !is_json) print_answer(options, judgement, metrics);
   invocation.exit_status = exit_status_of(options, judgement.state, is_written);
 }
 
@@ -288,10 +278,8 @@ void add_forms(const Command& command, Options& options) {
                   "Check) or prometheus (OpenMetrics)")
       ->type_name("NAME")
       ->default_str("");
-  command
-      .add_option("--textfile", options.textfile_path,
-                  "Also write the metrics to this file, for node_exporter's textfile collector; it is replaced in one step")
-      ->type_name("FILE");
+  command.add_option("--textfile", options.textfile_path, any_text("FILE"),
+                     "Also write the metrics to this file, for node_exporter's textfile collector; it is replaced in one step");
   add_json_option(command, options.json_path);
 }
 
@@ -303,15 +291,11 @@ void add_preflight(const Command& program, Invocation& invocation) {
       "Is this node fit for a job? The doctor's checks, verified bytes and a rate on every path, one answer", run_preflight);
   add_sysroot_option(command, options.sysroot);
   add_budget_option(command, options.budget_seconds, 600, "About this long in all; paths that do not fit are unknown");
-  command
-      .add_option("--require", options.require,
-                  "What the job needs: checks that must pass, paths that must be available, counts and rates: 'nvlink>=18, gdr, "
-                  "host->gpu>=0.8'")
-      ->type_name("PATH,...");
-  command
-      .add_option("--baseline", options.baseline_path,
-                  "A survey of this node in good health ('gigabar survey --json'), which rates are held against")
-      ->type_name("FILE");
+  command.add_option("--require", options.require, any_text("PATH,..."),
+                     "What the job needs: checks that must pass, paths that must be available, counts and rates: 'nvlink>=18, gdr, "
+                     "host->gpu>=0.8'");
+  command.add_option("--baseline", options.baseline_path, any_text("FILE"),
+                     "A survey of this node in good health ('gigabar survey --json'), which rates are held against");
   command.add_option("--ignore", options.ignored, "Checks, or groups of them ('pci'), whose findings do not count")
       ->delimiter(',')
       ->expected(1, 1000)

@@ -129,21 +129,15 @@ void add_report(const Command& program, Invocation& invocation) {
   const auto [command, options] = add_subcommand<Options>(
       program, invocation, "report", "One HTML page of JSON documents, for a browser or a printer", run_report);
   command
-      ->add_option("DOCUMENT", options.files,
+      ->add_option("DOCUMENT", options.files, any_text("FILE..."),
                    "JSON files of survey, streams, copylat, latency, bw, bibw, multi-lat, mbw-mr, matrix, compare, doctor, "
                    "topology or preflight")
-      ->required()
-      ->type_name("FILE...");
-  command->add_option("-o,--output", options.output_path, "Write the page to this file")
-      ->required()
-      ->type_name("FILE")
-      ->check(file_name());
-  command
-      ->add_option("--before", options.before,
-                   "JSON files of before, up to the next option: what differs by more than the noise is marked")
-      ->type_name("FILE...");
-  command->add_option("--python", options.python, "Python 3.9 or newer, with matplotlib where curves are drawn")
-      ->type_name("PROGRAM");
+      ->required();
+  command->add_option("-o,--output", options.output_path, {"FILE", file_name()}, "Write the page to this file")->required();
+  command->add_option("--before", options.before, any_text("FILE..."),
+                      "JSON files of before, up to the next option: what differs by more than the noise is marked");
+  command->add_option("--python", options.python, any_text("PROGRAM"),
+                      "Python 3.9 or newer, with matplotlib where curves are drawn");
   command->add_option("--timeout", options.timeout_s, seconds(3600), "Of the whole run");
   command->footer(
       "The page has everything inside, and no script. Curves by size are drawn by matplotlib (apt install python3-matplotlib);\n"

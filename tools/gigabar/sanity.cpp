@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ranges>
+#include <string_view>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -46,13 +48,8 @@ struct Options : DeviceOptions {
 // A name of ours, or one of GDRCopy's.
 bool is_named(const Scenario& scenario, const std::string& name) {
   if (scenario.name == name) return true;
-  std::string_view left = scenario.covers;
-  while (!left.empty()) {
-    const std::string_view word = left.substr(0, left.find(' '));
-    if (word == name) return true;
-    left.remove_prefix(std::min(left.size(), word.size() + 1));
-  }
-  return false;
+  const auto is_it = [&](const auto& word) { return std::string_view(word.begin(), word.end()) == name; };
+  return std::ranges::any_of(std::views::split(scenario.covers, ' '), is_it);
 }
 
 std::vector<const Scenario*> select_scenarios(const Options& options) {
@@ -93,52 +90,50 @@ void run_one_here(const Options& options) {
 
 // ---- in the process that runs them all ----
 
-class Child {
- public:
-  Child(const Scenario& scenario, const Options& options) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) fail(fmt::format("pipe: {}", std::strerror(errno)));
-    verdict_ = Descriptor(ends[0]);
-    const Descriptor told(ends[1]);
-    const std::string name(scenario.name);
-    const std::string device = std::to_string(options.device);
-    const char* arguments[] = {"gigabar", "sanity", "--scenario", name.c_str(), "-d", device.c_str(), nullptr};
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], kVerdictDescriptor);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // so that a deadline ends its children too
-    const int code = posix_spawn(&process_, "/proc/self/exe", &actions, &attributes, const_cast<char**>(arguments), environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    if (code != 0) fail(fmt::format("cannot start a scenario: {}", std::strerror(code)));
-  }
+// Its process; what it says goes to the descriptor.
+pid_t start(const Scenario& scenario, const Options& options, int told) {
+  const std::string name(scenario.name);
+  const std::string device = std::to_string(options.device);
+  const char* arguments[] = {"gigabar", "sanity", "--scenario", name.c_str(), "-d", device.c_str(), nullptr};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, told, kVerdictDescriptor);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // so that a deadline ends its children too
+  pid_t process = 0;
+  const int code = posix_spawn(&process, "/proc/self/exe", &actions, &attributes, const_cast<char**>(arguments), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  if (code != 0) fail(fmt::format("cannot start a scenario: {}", std::strerror(code)));
+  return process;
+}
 
-  Verdict await(double deadline_seconds) {
-    const std::int64_t end_ns = now_ns() + static_cast<std::int64_t>(deadline_seconds * 1e9);
-    const auto ended = ChildProcess(process_).end_when([&] {
-      const bool is_over = now_ns() >= end_ns;
-      if (is_over) kill(-process_, SIGKILL);  // with what it started: the number is its group's until it is waited for
-      return is_over;
-    });
-    if (!ended) return {"fail", fmt::format("not done after {} s; it was ended", deadline_seconds)};
-    const int status = *ended;
-    if (WIFSIGNALED(status)) return {"fail", fmt::format("ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))};
-    std::string line(kMaxVerdictBytes, '\0');
-    line.resize(static_cast<std::size_t>(std::max<ssize_t>(read(verdict_.get(), line.data(), line.size()), 0)));
-    if (line.empty()) return {"fail", fmt::format("ended with status {} and without a verdict", WEXITSTATUS(status))};
-    const std::size_t space = line.find(' ');
-    Verdict verdict{line.substr(0, space), line.substr(space + 1)};
-    if (verdict.word == "pass" && WEXITSTATUS(status) != 0)
-      return {"fail", fmt::format("passed, then ended with status {}", WEXITSTATUS(status))};
-    return verdict;
-  }
-
- private:
-  pid_t process_ = 0;
-  Descriptor verdict_;
-};
+Verdict run_in_process(const Scenario& scenario, const Options& options) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) fail(fmt::format("pipe: {}", std::strerror(errno)));
+  const Descriptor verdict_text(ends[0]);
+  Descriptor told(ends[1]);
+  const pid_t process = start(scenario, options, told.get());
+  told = Descriptor();
+  const std::int64_t end_ns = now_ns() + static_cast<std::int64_t>(options.deadline_seconds * 1e9);
+  const auto ended = ChildProcess(process).end_when([&] {
+    const bool is_over = now_ns() >= end_ns;
+    if (is_over) kill(-process, SIGKILL);  // with what it started: the number is its group's until it is waited for
+    return is_over;
+  });
+  if (!ended) return {"fail", fmt::format("not done after {} s; it was ended", options.deadline_seconds)};
+  const int status = *ended;
+  if (WIFSIGNALED(status)) return {"fail", fmt::format("ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))};
+  std::string line(kMaxVerdictBytes, '\0');
+  line.resize(static_cast<std::size_t>(std::max<ssize_t>(read(verdict_text.get(), line.data(), line.size()), 0)));
+  if (line.empty()) return {"fail", fmt::format("ended with status {} and without a verdict", WEXITSTATUS(status))};
+  const std::size_t space = line.find(' ');
+  Verdict verdict{line.substr(0, space), line.substr(space + 1)};
+  if (verdict.word == "pass" && WEXITSTATUS(status) != 0)
+    return {"fail", fmt::format("passed, then ended with status {}", WEXITSTATUS(status))};
+  return verdict;
+}
 
 void list_scenarios(Report& report) {
   for (const Scenario& scenario : scenarios()) {
@@ -159,7 +154,7 @@ void run_scenario(const Scenario& scenario, const Options& options, Report& repo
   if (options.is_verbose) report.print("run     {}: {}\n", scenario.name, scenario.what);
   report.show_progress("{}: {}", scenario.name, scenario.what);
   const std::uint64_t start_ns = monotonic_ns();
-  const Verdict verdict = Child(scenario, options).await(options.deadline_seconds);
+  const Verdict verdict = run_in_process(scenario, options);
   const double elapsed_seconds = static_cast<double>(monotonic_ns() - start_ns) / 1e9;
   const std::string name(scenario.name);
   report.print("{:<7} {}{}{}", verdict.word, name, stand_in_label(report.is_stand_in()),
@@ -213,8 +208,7 @@ void add_sanity(const Command& program, Invocation& invocation) {
       program, invocation, "sanity", "Behaviours that programs rely on, through gdrapi.h and gigabar, each in its own process",
       run_sanity);
   add_device_option(command, options);
-  command->add_option("-t,--test", options.tests, "Only this scenario, by our name or GDRCopy's; may be repeated")
-      ->type_name("NAME")
+  command->add_option("-t,--test", options.tests, any_text("NAME"), "Only this scenario, by our name or GDRCopy's; may be repeated")
       ->take_all();
   command->add_flag("-l,--list", options.is_list, "List the scenarios, and which of GDRCopy's tests each covers");
   command->add_flag("-e,--extended", options.with_extended, "Also the long scenarios");

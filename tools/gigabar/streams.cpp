@@ -60,9 +60,10 @@ void add_transfer_options(const Command& command, Options& options) {
   add_argument(command, options, "-f,--file", Kind::file,
                "A file with a transfer on each line, '#' before comments; '-': standard input")
       ->type_name("FILE");
-  command.add_option("--preset", options.presets, "One of nvbandwidth's test cases, run cell by cell; 'list' lists them")
+  command
+      .add_option("--preset", options.presets, any_text("NAME"),
+                  "One of nvbandwidth's test cases, run cell by cell; 'list' lists them")
       ->allow_extra_args(false)
-      ->type_name("NAME")
       ->group("Instead of transfers");
   command.add_flag("--list-presets", options.lists_presets, "List the presets")->group("Instead of transfers");
 }
@@ -84,9 +85,8 @@ void add_default_options(const Command& command, Options& options) {
       ->excludes(iterations)
       ->group(group);
   command
-      .add_option("--executor", options.executor,
+      .add_option("--executor", options.executor, any_text("NAME"),
                   "Who moves the bytes: ce, sm or cpu, with -push, -pull, :BLOCKS or :THREADS (default: ce)")
-      ->type_name("NAME")
       ->group(group);
   command.add_choice("--pages", options.pages, pages, "Host memory: pinned (default), pageable, wc or huge")
       ->type_name("KIND")

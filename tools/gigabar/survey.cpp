@@ -15,13 +15,13 @@
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 #include "survey/figures.hpp"
-#include "topology/output.hpp"
+#include "topology/view.hpp"
 
 namespace gigabar::tool {
 namespace {
 
 using survey::Figure;
-using survey::PathFigures;
+using survey::Figures;
 
 struct Options {
   std::string json_path = "gigabar-survey.json";
@@ -33,20 +33,10 @@ struct Options {
 constexpr double kDoctorShare = 0.3;
 constexpr std::size_t kMaxFindings = 12;  // on the page; all are in the JSON
 
-// Those that need an eye, the worst first.
-std::vector<const Finding*> worth_reading(const Examination& examination) {
-  std::vector<const Finding*> chosen;
-  for (const Verdict verdict : {Verdict::fail, Verdict::warn, Verdict::unknown}) {
-    for (const Finding& finding : examination.findings) {
-      if (finding.verdict == verdict) chosen.push_back(&finding);
-    }
-  }
-  return chosen;
-}
-
 void tell_findings(Report& report, const Examination& examination) {
   report.print("\ndoctor: {}\n", doctor::counts_text(examination));
-  const std::vector<const Finding*> chosen = worth_reading(examination);
+  std::vector<const Finding*> chosen = doctor::by_gravity(examination.findings);
+  std::erase_if(chosen, [](const Finding* finding) { return !doctor::wants_reading(finding->verdict); });
   for (std::size_t i = 0; i < std::min(chosen.size(), kMaxFindings); ++i) {
     const Finding& finding = *chosen[i];
     report.print("  {:<7} {:<16} {}{}{}\n", name_of(finding.verdict), finding.check, plain(finding.subject),
@@ -62,17 +52,14 @@ void tell_findings(Report& report, const Examination& examination) {
   report.document()["findings"] = list_of(examination.findings, [](const Finding& finding) { return doctor::to_json(finding); });
 }
 
-std::string range_text(const Figure& figure) {
-  return fmt::format("{:>10.3f}   {:.3f} to {:.3f}", figure.value(), figure.least(), figure.most());
-}
-
 void tell_copies(Report& report, const std::vector<Figure>& figures) {
   report.heading("single copies, microseconds (median; range of the rounds)");
   for (const Figure& figure : figures) {
     if (!figure.failure.empty()) {
       report.print("  {:<28} {}\n", figure.key, figure.failure);
     } else {
-      report.print("  {:<28} {:<36} {}\n", figure.key, range_text(figure), figure.path);
+      const std::string range = fmt::format("{:>10.3f}   {:.3f} to {:.3f}", figure.value(), figure.least(), figure.most());
+      report.print("  {:<28} {:<36} {}\n", figure.key, range, figure.path);
     }
   }
 }
@@ -87,47 +74,53 @@ void tell_rate(Report& report, const Figure& figure, const std::string& more) {
   report.print("  {:<40} {:>8.1f} {}   {}{}\n", figure.key, figure.value(), figure.unit, ratio, more);
 }
 
-void tell_paths(Report& report, const PathFigures& paths) {
-  report.heading("each path alone");
-  for (const Figure& figure : paths.alone) tell_rate(report, figure, "");
+// What the transfer of this figure reaches alone; null: nothing.
+const Figure* find_alone(const Figures& figures, const Figure& beside) {
+  const auto ends = [](const Figure& figure) { return figure.key.substr(0, figure.key.find(' ')); };
+  const auto found = std::find_if(figures.alone.begin(), figures.alone.end(),
+                                  [&](const Figure& each) { return each.failure.empty() && ends(each) == ends(beside); });
+  return found == figures.alone.end() ? nullptr : &*found;
 }
 
-// The pattern with the transfer that loses most, whole.
-void tell_worst(Report& report, const PathFigures& paths) {
-  const std::optional<survey::Worst> found = survey::find_worst(paths);
-  if (!found) return;
-  const Figure& worst = paths.together[found->index];
-  report.document()["worst"] = {{"key", worst.key}, {"share_of_own_rate", found->share}};
-  const std::string pattern = worst.key.substr(worst.key.find(' ') + 1);
+// The pattern with the transfer that loses most of its own rate, whole.
+void tell_worst(Report& report, const Figures& figures) {
+  const Figure* worst = nullptr;
+  double least_share = 1;
+  for (const Figure& beside : figures.together) {
+    const Figure* const alone = find_alone(figures, beside);
+    if (!beside.failure.empty() || alone == nullptr || alone->value() <= 0) continue;
+    const double share = beside.value() / alone->value();
+    if (worst != nullptr && !(share < least_share)) continue;
+    worst = &beside;
+    least_share = share;
+  }
+  if (worst == nullptr) return;  // there is nothing to compare
+  report.document()["worst"] = {{"key", worst->key}, {"share_of_own_rate", least_share}};
+  const std::string pattern = worst->key.substr(worst->key.find(' ') + 1);
   report.heading(fmt::format("the worst pattern of those that were run at once: {}", pattern));
-  for (const Figure& figure : paths.together) {
+  for (const Figure& figure : figures.together) {
     if (!figure.key.ends_with(" " + pattern)) continue;
-    const bool is_worst = &figure == &worst;
-    tell_rate(report, figure, is_worst ? fmt::format("; keeps {:.0f} % of its own rate", found->share * 100) : "");
+    tell_rate(report, figure, &figure == worst ? fmt::format("; keeps {:.0f} % of its own rate", least_share * 100) : "");
   }
 }
 
 // The page shows the patterns only in part.
-void tell_failed_patterns(Report& report, const PathFigures& paths) {
+void tell_failed_patterns(Report& report, const Figures& figures) {
   const auto has_failed = [](const Figure& figure) { return !figure.failure.empty(); };
-  if (std::none_of(paths.together.begin(), paths.together.end(), has_failed)) return;
+  if (std::none_of(figures.together.begin(), figures.together.end(), has_failed)) return;
   report.heading("failed among those that were run at once");
-  for (const Figure& figure : paths.together) {
+  for (const Figure& figure : figures.together) {
     if (has_failed(figure)) tell_rate(report, figure, "");
   }
 }
 
 // What cannot be measured on this machine is told; bytes that arrive wrong are a fault of it. All has been told and written before.
-void require_right_data(const survey::Passes& passes) {
-  for (const std::vector<Figure>* const figures : {&passes.copies, &passes.paths.alone, &passes.paths.together}) {
-    for (const Figure& figure : *figures) {
+void require_right_data(const Figures& figures) {
+  for (const auto list : survey::kLists) {
+    for (const Figure& figure : figures.*list) {
       if (figure.has_wrong_data) fail(fmt::format("{}: {}", figure.key, figure.failure));
     }
   }
-}
-
-void add_figures(Report& report, const std::vector<Figure>& figures) {
-  for (const Figure& figure : figures) report.add_result(to_json(figure));
 }
 
 void run_survey(const Options& options, const Invocation& invocation) {
@@ -152,23 +145,23 @@ void run_survey(const Options& options, const Invocation& invocation) {
   tell_findings(report, examination);
 
   const survey::TimeLeft time{elapsed_s, options.budget_seconds};
-  const survey::Passes passes =
-      survey::measure_passes(found, time, [&](const std::string& what) { report.show_progress("{}", what); });
-  report.document()["passes"] = {{"count", passes.count}, {"seconds", passes.seconds}};
-  tell_copies(report, passes.copies);
-  tell_paths(report, passes.paths);
-  tell_worst(report, passes.paths);
-  tell_failed_patterns(report, passes.paths);
-  for (const std::string& note : passes.paths.notes) report.note(note);
-  add_figures(report, passes.copies);
-  add_figures(report, passes.paths.alone);
-  add_figures(report, passes.paths.together);
+  const Figures figures = survey::measure(found, time, [&](const std::string& what) { report.show_progress("{}", what); });
+  report.document()["passes"] = {{"count", figures.pass_count}, {"seconds", figures.seconds}};
+  tell_copies(report, figures.copies);
+  report.heading("each path alone");
+  for (const Figure& figure : figures.alone) tell_rate(report, figure, "");
+  tell_worst(report, figures);
+  tell_failed_patterns(report, figures);
+  for (const std::string& note : figures.notes) report.note(note);
+  for (const auto list : survey::kLists) {
+    for (const Figure& figure : figures.*list) report.add_result(to_json(figure));
+  }
   report.document()["elapsed_s"] = elapsed_s();
   report.write();
   report.print("\n{:.0f} s{}{}\n", elapsed_s(),
                options.json_path.empty() || options.json_path == "-" ? "" : "; everything is in " + options.json_path,
                stand_in_label(report.is_stand_in()));
-  require_right_data(passes);
+  require_right_data(figures);
 }
 
 }  // namespace

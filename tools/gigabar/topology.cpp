@@ -14,7 +14,7 @@
 #include "support/output.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
-#include "topology/output.hpp"
+#include "topology/view.hpp"
 
 namespace gigabar::tool {
 namespace {
@@ -70,7 +70,7 @@ void show(Report& report, const Machine& machine, const TopologyOptions& options
   if (options.svg_path.empty()) return;
   const std::string title = machine.is_live() ? "this machine" : "captured machine: " + plain(machine.origin());
   report.show_progress("drawing {}", plain(options.svg_path));
-  topology::write_svg(topology::dot_text(view, title), options.svg_path, options.most_svg_seconds);
+  topology::write_svg(view, title, options.svg_path, options.most_svg_seconds);
   report.print("drawn: {}\n", plain(options.svg_path));
 }
 
@@ -94,18 +94,14 @@ void add_topology(const Command& program, Invocation& invocation) {
       "GPUs, NICs, PCI tree and NUMA nodes: how any two are joined, how fast, and where the bottleneck is", run_topology);
   Option sysroot = add_sysroot_option(command, options.sysroot);
   command
-      ->add_option("--capture", options.capture_path,
+      ->add_option("--capture", options.capture_path, {"FILE", file_name()},
                    "Write what topology and doctor read of this machine into one file, to be looked at elsewhere with --sysroot; "
                    "alone, nothing else is shown")
-      ->type_name("FILE")
-      ->check(file_name())
       ->excludes(sysroot);
   Option tree = command->add_flag("--tree", options.is_tree, "The PCI tree below NUMA nodes instead of the matrix");
   command->add_flag("--routes", options.has_all_routes, "Rate, bottleneck and hops of every pair")->excludes(tree);
   add_json_option(command, options.json_path);
-  command->add_option("--svg", options.svg_path, "Also draw it: an SVG file made by Graphviz's 'dot'")
-      ->type_name("FILE")
-      ->check(file_name());
+  command->add_option("--svg", options.svg_path, {"FILE", file_name()}, "Also draw it: an SVG file made by Graphviz's 'dot'");
   command->add_option("--svg-timeout", options.most_svg_seconds, seconds(3600), "Seconds that 'dot' may take")->group("");
   command->footer(
       "Rates are theoretical, each way, of the narrowest link, and take links at the speed that both ends can do: idle devices\n"

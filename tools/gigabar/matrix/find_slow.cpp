@@ -77,6 +77,8 @@ bool is_unexplained(const Path& path) { return path.is_slow && !path.is_explaine
 
 using Key = std::tuple<Part, int, Way>;
 
+int hosts_number(int from, int to) { return from * kMaxHosts + to; }  // of a pair, in its key
+
 // Every part that a path crosses, but for the pair itself.
 template <class Visit>
 void visit_parts(const Path& path, std::span<const Placement> ranks, const Visit& visit) {
@@ -95,9 +97,15 @@ void visit_parts(const Path& path, std::span<const Placement> ranks, const Visit
   if (from.host != to.host) leave(Part::rail, from.rail, to.rail);
   leave(Part::rank, path.from, path.to);
   if (from.host == to.host || std::min(from.host, to.host) < 0 || std::max(from.host, to.host) >= kMaxHosts) return;
-  visit(Key(Part::host_pair, from.host * kMaxHosts + to.host, Way::sending));
+  visit(Key(Part::host_pair, hosts_number(from.host, to.host), Way::sending));
   const auto [lesser, greater] = std::minmax(from.host, to.host);
-  visit(Key(Part::host_pair, lesser * kMaxHosts + greater, Way::both));
+  visit(Key(Part::host_pair, hosts_number(lesser, greater), Way::both));
+}
+
+bool is_of_part(const Path& path, std::span<const Placement> ranks, const Key& part) {
+  bool is_part = false;
+  visit_parts(path, ranks, [&](const Key& other) { is_part = is_part || other == part; });
+  return is_part;
 }
 
 struct Count {
@@ -153,8 +161,7 @@ Slow explain(const Key& key, std::vector<Path>& paths, std::span<const Placement
     visit_parts(path, ranks, [&](const Key& other) {
       if (std::get<Part>(other) == slow.part) crossed.insert(std::get<1>(other));
     });
-    bool is_part = false;
-    visit_parts(path, ranks, [&](const Key& other) { is_part = is_part || other == key; });
+    const bool is_part = is_of_part(path, ranks, key);
     for (const int number : crossed) {
       ++all[number];
       if (is_part) ++crossing[number];
@@ -240,24 +247,14 @@ std::string Slow::text() const {
 }
 
 bool crosses(const Slow& slow, std::span<const Placement> ranks, std::size_t from, std::size_t to) noexcept {
-  const auto leaves = [&](int sender, int receiver) {
-    if (is_pair(slow.part)) {
-      return (sender == slow.first && receiver == slow.second) ||
-             (slow.way == Way::both && sender == slow.second && receiver == slow.first);
-    }
-    if (sender == receiver) return false;
-    return (slow.way != Way::receiving && sender == slow.first) || (slow.way != Way::sending && receiver == slow.first);
-  };
-  const Placement &sender = ranks[from], &receiver = ranks[to];
-  switch (slow.part) {
-    case Part::group: return leaves(sender.group, receiver.group);
-    case Part::rail: return sender.host != receiver.host && leaves(sender.rail, receiver.rail);
-    case Part::host:
-    case Part::host_pair: return leaves(sender.host, receiver.host);
-    case Part::rank:
-    case Part::pair: return leaves(static_cast<int>(from), static_cast<int>(to));
+  const Path path{static_cast<int>(from), static_cast<int>(to)};
+  if (slow.part == Part::pair) {
+    return (path.from == slow.first && path.to == slow.second) ||
+           (slow.way == Way::both && path.from == slow.second && path.to == slow.first);
   }
-  return false;
+  const auto [lesser, greater] = std::minmax(slow.first, slow.second);
+  const int hosts = slow.way == Way::both ? hosts_number(lesser, greater) : hosts_number(slow.first, slow.second);
+  return is_of_part(path, ranks, Key(slow.part, slow.part == Part::host_pair ? hosts : slow.first, slow.way));
 }
 
 Kind kind_of(const Placement& from, const Placement& to) noexcept {

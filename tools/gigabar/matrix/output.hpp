@@ -24,9 +24,6 @@ struct Shown {
   std::string_view unit() const noexcept { return is_latency() ? "us" : "GB/s"; }
 };
 
-// "paths within a host", "paths behind one switch", "other paths"; "paths between hosts" where no switch is known.
-std::string_view name_of(Kind kind, const Places& places) noexcept;
-
 // "host node3, sending: bandwidth 0.50 of what such paths have (28 paths); rank 6 to rank 9: 0.02 GB/s instead of 0.05, ucx host".
 std::string line_of(const Shown& shown, std::size_t slow_index);
 

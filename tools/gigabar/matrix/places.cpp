@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <ranges>
 #include <sstream>
 
 #include "support/failure.hpp"
@@ -12,31 +13,21 @@
 namespace gigabar::tool::matrix {
 namespace {
 
-// Numbers texts in the order of their first appearance; an empty text has none.
-class Numbers {
- public:
-  explicit Numbers(std::vector<std::string>& names) : names_(names) {}
+// Numbers of texts, in the order of their first appearance.
+using Numbers = std::map<std::string, int>;
 
-  int number_of(const std::string& key, const std::string& name) {
-    if (key.empty()) return -1;
-    const auto [known, is_new] = numbers_.emplace(key, static_cast<int>(numbers_.size()));
-    if (is_new) names_.push_back(name);
-    return known->second;
-  }
-
- private:
-  std::vector<std::string>& names_;
-  std::map<std::string, int> numbers_;
-};
+// An empty text has none. `names`: of all numbers.
+int number_of(Numbers& numbers, std::vector<std::string>& names, const std::string& key, const std::string& name) {
+  if (key.empty()) return -1;
+  const auto [known, is_new] = numbers.emplace(key, static_cast<int>(numbers.size()));
+  if (is_new) names.push_back(name);
+  return known->second;
+}
 
 std::vector<std::string_view> parts_of(std::string_view text) {
   std::vector<std::string_view> parts;
-  while (true) {
-    const std::size_t end = text.find('.');
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
+  for (const auto part : std::views::split(text, '.')) parts.emplace_back(part.begin(), part.end());
+  return parts;
 }
 
 std::string short_name(const std::string& host) { return host.substr(0, host.find('.')); }
@@ -131,7 +122,7 @@ std::string Places::text(const Slow& slow) const {
 
 Places places_of(std::span<const Whereabouts> ranks, const Switches& switches) {
   Places places;
-  Numbers hosts(places.hosts), rails(places.rails), groups(places.groups);
+  Numbers hosts, rails, groups;
   std::map<std::string, int> namesakes;
   std::map<std::string, std::string> name_of_machine;
   for (const Whereabouts& rank : ranks) {
@@ -143,10 +134,10 @@ Places places_of(std::span<const Whereabouts> ranks, const Switches& switches) {
     const std::string& host = name_of_machine[machine];
     const std::string behind = switches.empty() ? rank.tree : switch_of(rank.host, switches);
     Placement placement;
-    placement.host = hosts.number_of(machine, host);
+    placement.host = number_of(hosts, places.hosts, machine, host);
     if (!rank.rails.empty())
-      placement.rail = rails.number_of(machine + '\n' + rank.rails, fmt::format("{} of {}", rank.rails, host));
-    placement.group = groups.number_of(behind, behind);
+      placement.rail = number_of(rails, places.rails, machine + '\n' + rank.rails, fmt::format("{} of {}", rank.rails, host));
+    placement.group = number_of(groups, places.groups, behind, behind);
     places.ranks.push_back(placement);
   }
   return places;

@@ -8,7 +8,6 @@
 #include <map>
 
 #include "base/counted.hpp"
-#include "base/old_check_ids.hpp"
 #include "doctor/check.hpp"
 #include "support/plain_text.hpp"
 
@@ -22,16 +21,9 @@ enum Gravity { kWrongBytes, kFailed, kFailedCheck, kRequirement, kSlow, kOther }
 constexpr std::array kCauses = {"probe.link", "pci.link",   "gpu.throttle", "nvlink",
                                 "pci.acs",    "iommu.mode", "numa.cpu",     "cpu.governor"};
 
-bool is_chosen(std::string_view check, const std::vector<std::string>& names) {
-  return std::any_of(names.begin(), names.end(), [check](const std::string& typed) {
-    const std::string name = current_check_id(typed);
-    return check == name || (check.starts_with(name) && check.substr(name.size()).starts_with('.'));
-  });
-}
-
 bool is_required(const Finding& finding, const Criteria& criteria) {
   return std::any_of(criteria.requirements.begin(), criteria.requirements.end(), [&](const Requirement& requirement) {
-    return requirement.kind == Requirement::Kind::check && is_chosen(finding.check, {requirement.name});
+    return requirement.kind == Requirement::Kind::check && is_of(finding.check, requirement.name);
   });
 }
 
@@ -69,7 +61,8 @@ Item item_of(const Evidence& evidence, const Finding& finding) {
     item.is_decisive = is_wanted || evidence.is_strict || is_probe || finding.statement == gigabar::doctor::kNotBegun ||
                        evidence.device_count == 0;
   }
-  if (is_chosen(finding.check, evidence.ignored) && !is_wanted) item.is_decisive = false;
+  const auto is_ignored = [&](const std::string& name) { return is_of(finding.check, name); };
+  if (!is_wanted && std::any_of(evidence.ignored.begin(), evidence.ignored.end(), is_ignored)) item.is_decisive = false;
   name_devices(evidence.examination.topology, item);
   return item;
 }
@@ -89,57 +82,44 @@ const Finding* cause_of(const Evidence& evidence, const Item& item) {
 }
 
 void judge_error(const ErrorRecord& error, bool is_asked_for, Item& item) {
-  item.statement = (error.object.empty() ? "" : error.object + ": ") + error.cause;
-  item.remedy = error.remedy;
+  const std::string statement = (error.object.empty() ? "" : error.object + ": ") + error.cause;
+  const auto remedy_or = [&error](const char* otherwise) { return error.remedy.empty() ? std::string(otherwise) : error.remedy; };
   switch (error.status) {
     case Status::verification_failed:
-      item.state = State::unfit;
       item.gravity = kWrongBytes;
-      item.statement = "wrong bytes arrived: " + error.cause;
-      item.remedy =
-          "do not use this path: check ACS redirection, the IOMMU's mode and the GPU's memory ('gigabar explain pci.acs', "
-          "'gigabar explain iommu.mode', 'gigabar explain gpu.ecc')";
-      return;
+      return item.say(State::unfit, "wrong bytes arrived: " + error.cause,
+                      "do not use this path: check ACS redirection, the IOMMU's mode and the GPU's memory ('gigabar explain "
+                      "pci.acs', 'gigabar explain iommu.mode', 'gigabar explain gpu.ecc')");
     case Status::device_error:
     case Status::timed_out:
-      item.state = State::unfit;
       item.gravity = kFailed;
-      if (item.remedy.empty()) item.remedy = "look for Xid lines in the kernel's log (dmesg), and reset the GPU";
-      return;
+      return item.say(State::unfit, statement, remedy_or("look for Xid lines in the kernel's log (dmesg), and reset the GPU"));
     case Status::not_supported:  // the machine does not have this path, which is a fault only where a job needs it
     case Status::unavailable:
-      item.state = is_asked_for ? State::unfit : State::fit;
       item.gravity = kRequirement;
-      return;
+      return item.say(is_asked_for ? State::unfit : State::fit, statement, error.remedy);
     default:
-      item.state = State::unknown;
-      if (item.remedy.empty()) item.remedy = "free the GPU's memory, or run this while no job uses the GPU, as root";
+      item.say(State::unknown, statement, remedy_or("free the GPU's memory, or run this while no job uses the GPU, as root"));
   }
 }
 
 void judge_rate(const Evidence& evidence, const Path& path, Item& item) {
   const Bound bound = bound_of(path, evidence.criteria);
   const std::string share = path.share() > 0 ? fmt::format(", {:.0f} % of {}", path.share() * 100, path.link.name) : "";
-  item.statement = fmt::format("{}{:.1f} GB/s{}", path.is_verified ? "verified bytes at " : "", path.rate.value, share);
+  std::string statement = fmt::format("{}{:.1f} GB/s{}", path.is_verified ? "verified bytes at " : "", path.rate.value, share);
   if (bound.gb_per_s <= 0) {
     // Bytes that arrive whole are what can be said; a rate that was asked for cannot.
-    item.state = bound.is_required ? State::unknown : State::fit;
-    item.statement += "; " + bound.because;
-    item.remedy = bound.is_required ? "require a rate in GB/s, as in host->gpu>=40GB/s" : "";
-    return;
+    return item.say(bound.is_required ? State::unknown : State::fit, statement + "; " + bound.because,
+                    bound.is_required ? "require a rate in GB/s, as in host->gpu>=40GB/s" : "");
   }
-  if (path.rate.value >= bound.gb_per_s) return;
-  item.statement += fmt::format(", where {:.1f} are expected ({})", bound.gb_per_s, bound.because);
+  if (path.rate.value >= bound.gb_per_s) return item.say(State::fit, statement, "");
+  statement += fmt::format(", where {:.1f} are expected ({})", bound.gb_per_s, bound.because);
   item.gravity = kSlow;
-  item.state = State::unfit;
-  if (const Finding* const cause = cause_of(evidence, item)) {
-    item.statement += fmt::format("; {}: {}", cause->check, cause->statement);
-    item.remedy = cause->remedy;
-  } else {
-    item.remedy = path.kind == "gpu->gpu"
-                      ? "look at the links between the two ('gigabar topology --routes', 'nvidia-smi nvlink -s')"
-                      : "look at the GPU's PCIe link ('gigabar doctor --only pci,probe.link')";
-  }
+  if (const Finding* const cause = cause_of(evidence, item))
+    return item.say(State::unfit, fmt::format("{}; {}: {}", statement, cause->check, cause->statement), cause->remedy);
+  item.say(State::unfit, statement,
+           path.kind == "gpu->gpu" ? "look at the links between the two ('gigabar topology --routes', 'nvidia-smi nvlink -s')"
+                                   : "look at the GPU's PCIe link ('gigabar doctor --only pci,probe.link')");
 }
 
 Item item_of(const Evidence& evidence, const Path& path) {
@@ -154,23 +134,19 @@ Item item_of(const Evidence& evidence, const Path& path) {
       std::any_of(evidence.criteria.requirements.begin(), evidence.criteria.requirements.end(),
                   [&](const Requirement& each) { return each.kind == Requirement::Kind::rate && each.name == path.kind; });
   if (!path.was_run) {
-    item.state = State::unknown;
-    item.statement = "not measured: the time was over";
-    item.remedy = "give more time with --budget";
+    item.say(State::unknown, "not measured: the time was over", "give more time with --budget");
   } else if (path.error) {
     judge_error(*path.error, is_asked_for, item);
   } else if (!path.is_verified || path.rate.value <= 0) {
-    item.state = State::unknown;
-    item.statement = "no copy was finished and compared in its time";
-    item.remedy = "give more time with --budget, or run this while the node is idle";
+    item.say(State::unknown, "no copy was finished and compared in its time",
+             "give more time with --budget, or run this while the node is idle");
   } else {
     judge_rate(evidence, path, item);
   }
   // Wrong bytes are wrong whatever else runs; everything else may be the other work's doing.
   if (item.state == State::unfit && item.gravity != kWrongBytes && !path.load.empty()) {
-    item.state = State::unknown;
-    item.statement += "; other work uses the path: " + path.load;
-    item.remedy = "run this again when that work has ended";
+    item.say(State::unknown, item.statement + "; other work uses the path: " + path.load,
+             "run this again when that work has ended");
   }
   return item;
 }
@@ -182,47 +158,45 @@ State worse(State one, State other) {
 
 void judge_count(const Evidence& evidence, const Requirement& requirement, Item& item) {
   const Topology& topology = evidence.examination.topology;
-  const auto compare = [&](double found, const std::string& what) {
-    item.statement = fmt::format("{} where {:.0f} are required", what, requirement.least);
-    item.state = found >= requirement.least ? State::fit : State::unfit;
+  const auto compare = [&](double found, const std::string& what, const char* remedy) {
+    item.say(found >= requirement.least ? State::fit : State::unfit,
+             fmt::format("{} where {:.0f} are required", what, requirement.least), remedy);
   };
+  constexpr const char* kMissing = "'gigabar doctor --only drv' tells why a GPU is missing";
   if (requirement.name == "gpus") {
     const std::size_t count = evidence.device_count > 0 ? evidence.device_count : topology.gpus.size();
-    compare(static_cast<double>(count), counted(count, "GPU"));
-    item.remedy = "'gigabar doctor --only drv' tells why a GPU is missing";
+    compare(static_cast<double>(count), counted(count, "GPU"), kMissing);
   } else if (requirement.name == "nics") {
     const auto is_active = [](const Nic& nic) {
       return !nic.rdma_device.empty() &&
              std::any_of(nic.ports.begin(), nic.ports.end(), [](const RdmaPort& port) { return port.state == "ACTIVE"; });
     };
     const auto count = static_cast<std::size_t>(std::count_if(topology.nics.begin(), topology.nics.end(), is_active));
-    compare(static_cast<double>(count), counted(count, "NIC") + " with an active RDMA port");
-    item.remedy = "'gigabar doctor --only rdma' tells what brings a port up";
+    compare(static_cast<double>(count), counted(count, "NIC") + " with an active RDMA port",
+            "'gigabar doctor --only rdma' tells what brings a port up");
   } else if (topology.gpus.empty()) {
-    item.state = State::unfit;
-    item.statement = "no GPU was found that could have NVLinks";
-    item.remedy = "'gigabar doctor --only drv' tells why a GPU is missing";
+    item.say(State::unfit, "no GPU was found that could have NVLinks", kMissing);
   } else {
-    const auto fewest = std::min_element(topology.gpus.begin(), topology.gpus.end(), [](const Gpu& one, const Gpu& other) {
+    const Gpu& fewest = *std::min_element(topology.gpus.begin(), topology.gpus.end(), [](const Gpu& one, const Gpu& other) {
       return one.nvlinks_active < other.nvlinks_active;
     });
-    item.subject = "GPU " + fewest->address.to_string();
-    item.gpus = {fewest->address.to_string()};
-    compare(fewest->nvlinks_active, fmt::format("{} of {} NVLinks are active", fewest->nvlinks_active, fewest->nvlinks_total));
-    item.remedy = "'gigabar explain nvlink' tells what brings a link up";
+    item.subject = "GPU " + fewest.address.to_string();
+    item.gpus = {fewest.address.to_string()};
+    compare(fewest.nvlinks_active, fmt::format("{} of {} NVLinks are active", fewest.nvlinks_active, fewest.nvlinks_total),
+            "'gigabar explain nvlink' tells what brings a link up");
   }
 }
 
 void judge_available(const Evidence& evidence, const Requirement& requirement, Item& item) {
-  item.state = State::unfit;
-  item.statement = "this machine does not have it";
+  item.say(State::unfit, "this machine does not have it", "");
   for (const PathReport& path : evidence.availability) {
-    if (path.path != requirement.name && !path.path.starts_with(requirement.name + ".")) continue;
+    if (!is_of(path.path, requirement.name)) continue;
     const bool is_untold = path.availability.code == AvailabilityCode::driver_unknown;
     if (!path.availability.is_ok() && !is_untold && item.state == State::unknown) continue;
-    item.state = path.availability.is_ok() ? State::fit : is_untold ? State::unknown : State::unfit;
-    item.statement = fmt::format("{}: {}", path.path, path.availability.reason);
-    item.remedy = item.state == State::fit ? "" : path.availability.remedy;
+    item.say(path.availability.is_ok() ? State::fit
+             : is_untold               ? State::unknown
+                                       : State::unfit,
+             fmt::format("{}: {}", path.path, path.availability.reason), path.availability.remedy);
     if (item.state == State::fit) return;
   }
 }
@@ -234,7 +208,7 @@ void judge_by_items(const Requirement& requirement, const std::vector<Item>& ite
   const bool is_rate = requirement.kind == Requirement::Kind::rate;
   for (const Item& each : items) {
     const bool is_meant = is_rate ? each.path != nullptr && each.path->kind == requirement.name
-                                  : each.kind == Item::Kind::check && is_chosen(each.name, {requirement.name});
+                                  : each.kind == Item::Kind::check && is_of(each.name, requirement.name);
     if (!is_meant) continue;
     ++count;
     item.state = worse(item.state, each.state);
@@ -251,15 +225,14 @@ void judge_by_items(const Requirement& requirement, const std::vector<Item>& ite
     item.remedy = first->remedy;
     item.statement += fmt::format("; {}: {}", first->name, first->statement);
   } else if (count == 0) {
-    item.state = State::unknown;
-    item.statement = is_rate ? "no such path was measured" : "it was not examined";
-    item.remedy = is_rate ? "run this on the machine itself, with its GPUs" : "give more time with --budget";
+    item.say(State::unknown, is_rate ? "no such path was measured" : "it was not examined",
+             is_rate ? "run this on the machine itself, with its GPUs" : "give more time with --budget");
   }
 }
 
 bool says_nothing(const Evidence& evidence, const Requirement& requirement) {
   return std::all_of(evidence.examination.findings.begin(), evidence.examination.findings.end(), [&](const Finding& finding) {
-    return !is_chosen(finding.check, {requirement.name}) || finding.verdict == Verdict::skip;
+    return !is_of(finding.check, requirement.name) || finding.verdict == Verdict::skip;
   });
 }
 
@@ -272,8 +245,7 @@ Item item_of(const Evidence& evidence, const Requirement& requirement, const std
     case Requirement::Kind::check:
       judge_by_items(requirement, items, item);
       if (item.state == State::fit && says_nothing(evidence, requirement)) {
-        item.state = State::unfit;
-        item.statement = "it does not apply to this machine, which does not have what it is about";
+        item.say(State::unfit, "it does not apply to this machine, which does not have what it is about", "");
       }
   }
   // Where its parts say the same of themselves, the answer names them.
@@ -340,13 +312,7 @@ Judgement judge(const Evidence& evidence) {
   std::vector<Item>& items = judgement.items;
   for (const Finding& finding : evidence.examination.findings) items.push_back(item_of(evidence, finding));
   for (const Path& path : evidence.paths) items.push_back(item_of(evidence, path));
-  if (!evidence.not_measured.empty() && !evidence.is_captured) {
-    items.push_back({.kind = Item::Kind::path,
-                     .name = "paths",
-                     .state = evidence.when_not_measured,
-                     .statement = evidence.not_measured,
-                     .remedy = evidence.not_measured_remedy});
-  }
+  if (evidence.not_measured) items.push_back(*evidence.not_measured);
   std::vector<Item> required;
   for (const Requirement& requirement : evidence.criteria.requirements) required.push_back(item_of(evidence, requirement, items));
   std::move(required.begin(), required.end(), std::back_inserter(items));

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gigabar/doctor.hpp"
@@ -38,6 +40,12 @@ struct Item {
   const Path* path = nullptr;                     // of a path
   std::vector<std::string> gpus = {}, nics = {};  // PCI addresses (or numbers of stand-ins), names: of what is not fit
   // NOLINTEND(readability-redundant-member-init)
+
+  void say(State what, std::string why, std::string what_to_do) {
+    state = what;
+    statement = std::move(why);
+    remedy = std::move(what_to_do);
+  }
 };
 
 struct Evidence {
@@ -46,14 +54,11 @@ struct Evidence {
   const Criteria& criteria;
   // As above.  NOLINTBEGIN(readability-redundant-member-init)
   std::span<const Path> paths = {};
-  std::vector<std::string> ignored = {};  // checks and groups whose findings do not count
+  std::vector<std::string> ignored = {};  // checks and groups, by their names of today, whose findings do not count
   std::size_t device_count = 0;           // that were measured; 0: none were
-  State when_not_measured = State::unknown;
-  std::string not_measured = {};  // why no path was measured, and what to do; empty: they were
-  std::string not_measured_remedy = {};
+  std::optional<Item> not_measured = {};  // in place of the paths: why none was measured, and what to do
   // NOLINTEND(readability-redundant-member-init)
-  bool is_captured = false;  // of another machine: its files are all there is, and none of its paths can be measured
-  bool is_strict = false;    // what could not be read counts, although the paths were measured
+  bool is_strict = false;  // what could not be read counts, although the paths were measured
 };
 
 // The check of a finding that says that no check could be run.

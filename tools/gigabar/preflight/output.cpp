@@ -141,7 +141,7 @@ Json to_json(const Item& item) {
   json["link"] = path.link.name;
   json["link_gb_per_s"] = positive_or_null(path.link.gb_per_s);
   json["share_of_link"] = positive_or_null(path.share());
-  json["how"] = path.how;
+  json["how"] = path.path;
   json["load"] = plain(path.load);
   return json;
 }

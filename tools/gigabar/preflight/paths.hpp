@@ -17,19 +17,16 @@
 
 namespace gigabar::tool::preflight {
 
-struct Path {
+// With what was reported of its transfer, where it was run.
+struct Path : TransferReport {
   int source = StreamPlace::kHost, destination = StreamPlace::kHost;
   std::string name;       // "host->gpu0"
   std::string_view kind;  // "host->gpu"
   std::string subject;    // "GPU 0000:3b:00.0 and GPU 0000:5e:00.0"
 
   bool was_run = false;
-  bool is_verified = false;
-  std::optional<ErrorRecord> error;
   survey::Measured rate;  // GB/s over the repeats; value 0: there is none
-  StreamLink link;
-  std::string how;   // "copy engine of device 1 (pull)"
-  std::string load;  // a clause: what else uses the path now, looked for where the rate is poor; empty: nothing was seen
+  std::string load;       // a clause: what else uses the path now, looked for where the rate is poor; empty: nothing was seen
 
   double share() const { return link.gb_per_s > 0 ? rate.value / link.gb_per_s : 0; }  // of the link's rate; 0: unknown
 };
@@ -66,5 +63,14 @@ struct Measurement {
 // devices in rounds. A path that is slow or fails beside others is measured alone, since paths may share a link. What does not
 // begin before the time is over was not run.
 std::vector<Path> measure_paths(const Measurement& measurement);
+
+// --- What other work uses a path at this moment, so that a link that is shared is told from one that is broken -----------------
+
+// A clause, "23.1 GB/s cross the PCIe link of GPU 0000:3b:00.0 (process 4711 'train')"; empty: no such work was seen. This process
+// must be idle. Takes about 0.1 s. For stand-ins, whose bytes the CPUs move: what else the CPUs do.
+std::string load_of(const Path& path, std::span<const DeviceInfo> devices);
+
+// The share of their time that the CPUs work, between two texts of /proc/stat; 0 when they say nothing.
+double busy_share(std::string_view before, std::string_view after);
 
 }  // namespace gigabar::tool::preflight

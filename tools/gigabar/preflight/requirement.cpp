@@ -9,6 +9,8 @@
 #include <optional>
 
 #include "base/old_check_ids.hpp"
+#include "doctor/check.hpp"
+#include "doctor/words.hpp"
 #include "gigabar/doctor.hpp"
 #include "support/nearest.hpp"
 #include "support/option_checks.hpp"
@@ -17,6 +19,7 @@
 namespace gigabar::tool::preflight {
 namespace {
 
+using gigabar::doctor::trimmed;
 using std::string_view_literals::operator""sv;
 
 constexpr std::array kAvailable = {"mapping.dmabuf"sv, "mapping.gdrdrv"sv, "mapping.rm"sv, "gdr.dmabuf"sv, "gdr.peermem"sv, "p2p"sv,
@@ -26,29 +29,13 @@ constexpr std::array kRates = {"host->gpu"sv, "gpu->host"sv, "gpu->gpu"sv};
 constexpr double kMaxNumber = 1e6;
 constexpr std::string_view kUnit = "GB/s";
 
-std::string_view trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t\r\n");
-  return begin == std::string_view::npos ? std::string_view() : text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
-}
-
-std::string_view first_part(std::string_view name) { return name.substr(0, name.find('.')); }
-
 template <class List>
 bool has(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-bool is_part_of(std::string_view wanted, std::string_view name) { return name == wanted || first_part(name) == wanted; }
-
 bool is_available_name(std::string_view name) {
-  return std::any_of(kAvailable.begin(), kAvailable.end(), [name](std::string_view each) { return is_part_of(name, each); });
-}
-
-bool is_check(std::string_view name) {
-  const auto all = checks();
-  return std::any_of(all.begin(), all.end(), [name](const CheckInfo& check) {
-    return check.id == name || (check.id.starts_with(name) && check.id.substr(name.size()).starts_with('.'));
-  });
+  return std::any_of(kAvailable.begin(), kAvailable.end(), [name](std::string_view each) { return is_of(each, name); });
 }
 
 std::vector<std::string> all_names() {
@@ -104,7 +91,7 @@ std::optional<Fault> read_word(std::string_view name, Requirement& requirement) 
   requirement.name = current_check_id(name);
   if (is_available_name(name)) {
     requirement.kind = Requirement::Kind::available;
-  } else if (!is_check(requirement.name)) {
+  } else if (!gigabar::doctor::require_checks({requirement.name})) {
     const std::string near = nearest(name, all_names());
     return Fault{fmt::format("nothing is called '{}'", plain(name, 40)),
                  near.empty() ? "'gigabar doctor --list' names the checks" : fmt::format("did you mean '{}'?", near)};

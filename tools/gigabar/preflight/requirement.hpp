@@ -25,6 +25,11 @@ struct Requirement {
   bool is_gb_per_s = false;  // `least` of a rate; otherwise it is a share of the link's rate
 };
 
+// Whether a name of several parts ("pci.acs") is that one, or of the group ("pci").
+inline bool is_of(std::string_view name, std::string_view wanted) {
+  return name == wanted || (name.starts_with(wanted) && name.substr(wanted.size()).starts_with('.'));
+}
+
 // The names of availability(), which a requirement may also name by their first part.
 std::span<const std::string_view> available_names();
 

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <set>
+#include <span>
+#include <string_view>
 #include <utility>
 
-#include "streams/document.hpp"
+#include "base/counted.hpp"
+#include "cuda/runtime.hpp"
 #include "streams/interrupt.hpp"
 #include "streams/output.hpp"
-#include "streams/plain.hpp"
-#include "streams/plan.hpp"
-#include "streams/progress.hpp"
 #include "support/failure.hpp"
 #include "support/progress_line.hpp"
+#include "support/statistics.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -25,22 +30,6 @@ Machine find_machine(const Options& options) {
   std::vector<DeviceInfo> found = take(devices());
   const int count = static_cast<int>(found.size());
   return {count, std::move(found)};
-}
-
-// What is wrong with a plan before anything has been run is the command line's fault.
-void check(const Point& point, int device_count) {
-  const Result<void> outcome = check_plan(point.plan, device_count);
-  if (!outcome) refuse_usage(outcome.message());
-}
-
-std::unique_ptr<Output> make_output(Format format, Report& report, const Machine& machine) {
-  switch (format) {
-    case Format::table: return make_table_output(report, machine);
-    case Format::cuts: return make_cuts_output(report, machine);
-    case Format::csv: return make_csv_output(report, machine);
-    case Format::json: break;
-  }
-  return std::make_unique<Output>(report, machine);
 }
 
 void check_options(const Options& options) {
@@ -118,6 +107,146 @@ class Verdict {
   std::set<std::string> noted_;
 };
 
+// --- How far the transfers are, while they run ----------------------------------------------------------------------------------
+
+winsize terminal_size() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0) size = {24, 80, 0, 0};
+  return size;
+}
+
+std::string sum_of(std::span<const StreamProgress> transfers) {
+  double done_gb = 0;
+  double gb_per_s = 0;
+  std::size_t done_count = 0;
+  for (const StreamProgress& transfer : transfers) {
+    done_gb += static_cast<double>(transfer.bytes_done) / 1e9;
+    gb_per_s += transfer.is_done ? 0 : transfer.gb_per_s;
+    done_count += transfer.is_done ? 1 : 0;
+  }
+  return fmt::format("  {:.3f} GB  {:.3f} GB/s, {} of {} done", done_gb, gb_per_s, done_count,
+                     counted(transfers.size(), "transfer"));
+}
+
+// Bytes and rate of every transfer and the time that is left, redrawn in place on standard error.
+class Progress {
+ public:
+  explicit Progress(bool is_shown) : is_shown_(is_shown) {}
+
+  // `position`: "3 of 12", or empty.
+  void begin(const Point& point, const std::string& position) {
+    names_.clear();
+    name_width_ = 0;
+    for (const Transfer& transfer : point.plan.transfers) {
+      names_.push_back(short_text(transfer));
+      name_width_ = std::max(name_width_, names_.back().size());
+    }
+    repeat_count_ = point.plan.repeats;
+    began_ = {};
+    title_ = point.title + (point.title.empty() || position.empty() ? "" : ", ") + position;
+    show({title_.empty() ? "preparing" : title_ + ": preparing"});
+  }
+
+  void update(unsigned repeat, std::span<const StreamProgress> transfers) {
+    if (!is_shown_) return;
+    std::vector<std::string> lines;
+    lines.push_back(fmt::format("{}{}repeat {} of {}{}", title_, title_.empty() ? "" : ", ", repeat + 1, repeat_count_,
+                                Interrupt::is_set() ? "; ending after the copies in flight" : time_left(repeat, transfers)));
+    if (transfers.size() + 1 < terminal_size().ws_row) {
+      for (const StreamProgress& transfer : transfers) lines.push_back(line_of(transfer));
+    } else {
+      lines.push_back(sum_of(transfers));
+    }
+    show(lines);
+  }
+
+  // Leaves the terminal as if nothing had been shown.
+  void end() { show({}); }
+
+ private:
+  // ", about 40 s left", from what the slowest transfer has done; empty in the first second and where no transfer has an end.
+  std::string time_left(unsigned repeat, std::span<const StreamProgress> transfers) {
+    const auto now = std::chrono::steady_clock::now();
+    if (began_ == std::chrono::steady_clock::time_point{}) began_ = now;
+    const double elapsed_s = std::chrono::duration<double>(now - began_).count();
+    double part = 2;
+    for (const StreamProgress& transfer : transfers) {
+      if (transfer.bytes_total == 0) continue;
+      part = std::min(part, static_cast<double>(transfer.bytes_done) / static_cast<double>(transfer.bytes_total));
+    }
+    return part > 1 ? std::string() : tool::time_left(elapsed_s, repeat + part, repeat_count_);
+  }
+
+  std::string line_of(const StreamProgress& transfer) const {
+    const std::string_view name = transfer.index < names_.size() ? names_[transfer.index] : std::string_view();
+    const auto done = static_cast<double>(transfer.bytes_done), total = static_cast<double>(transfer.bytes_total);
+    const std::string part = transfer.bytes_total != 0 ? fmt::format(" {:>4.0f} %", 100.0 * done / total) : "       ";
+    return fmt::format("  {:>3}  {:<{}}  {:>10.3f} GB{}{}", transfer.index, name, name_width_, done / 1e9, part,
+                       transfer.is_done ? "  done" : fmt::format("  {:>9.3f} GB/s", transfer.gb_per_s));
+  }
+
+  // In place of what was shown before.
+  void show(const std::vector<std::string>& lines) {
+    if (!is_shown_) return;
+    std::string text = line_count_ == 0 ? "" : fmt::format("\x1b[{}A", line_count_);
+    text += "\r\x1b[J";
+    const std::size_t width = terminal_size().ws_col - std::size_t{1};
+    for (const std::string& line : lines) text += line.substr(0, width) + "\n";
+    line_count_ = lines.size();
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+  }
+
+  bool is_shown_;
+  std::string title_;
+  std::vector<std::string> names_;
+  std::size_t name_width_ = 0;
+  unsigned repeat_count_ = 0;
+  std::chrono::steady_clock::time_point began_;  // the first repeat's first report
+  std::size_t line_count_ = 0;                   // that are shown
+};
+
+// --- --plain: cudaMemcpyAsync over memory of the same kind and place, what a transfer's figure is compared with ------------------
+
+// Copies of a GPU's engine between it and the host.
+bool has_plain_form(const Transfer& transfer) {
+  return transfer.executor == StreamExecutor::copy_engine && transfer.source.is_host() != transfer.destination.is_host();
+}
+
+// Placed as run_streams() does it: on the nearest node where that can be, else anywhere.
+HostMemory host_memory(const Machine& machine, const Transfer& transfer) {
+  const StreamPlace& host = host_of(transfer);
+  const int node = std::max(machine.node_of_host(transfer), -1);
+  auto memory = HostMemory::allocate(transfer.bytes, {.numa_node = node, .pages = host.pages});
+  if (!memory && node >= 0 && host.numa_node == StreamPlace::kNearestNode) {
+    memory = HostMemory::allocate(transfer.bytes, {.numa_node = -1, .pages = host.pages});
+  }
+  return take(std::move(memory));
+}
+
+// In GB/s: two copies that are not timed, then as many as one repeat has (at most 100), between two events. Ends the command when
+// the memory cannot be had or CUDA's run-time is not built in.
+double plain_rate(const Machine& machine, const Transfer& transfer) {
+  constexpr std::uint64_t kMaxCopies = 100;
+  const bool is_to_device = transfer.source.is_host();
+  const int device = device_of(transfer).device;
+  const auto memory = take(DeviceMemory::allocate(device, transfer.bytes));
+  const HostMemory host = host_memory(machine, transfer);
+  const std::uint64_t count = std::clamp<std::uint64_t>(transfer.iterations, 1, kMaxCopies);
+  void* const to = is_to_device ? memory.address() : host.address();
+  const void* const from = is_to_device ? host.address() : memory.address();
+  return take(plain_copy_rate(device, to, from, transfer.bytes, count));
+}
+
+std::optional<StreamFigure> figure_of(const std::vector<double>& samples) {
+  if (samples.empty()) return {};
+  std::vector<double> sorted = samples;
+  const double middle = median(sorted);  // sorts
+  return StreamFigure{middle, sorted.front(), sorted.back(), samples};
+}
+
+// --- The command ----------------------------------------------------------------------------------------------------------------
+
 class Session {
  public:
   Session(const Options& options, const Invocation& invocation)
@@ -133,52 +262,36 @@ class Session {
     output_ = make_output(options.format, report_, machine_);
   }
 
-  void run_points() {
-    std::vector<Point> points = make_points(options_, machine_.device_count);
-    for (const Point& point : points) check(point, machine_.device_count);
-    {
-      const Interrupt interrupt;
-      output_->begin(points.front().plan);
-      for (std::size_t i = 0; i < points.size() && !Interrupt::is_set(); ++i) {
-        run(points[i], points.size() == 1 ? "" : fmt::format("{} of {}", i + 1, points.size()));
-        report_.add_result(point_json(points[i], "transfers"));
-        if (points[i].error) break;  // larger sizes will not do better
-      }
-    }
-    conclude();
-  }
-
-  void run_presets() {
-    std::vector<PresetRun> runs = make_presets();
+  void run_all() {
+    std::vector<PresetRun> runs = make_runs();
+    for (const PresetRun& one : runs) check(one);
     {
       const Interrupt interrupt;
       output_->begin(make_plan(options_, {}));
-      for (PresetRun& run : runs) {
+      for (PresetRun& one : runs) {
         if (Interrupt::is_set()) break;
-        run_cells(run);
+        run_points(one);
       }
     }
-    conclude();
+    write();
+    verdict_.conclude(Interrupt::is_set());
   }
 
   void print_plan() {
-    std::vector<Point> points;
-    if (options_.presets.empty()) {
-      points = make_points(options_, machine_.device_count);
-    } else {
-      for (PresetRun& run : make_presets()) {
-        if (!run.preset.waived.empty()) report_.print("# {}: waived: {}\n", run.preset.name, run.preset.waived);
-        std::move(run.points.begin(), run.points.end(), std::back_inserter(points));
+    const std::vector<PresetRun> runs = make_runs();
+    for (const PresetRun& run : runs) {
+      if (!run.preset.waived.empty()) report_.print("# {}: waived: {}\n", run.preset.name, run.preset.waived);
+    }
+    for (const PresetRun& run : runs) {
+      for (const Point& point : run.points) {
+        report_.print("{}", plan_text(point));
+        Json result = point_json(point, "plan");
+        result["title"] = point.title;
+        report_.add_result(std::move(result));
       }
     }
-    for (const Point& point : points) {
-      report_.print("{}", plan_text(point));
-      Json result = point_json(point, "plan");
-      result["title"] = point.title;
-      report_.add_result(std::move(result));
-    }
     write();
-    for (const Point& point : points) check(point, machine_.device_count);
+    for (const PresetRun& run : runs) check(run);
   }
 
   void list_presets() {
@@ -226,15 +339,21 @@ class Session {
 
   // With --plain half of the plain copies are timed before the run and half after it, so that a drift of the machine shows in both.
   Result<StreamReport> run(Point& point, const StreamOptions& options) {
-    std::optional<PlainCopies> plain;
-    if (options_.times_plain_copies) plain.emplace(machine_, point.plan);
+    if (!options_.times_plain_copies) return run_streams(point.plan, options);
+    if (machine_.is_stand_in()) refuse_usage("--plain: cudaMemcpyAsync needs a GPU; a stand-in has none");
+    const std::vector<Transfer>& transfers = point.plan.transfers;
+    std::vector<std::vector<double>> samples(transfers.size());
     const auto sample = [&] {
-      for (unsigned i = 0; plain && i < point.plan.repeats && !Interrupt::is_set(); ++i) plain->sample();
+      for (unsigned i = 0; i < point.plan.repeats && !Interrupt::is_set(); ++i) {
+        for (std::size_t one = 0; one < transfers.size(); ++one) {
+          if (has_plain_form(transfers[one])) samples[one].push_back(plain_rate(machine_, transfers[one]));
+        }
+      }
     };
     sample();
     auto result = run_streams(point.plan, options);
     sample();
-    if (plain) point.plain = plain->figures();
+    for (const std::vector<double>& each : samples) point.plain.push_back(figure_of(each));
     return result;
   }
 
@@ -250,30 +369,43 @@ class Session {
     }
   }
 
-  std::vector<PresetRun> make_presets() const {
+  bool has_presets() const { return !options_.presets.empty(); }
+
+  // Each preset, or each size of it; without presets, all points as one that has no name.
+  std::vector<PresetRun> make_runs() const {
+    std::vector<PresetRun> runs;
+    if (!has_presets()) runs.push_back({{}, make_points(options_, machine_.device_count)});
     std::vector<std::optional<std::size_t>> sizes(options_.sweep_sizes.begin(), options_.sweep_sizes.end());
     if (sizes.empty()) sizes.emplace_back();
-    std::vector<PresetRun> runs;
     for (const std::string& name : options_.presets) {
       for (const auto& bytes : sizes) {
         runs.push_back(make_preset(options_, name, machine_.device_count, bytes));
-        for (const Point& point : runs.back().points) check(point, machine_.device_count);
+        check(runs.back());
       }
     }
     return runs;
   }
 
-  void run_cells(PresetRun& preset) {
-    for (std::size_t i = 0; i < preset.points.size() && !Interrupt::is_set(); ++i) {
-      run(preset.points[i], fmt::format("{} of {}", i + 1, preset.points.size()));
+  // What is wrong with a plan before anything has been run is the command line's fault.
+  void check(const PresetRun& run) const {
+    for (const Point& point : run.points) {
+      const Result<void> outcome = check_plan(point.plan, machine_.device_count);
+      if (!outcome) refuse_usage(outcome.message());
     }
-    output_->preset(preset);
-    report_.add_result(preset_json(preset));
   }
 
-  void conclude() {
-    write();
-    verdict_.conclude(Interrupt::is_set());
+  void run_points(PresetRun& all) {
+    const std::size_t count = all.points.size();
+    for (std::size_t i = 0; i < count && !Interrupt::is_set(); ++i) {
+      Point& point = all.points[i];
+      run(point, count == 1 && !has_presets() ? "" : fmt::format("{} of {}", i + 1, count));
+      if (has_presets()) continue;
+      report_.add_result(point_json(point, "transfers"));
+      if (point.error) break;  // larger sizes will not do better
+    }
+    if (!has_presets()) return;
+    output_->preset(all);
+    report_.add_result(preset_json(all));
   }
 
   const Options& options_;
@@ -290,8 +422,7 @@ void run(const Options& options, const Invocation& invocation) {
   Session session(options, invocation);
   if (options.lists_presets) return session.list_presets();
   if (options.is_dry_run) return session.print_plan();
-  if (!options.presets.empty()) return session.run_presets();
-  session.run_points();
+  session.run_all();
 }
 
 }  // namespace gigabar::tool::streams

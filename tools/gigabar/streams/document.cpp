@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "streams/document.hpp"
-
 #include <array>
 
-#include "streams/plan.hpp"
+#include "streams/output.hpp"
 #include "support/names.hpp"
 
 namespace gigabar::tool::streams {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is printed as text: one class for each --format. (--format json prints the document, and nothing here.)
+// What is said of the points that were run.
 #pragma once
 
 #include <memory>
+#include <string_view>
 
+#include "streams/options.hpp"
 #include "streams/point.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool::streams {
 
-// This one prints nothing.
+// What is printed as text: one class for each --format. This one, of --format json, prints nothing.
 class Output {
  public:
   Output(Report& report, const Machine& machine) : report_(report), machine_(machine) {}
@@ -31,8 +33,17 @@ class Output {
   const Machine& machine_;
 };
 
-std::unique_ptr<Output> make_table_output(Report& report, const Machine& machine);
-std::unique_ptr<Output> make_cuts_output(Report& report, const Machine& machine);
-std::unique_ptr<Output> make_csv_output(Report& report, const Machine& machine);
+std::unique_ptr<Output> make_output(Format format, Report& report, const Machine& machine);
+
+// --- The document of --json and --format json: as that of the other commands, with every parameter and every sample --------------
+
+// What stands beside the results.
+void describe(const Options& options, Json& document);
+void describe(const Machine& machine, Json& document);
+
+// A result. `measure`: its kind, "transfers".
+Json point_json(const Point& point, std::string_view measure);
+Json preset_json(const PresetRun& run);
+Json description_json(const StreamPreset& preset);  // of a list
 
 }  // namespace gigabar::tool::streams

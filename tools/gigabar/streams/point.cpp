@@ -5,7 +5,197 @@
 
 #include <algorithm>
 
+#include "base/options.hpp"
+#include "support/failure.hpp"
+#include "support/input.hpp"
+
 namespace gigabar::tool::streams {
+namespace {
+
+constexpr std::size_t kPresetBytes = std::size_t{512} << 20;
+constexpr std::uint64_t kPresetIterations = 16;
+
+int parse_device(std::string_view option, const std::string& whole, std::string_view text) {
+  const auto number = parse_number(text, 0, 1023);
+  if (!number) {
+    refuse_usage(fmt::format("{} {}: '{}' is not a device; write its number, as in {} {}", option, whole, text, option,
+                             option == "-p" ? "1,0" : "0"));
+  }
+  return static_cast<int>(*number);
+}
+
+// Only the executor with its side and worker count may come out of the text.
+void apply_executor(const std::string& text, Transfer& defaults) {
+  if (text.empty()) return;
+  const auto refuse = [&] {
+    refuse_usage(
+        fmt::format("--executor {}: give one word, ce, ce-push, ce-pull, sm, sm-push, sm-pull, sm:BLOCKS, cpu, cpu:THREADS, "
+                    "flag or chase",
+                    text));
+  };
+  if (text.find_first_of(" \t\n;#=") != std::string::npos) refuse();
+  const auto parsed = parse_transfers("gpu0->host " + text, Transfer{}, 1);
+  if (!parsed || parsed->size() != 1) refuse();
+  const Transfer& read = parsed->front();
+  if (read.is_background || read.may_stage || (read.is_latency && moves_data(read.executor))) refuse();
+  defaults.executor = read.executor;
+  defaults.side = read.side;
+  defaults.worker_count = read.worker_count;
+  defaults.is_latency = read.is_latency;
+}
+
+Transfer host_transfer(const Transfer& defaults, int device, bool is_to_host) {
+  Transfer transfer = defaults;
+  (is_to_host ? transfer.source : transfer.destination).device = device;
+  (is_to_host ? transfer.destination : transfer.source).device = StreamPlace::kHost;
+  return transfer;
+}
+
+Transfer peer_transfer(const Transfer& defaults, const std::string& text) {
+  const std::size_t comma = text.find(',');
+  if (comma == std::string::npos) refuse_usage(fmt::format("-p {}: give two devices, destination first, as in -p 1,0", text));
+  Transfer transfer = defaults;
+  transfer.destination.device = parse_device("-p", text, std::string_view(text).substr(0, comma));
+  transfer.source.device = parse_device("-p", text, std::string_view(text).substr(comma + 1));
+  if (transfer.side == StreamSide::automatic) transfer.side = StreamSide::destination;
+  return transfer;
+}
+
+std::string read_transfers(const std::string& path) {
+  constexpr std::string_view kRemedy = "name a text file with a transfer on each line";
+  const InputForm form{std::size_t{64} << 20, kRemedy, kRemedy};
+  return path == "-" ? read_standard_input("-f -", form) : read_file("-f", path, form);
+}
+
+using Transfers = std::vector<Transfer>;
+
+// `where` stands before what is wrong.
+void append(Transfers& all, Result<Transfers> parsed, const std::string& where) {
+  if (!parsed) {
+    const ErrorRecord& error = parsed.error().record();
+    refuse_usage(fmt::format("{}{}: {}{}{}", where, error.object, error.cause, error.remedy.empty() ? "" : "; ", error.remedy));
+  }
+  Transfers more = std::move(parsed).value();
+  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+void append_file(Transfers& all, const std::string& path, const Transfer& defaults, int device_count) {
+  const std::string text = read_transfers(path);
+  std::size_t number = 0;
+  for (std::string_view left = text; !left.empty();) {
+    std::string_view line = left.substr(0, left.find('\n'));
+    left.remove_prefix(std::min(left.size(), line.size() + 1));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    append(all, parse_transfers(line, defaults, device_count, ++number), (path == "-" ? "standard input" : path) + ":");
+  }
+}
+
+// The transfers of -d, -h, -p, -t and -f, in the order of the command line.
+std::vector<Transfer> collect_transfers(const Options& options, int device_count) {
+  const Transfer defaults = default_transfer(options);
+  Transfers transfers;
+  for (const Argument& argument : options.arguments) {
+    switch (argument.kind) {
+      case Argument::Kind::device_to_host:
+        transfers.push_back(host_transfer(defaults, parse_device("-d", argument.text, argument.text), true));
+        break;
+      case Argument::Kind::host_to_device:
+        transfers.push_back(host_transfer(defaults, parse_device("-h", argument.text, argument.text), false));
+        break;
+      case Argument::Kind::device_to_device: transfers.push_back(peer_transfer(defaults, argument.text)); break;
+      case Argument::Kind::text:
+        append(transfers, parse_transfers(argument.text, defaults, device_count), fmt::format("-t '{}': ", argument.text));
+        break;
+      case Argument::Kind::file: append_file(transfers, argument.text, defaults, device_count); break;
+    }
+  }
+  return transfers;
+}
+
+// No option limits it, so it must not end what was asked to last.
+double default_timeout(const Transfers& transfers) {
+  double longest_seconds = 0;
+  for (const Transfer& transfer : transfers) {
+    longest_seconds = std::max(longest_seconds, transfer.delay_seconds + (transfer.iterations == 0 ? transfer.seconds : 0));
+  }
+  return StreamPlan{}.timeout_seconds + longest_seconds;
+}
+
+std::string size_title(std::size_t bytes) { return fmt::format("{} per copy", format_bytes(bytes)); }
+
+}  // namespace
+
+Transfer default_transfer(const Options& options) {
+  const bool is_preset = !options.presets.empty();
+  Transfer transfer;
+  transfer.bytes = options.bytes.value_or(is_preset ? kPresetBytes : transfer.bytes);
+  transfer.iterations = options.iterations.value_or(is_preset ? kPresetIterations : transfer.iterations);
+  if (options.seconds) {
+    transfer.iterations = 0;
+    transfer.seconds = *options.seconds;
+  }
+  for (StreamPlace* const place : {&transfer.source, &transfer.destination}) {
+    place->pages = options.pages;
+    place->numa_node = options.is_near ? StreamPlace::kNearestNode : StreamPlace::kAnyNode;
+  }
+  transfer.may_stage = options.may_stage;
+  apply_executor(options.executor, transfer);
+  return transfer;
+}
+
+StreamPlan make_plan(const Options& options, std::vector<Transfer> transfers) {
+  StreamPlan plan;
+  plan.repeats = options.repeat_count;
+  plan.is_verified = options.is_verified;
+  plan.timeout_seconds = options.timeout_seconds.value_or(default_timeout(transfers));
+  plan.transfers = std::move(transfers);
+  return plan;
+}
+
+std::vector<Point> make_points(const Options& options, int device_count) {
+  Point point;
+  point.plan = make_plan(options, collect_transfers(options, device_count));
+  if (point.plan.transfers.empty()) refuse_usage("nothing to transfer; give -d, -h, -p, -t, -f or --preset");
+  std::vector<Point> points;
+  for (const std::size_t bytes : options.sweep_sizes) {
+    points.push_back(point);
+    points.back().title = size_title(bytes);
+    points.back().swept_bytes = bytes;
+    for (Transfer& transfer : points.back().plan.transfers) transfer.bytes = bytes;
+  }
+  if (points.empty()) points.push_back(std::move(point));
+  return points;
+}
+
+PresetRun make_preset(const Options& options, const std::string& name, int device_count, std::optional<std::size_t> swept_bytes) {
+  Transfer defaults = default_transfer(options);
+  if (swept_bytes) defaults.bytes = *swept_bytes;
+  auto preset = stream_preset(name, defaults, device_count);
+  if (!preset) refuse_usage(fmt::format("--preset {}: {}; --list-presets lists them", name, preset.error().record().cause));
+  PresetRun run{std::move(preset).value(), {}};
+  for (const StreamCell& cell : run.preset.cells) {
+    Point point;
+    point.plan = make_plan(options, cell.plan.transfers);
+    point.swept_bytes = swept_bytes;
+    point.preset = name;
+    point.matrix = cell.matrix;
+    point.row = cell.row;
+    point.column = cell.column;
+    point.title = fmt::format("{}{}{} row {}, column {}", name, cell.matrix.empty() ? "" : " ", cell.matrix, cell.row, cell.column);
+    if (swept_bytes) point.title += ", " + size_title(*swept_bytes);
+    run.points.push_back(std::move(point));
+  }
+  return run;
+}
+
+std::string plan_text(const Point& point) {
+  std::string text = point.title.empty() ? "" : fmt::format("# {}\n", point.title);
+  std::size_t index = 0;
+  for (const Transfer& transfer : point.plan.transfers) text += fmt::format("{}  # {}\n", to_string(transfer), index++);
+  return text;
+}
+
+// --- What came of a point -------------------------------------------------------------------------------------------------------
 
 const DeviceInfo* Machine::find(int device) const noexcept {
   const auto found = std::find_if(devices.begin(), devices.end(), [&](const DeviceInfo& one) { return one.index == device; });

@@ -62,4 +62,8 @@ bool read_number(const std::string& text, double& value) {
   return error == std::errc() && at == end;
 }
 
+Value any_text(const char* name) {
+  return {name, [](std::string&) { return std::string(); }};
+}
+
 }  // namespace gigabar::tool

@@ -25,4 +25,7 @@ Check file_name();
 // The whole text as a number; false when it is none.
 bool read_number(const std::string& text, double& value);
 
+// Any text, called so in the help.
+Value any_text(const char* name);
+
 }  // namespace gigabar::tool

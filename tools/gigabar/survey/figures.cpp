@@ -4,11 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <iterator>
 #include <thread>
+#include <utility>
 
 #include "base/counted.hpp"
+#include "cuda/runtime.hpp"
+#include "support/failure.hpp"
+#include "support/race.hpp"
 #include "support/statistics.hpp"
+#include "support/workbench.hpp"
 
 namespace gigabar::tool::survey {
 
@@ -39,6 +46,217 @@ Json to_json(const Figure& figure) {
 
 namespace {
 
+// --- CPU-driven copies: latencies, in rounds that go over every kind of copy, so that drift hits all of them equally -----------
+
+constexpr std::array<std::size_t, 2> kSizes = {8, std::size_t{64} << 10};
+constexpr std::size_t kMaxBytes = kSizes.back();
+constexpr std::size_t kRounds = 3;  // of a pass
+constexpr double kRoundNs = 8e6;    // of one contender: 12 of them make about 0.6 s a device with their pauses
+constexpr std::size_t kMaxSamples = 400;
+constexpr std::uint64_t kPauseNs = 20'000;  // so that nothing of the copy before is still under way
+
+struct Runner {
+  Contender contender;
+  Figure figure;
+};
+
+template <class Call>
+void add(std::vector<Runner>& runners, std::string key, std::string path, const Call& call) {
+  Figure figure{.key = std::move(key), .unit = "us", .path = std::move(path)};
+  runners.push_back({make_contender(figure.key, call, [] { spin(kPauseNs); }), std::move(figure)});
+}
+
+std::vector<Runner> runners_of(const Workbench& bench) {
+  std::vector<Runner> runners;
+  const bool has_cuda = !bench.device().is_stand_in && use_cuda_runtime(bench.device().index).is_ok();
+  const Mapping* const mapping = &bench.mapping();
+  std::byte* const host = bench.host();
+  void* const device = bench.memory().address();
+  const std::string through = fmt::format("CPU through {} ({})", name_of(mapping->backend()), name_of(mapping->type()));
+  for (const std::size_t bytes : kSizes) {
+    const auto key = [&](const char* what) { return fmt::format("gpu{} {} {}", bench.device().index, what, bytes_text(bytes)); };
+    add(runners, key("copy_to"), through, [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); });
+    add(runners, key("copy_from"), through, [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); });
+    if (!has_cuda) continue;
+    add(runners, key("cudaMemcpy to"), "copy engine", [=] { return cuda_memcpy(device, host, bytes); });
+    add(runners, key("cudaMemcpy from"), "copy engine", [=] { return cuda_memcpy(host, device, bytes); });
+  }
+  return runners;
+}
+
+void check(const Workbench& bench) {
+  const Mapping& mapping = bench.mapping();
+  for (const std::size_t bytes : kSizes) {
+    check_copy(bench, {"copy_to", CopyDirection::to_device, 0, bytes,
+                       [&mapping, host = bench.host(), bytes] { return copy_to(mapping, 0, host, bytes).is_ok(); }});
+    check_copy(bench, {"copy_from", CopyDirection::from_device, 0, bytes,
+                       [&mapping, host = bench.host(), bytes] { return copy_from(mapping, 0, host, bytes).is_ok(); }});
+  }
+}
+
+void run_round(Runner& runner, const SampleClock& clock, std::vector<std::uint64_t>& ticks) {
+  const double call_ns = estimate_ns(runner.contender, clock) + static_cast<double>(kPauseNs);
+  ticks.assign(affordable_count(call_ns, kRoundNs, kMaxSamples), 0);
+  if (!runner.contender.run_block(clock, ticks, runner.contender.warm_up_count, 1)) {
+    runner.figure.failure = "a copy failed while it was timed; GIGABAR_LOG=info tells why";
+    return;
+  }
+  runner.figure.samples.push_back(summarize(ticks, clock.ns_per_tick()).p50_us);
+}
+
+std::vector<Figure> measure_device(const DeviceInfo& device, const SampleClock& clock) {
+  DeviceOptions options;
+  options.device = device.index;
+  const Workbench bench(options, kMaxBytes + kGuardBytes);
+  check(bench);
+  std::vector<Runner> runners = runners_of(bench);
+  std::vector<std::uint64_t> ticks;
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    for (Runner& runner : runners) {
+      if (runner.figure.failure.empty()) run_round(runner, clock, ticks);
+    }
+  }
+  check(bench);
+  std::vector<Figure> figures;
+  for (Runner& runner : runners) figures.push_back(std::move(runner.figure));
+  return figures;
+}
+
+// One pass over single copies through the mapping of each device, and over cudaMemcpy where there is one: 8 bytes and 64 KiB, both
+// ways. Devices whose turn comes when that share of the time is over are left out.
+std::vector<Figure> measure_copies(std::span<const DeviceInfo> devices, const TimeLeft& time, double share) {
+  const SampleClock clock = SampleClock::calibrate();
+  std::vector<Figure> figures;
+  for (const DeviceInfo& device : devices) {
+    if (time.is_over(share)) break;
+    try {
+      std::vector<Figure> more = measure_device(device, clock);
+      figures.insert(figures.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+    } catch (const CommandFailure& failure) {
+      // One device that cannot be mapped must not hide the others.
+      figures.push_back({.key = fmt::format("gpu{} copies", device.index),
+                         .unit = "us",
+                         .failure = failure.what(),
+                         .has_wrong_data = dynamic_cast<const WrongData*>(&failure) != nullptr});
+    }
+  }
+  return figures;
+}
+
+// --- Paths: bandwidth of every one by itself, and of the patterns in which they meet -------------------------------------------
+
+constexpr unsigned kRepeats = 2;  // of a pass
+constexpr std::size_t kPathBytes = std::size_t{128} << 20;
+constexpr double kTimeoutSeconds = 20;
+
+Transfer transfer(int source, int destination, bool is_stand_in) {
+  return path_transfer(source, destination, is_stand_in ? kStandInBytes : kPathBytes);
+}
+
+std::string ends_text(const Transfer& transfer) { return path_name(transfer.source.device, transfer.destination.device); }
+
+struct Pattern {
+  std::string name;
+  std::vector<Transfer> transfers;
+};
+
+Figure figure_of(const TransferReport& report, const std::string& name) {
+  Figure figure;
+  figure.key = fmt::format("{} {}", ends_text(report.transfer), name);
+  figure.unit = "GB/s";
+  figure.path = report.path;
+  figure.link = report.link.name;
+  // Beside others the common time counts; alone the two are the same.
+  const StreamFigure& rate = report.window_gb_per_s.samples.empty() ? report.life_gb_per_s : report.window_gb_per_s;
+  figure.samples = rate.samples;
+  figure.link_gb_per_s = report.link.gb_per_s;
+  if (report.error) {
+    figure.failure = report.error->message();
+    figure.has_wrong_data = report.error->status == Status::verification_failed;
+  } else if (figure.samples.empty()) {
+    figure.failure = "no copy was finished";
+  }
+  return figure;
+}
+
+std::vector<Figure> run(const Pattern& pattern, std::vector<std::string>& notes) {
+  StreamPlan plan;
+  plan.transfers = pattern.transfers;
+  plan.repeats = kRepeats;
+  plan.timeout_seconds = kTimeoutSeconds;
+  const Result<StreamReport> report = run_streams(plan);
+  std::vector<Figure> figures;
+  if (!report) {
+    for (const Transfer& transfer : pattern.transfers) {
+      const std::string key = fmt::format("{} {}", ends_text(transfer), pattern.name);
+      figures.push_back({.key = key, .unit = "GB/s", .failure = report.error().message()});
+    }
+    return figures;
+  }
+  for (const TransferReport& one : report->transfers) figures.push_back(figure_of(one, pattern.name));
+  // Fewer devices' own memory than the sum of parts is what a pattern is about; everything else is worth a line.
+  for (const std::string& warning : report->warnings) notes.push_back(fmt::format("{}: {}", pattern.name, warning));
+  return figures;
+}
+
+std::vector<Pattern> single_paths(std::span<const DeviceInfo> devices) {
+  std::vector<Pattern> patterns;
+  const auto add = [&](int source, int destination, bool is_stand_in) {
+    patterns.push_back({"alone", {transfer(source, destination, is_stand_in)}});
+  };
+  for (const DeviceInfo& device : devices) {
+    add(StreamPlace::kHost, device.index, device.is_stand_in);
+    add(device.index, StreamPlace::kHost, device.is_stand_in);
+  }
+  for (const DeviceInfo& from : devices) {
+    for (const DeviceInfo& to : devices) {
+      if (from.index != to.index) add(from.index, to.index, from.is_stand_in);
+    }
+  }
+  return patterns;
+}
+
+// The patterns in which paths share something: a link's two directions, the host's memory, a switch, the processors' own link.
+std::vector<Pattern> meeting_paths(std::span<const DeviceInfo> devices) {
+  Pattern down{"all devices from the host", {}};
+  Pattern up{"all devices to the host", {}};
+  Pattern ring{"all devices to the next one", {}};
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const DeviceInfo& device = devices[i];
+    down.transfers.push_back(transfer(StreamPlace::kHost, device.index, device.is_stand_in));
+    up.transfers.push_back(transfer(device.index, StreamPlace::kHost, device.is_stand_in));
+    if (devices.size() > 1) {
+      ring.transfers.push_back(transfer(device.index, devices[(i + 1) % devices.size()].index, device.is_stand_in));
+    }
+  }
+  Pattern both{"all devices both ways", down.transfers};
+  both.transfers.insert(both.transfers.end(), up.transfers.begin(), up.transfers.end());
+  Pattern everything{"everything at once", both.transfers};
+  everything.transfers.insert(everything.transfers.end(), ring.transfers.begin(), ring.transfers.end());
+  if (devices.size() == 1) return {both};
+  return {down, up, both, ring, everything};
+}
+
+void measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell, Figures& figures) {
+  const auto measure = [&](const Pattern& pattern, std::vector<Figure>& into) {
+    if (time.is_over()) {
+      ++figures.left_out_count;
+      return;
+    }
+    tell(pattern.transfers.size() == 1 ? ends_text(pattern.transfers.front()) + " " + pattern.name : pattern.name);
+    std::vector<Figure> more = run(pattern, figures.notes);
+    into.insert(into.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  };
+  // The host's paths and the patterns first: on many devices the pairs take the most time and say the least new.
+  const std::vector<Pattern> single = single_paths(devices);
+  const auto first = std::min(single.size(), 2 * devices.size() + 2);
+  for (std::size_t i = 0; i < first; ++i) measure(single[i], figures.alone);
+  for (const Pattern& pattern : meeting_paths(devices)) measure(pattern, figures.together);
+  for (std::size_t i = first; i < single.size(); ++i) measure(single[i], figures.alone);
+}
+
+// --- Passes --------------------------------------------------------------------------------------------------------------------
+
 // Adds the samples of one more pass to those of the passes before. Figures that are new are added as well; one that failed before,
 // or fails now, has failed.
 void add_pass(std::vector<Figure>& figures, std::vector<Figure> pass) {
@@ -68,18 +286,18 @@ void add_note(std::vector<std::string>& notes, std::string note) {
   if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
 }
 
-void make_pass(Passes& all, std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell) {
-  const double copies_end = all.count == 0 ? kCopiesEnd : 1;
-  ++all.count;
-  const auto tell_pass = [&](const std::string& what) { tell(fmt::format("pass {} of {}: {}", all.count, kPasses, what)); };
+void make_pass(Figures& all, std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell) {
+  const double copies_end = all.pass_count == 0 ? kCopiesEnd : 1;
+  ++all.pass_count;
+  const auto tell_pass = [&](const std::string& what) { tell(fmt::format("pass {} of {}: {}", all.pass_count, kPasses, what)); };
   tell_pass("single copies");
-  add_pass(all.copies, measure_copies(devices, time, copies_end));
-  PathFigures pass = measure_paths(devices, time, tell_pass);
-  add_pass(all.paths.alone, std::move(pass.alone));
-  add_pass(all.paths.together, std::move(pass.together));
+  Figures pass;
+  pass.copies = measure_copies(devices, time, copies_end);
+  measure_paths(devices, time, tell_pass, pass);
+  for (const auto list : kLists) add_pass(all.*list, std::move(pass.*list));
   // What the first pass had no time for, no other one has.
-  if (all.count == 1) all.paths.left_out_count = pass.left_out_count;
-  for (std::string& note : pass.notes) add_note(all.paths.notes, std::move(note));
+  if (all.pass_count == 1) all.left_out_count = pass.left_out_count;
+  for (std::string& note : pass.notes) add_note(all.notes, std::move(note));
 }
 
 bool is_partial(const std::vector<Figure>& figures) {
@@ -87,13 +305,13 @@ bool is_partial(const std::vector<Figure>& figures) {
                      [](const Figure& figure) { return figure.failure.empty() && figure.pass_count < kPasses; });
 }
 
-void note_what_is_missing(Passes& all) {
-  std::vector<std::string>& notes = all.paths.notes;
+void note_what_is_missing(Figures& all) {
+  std::vector<std::string>& notes = all.notes;
   if (all.copies.empty()) notes.emplace_back("single copies were left out, since the time for the survey was over");
-  if (all.paths.left_out_count > 0) {
-    notes.push_back(fmt::format("left out, since the time for the survey was over: {}", counted(all.paths.left_out_count, "run")));
+  if (all.left_out_count > 0) {
+    notes.push_back(fmt::format("left out, since the time for the survey was over: {}", counted(all.left_out_count, "run")));
   }
-  if (all.count < kPasses || is_partial(all.copies) || is_partial(all.paths.alone) || is_partial(all.paths.together)) {
+  if (all.pass_count < kPasses || std::any_of(kLists.begin(), kLists.end(), [&](auto list) { return is_partial(all.*list); })) {
     notes.push_back(
         fmt::format("not all was measured in {} passes, since the time for the survey was over; 'gigabar compare' does not judge "
                     "what was measured in one",
@@ -103,13 +321,13 @@ void note_what_is_missing(Passes& all) {
 
 }  // namespace
 
-Passes measure_passes(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell) {
-  Passes all;
+Figures measure(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell) {
+  Figures all;
   const double begin_s = time.elapsed_s();
   do {
     make_pass(all, devices, time, tell);
-    if (all.count < kPasses) wait_until(begin_s + all.count * kPassSeconds, time);
-  } while (all.count < kPasses && !time.is_over());
+    if (all.pass_count < kPasses) wait_until(begin_s + all.pass_count * kPassSeconds, time);
+  } while (all.pass_count < kPasses && !time.is_over());
   all.seconds = time.elapsed_s() - begin_s;
   note_what_is_missing(all);
   return all;

@@ -4,13 +4,17 @@
 // and samples that were taken within one of them all see the same of it.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gigabar/device.hpp"
+#include "gigabar/streams.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool::survey {
@@ -46,40 +50,40 @@ struct TimeLeft {
 // Called with what is measured, before it is.
 using Tell = std::function<void(const std::string&)>;
 
-// One pass over single copies through the mapping of each device, and over cudaMemcpy where there is one: 8 bytes and 64 KiB, both
-// ways. Devices whose turn comes when that share of the time is over are left out.
-std::vector<Figure> measure_copies(std::span<const DeviceInfo> devices, const TimeLeft& time, double share);
+// What a path is called, "host->gpu0", and a transfer over it that is timed. Stand-ins take fewer bytes: host memory pretends, and
+// its caches and cores are shared by everything.
+inline constexpr std::size_t kStandInBytes = std::size_t{8} << 20;
+inline std::string path_name(int source, int destination) {
+  const auto end = [](int device) { return device == StreamPlace::kHost ? std::string("host") : fmt::format("gpu{}", device); };
+  return end(source) + "->" + end(destination);
+}
+inline Transfer path_transfer(int source, int destination, std::size_t bytes) {
+  constexpr double kSeconds = 0.1;
+  Transfer transfer;
+  transfer.source.device = source;
+  transfer.destination.device = destination;
+  transfer.bytes = bytes;
+  transfer.iterations = 0;
+  transfer.seconds = kSeconds;
+  return transfer;
+}
 
-// What one transfer reaches alone, and when others run beside it.
-struct PathFigures {
+// Everything that a survey measures, several times over.
+inline constexpr unsigned kPasses = 3;
+
+struct Figures {
+  unsigned pass_count = 0;  // that were begun
+  double seconds = 0;       // from the begin of the first to the end of the last
+  std::vector<Figure> copies;
+  // What one transfer reaches alone, and when others run beside it.
   std::vector<Figure> alone;       // each device to and from the host, and each ordered pair of devices
   std::vector<Figure> together;    // each transfer of each pattern: "all devices both ways: gpu0->host"
   std::vector<std::string> notes;  // warnings of the runs
   std::size_t left_out_count = 0;  // runs, for want of time
 };
-
-// The transfer that loses most of its own rate: its place in `together` and the share it keeps.
-struct Worst {
-  std::size_t index = 0;
-  double share = 1;
-};
-// Nothing when there is nothing to compare.
-std::optional<Worst> find_worst(const PathFigures& figures);
-
-// One pass.
-PathFigures measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell);
-
-// Everything that a survey measures, several times over.
-inline constexpr unsigned kPasses = 3;
-
-struct Passes {
-  unsigned count = 0;  // that were begun
-  double seconds = 0;  // from the begin of the first to the end of the last
-  std::vector<Figure> copies;
-  PathFigures paths;
-};
+inline constexpr std::array kLists = {&Figures::copies, &Figures::alone, &Figures::together};
 
 // The first pass is made whatever the time; of it and of the others what comes too late is left out, which the notes say.
-Passes measure_passes(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell);
+Figures measure(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell);
 
 }  // namespace gigabar::tool::survey

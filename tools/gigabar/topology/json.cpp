@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole topology as JSON: numbers are numbers, and what is not known is null.
 #include "support/plain_text.hpp"
-#include "topology/output.hpp"
+#include "topology/view.hpp"
 
 namespace gigabar::tool::topology {
 namespace {

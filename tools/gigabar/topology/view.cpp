@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "platform/cpu_set.hpp"
+#include "platform/pci_link.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::topology {
@@ -55,7 +56,6 @@ View::View(Topology topology) : topology_(std::move(topology)) {
     const std::size_t index = is_gpu ? i : i - topology_.gpus.size();
     ends_.push_back(end_of({is_gpu ? Endpoint::Kind::gpu : Endpoint::Kind::nic, static_cast<int>(index)}));
   }
-  ends_left_out_ = all - ends_.size();
   const bool has_rdma =
       std::any_of(topology_.nics.begin(), topology_.nics.end(), [](const Nic& nic) { return !nic.rdma_device.empty(); });
   nic_orders_ = nic_orders(topology_, has_rdma);
@@ -128,21 +128,12 @@ std::string node_text(const Topology& topology, int numa_node) {
 
 namespace {
 
-// "PCIe 4.0": by the rate of a lane (PCI Express Base Specification, sections on link speeds).
-std::string generation_text(double gt_per_s) {
-  struct Generation {
-    double gt_per_s;
-    const char* name;
-  };
-  static constexpr Generation kGenerations[] = {{2.5, "1.0"}, {5, "2.0"}, {8, "3.0"}, {16, "4.0"}, {32, "5.0"}, {64, "6.0"}};
-  for (const Generation& generation : kGenerations) {
-    if (gt_per_s == generation.gt_per_s) return fmt::format("PCIe {}", generation.name);
-  }
-  return gt_per_s > 0 ? fmt::format("{:g} GT/s", gt_per_s) : "speed unknown";
-}
-
+// What is no generation of PCIe (PCI Express Base Specification, sections on link speeds) is told as a number.
 std::string link_text(double gt_per_s, unsigned width) {
-  return fmt::format("{} {}", generation_text(gt_per_s), width > 0 ? fmt::format("x{}", width) : "width unknown");
+  const std::string name = PcieLink{gt_per_s, width}.name();
+  std::string text = name.substr(0, name.rfind(' '));
+  if (!pcie_link_of_speed(gt_per_s, 1)) text = gt_per_s > 0 ? fmt::format("{:g} GT/s", gt_per_s) : "speed unknown";
+  return text + (width > 0 ? fmt::format(" x{}", width) : " width unknown");
 }
 
 }  // namespace
@@ -157,11 +148,6 @@ std::string link_text(const PciLinkFacts& link) {
 std::string device_text(const PciNode& node) {
   const std::string ids = fmt::format("{:04x}:{:04x}", node.vendor, node.device);
   return node.name.empty() ? ids : plain(node.name, 120);
-}
-
-int parent_of(const Topology& topology, std::size_t pci) {
-  const int parent = topology.pci[pci].parent;
-  return parent >= 0 && static_cast<std::size_t>(parent) < pci ? parent : -1;
 }
 
 }  // namespace gigabar::tool::topology

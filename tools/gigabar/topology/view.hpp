@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gigabar/topology.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool::topology {
 
@@ -32,7 +33,7 @@ class View {
   const Topology& topology() const noexcept { return topology_; }
   // GPUs, then NICs.
   const std::vector<End>& ends() const noexcept { return ends_; }
-  std::size_t ends_left_out() const noexcept { return ends_left_out_; }
+  std::size_t ends_left_out() const noexcept { return topology_.gpus.size() + topology_.nics.size() - ends_.size(); }
   // Of ends()[row] and ends()[column], from the first to the second.
   const Route& route(std::size_t row, std::size_t column) const { return routes_[row * ends_.size() + column]; }
   // Each two different ends once, in the order of the matrix; then each GPU with the memory of its node.
@@ -49,7 +50,6 @@ class View {
 
   Topology topology_;
   std::vector<End> ends_;
-  std::size_t ends_left_out_ = 0;
   std::vector<Route> routes_;
   std::vector<NicOrder> nic_orders_;  // by index into Topology::gpus
 };
@@ -69,6 +69,19 @@ std::string link_text(const PciLinkFacts& link);
 // Name of a PCI device, fit for printing.
 std::string device_text(const PciNode& node);
 
-// Index of the bridge above, -1 at a root; never the node itself or a later one, whatever the machine says.
-int parent_of(const Topology& topology, std::size_t pci);
+// --- The forms in which `gigabar topology` shows a machine ---------------------------------------------------------------------
+
+// The matrix, what its names and symbols mean, and rate and bottleneck of each pair: distinct combinations where there are many
+// pairs, all of them with every hop when `has_all_routes`.
+void print_matrix(Report& report, const View& view, bool has_all_routes);
+
+// NUMA nodes, root complexes, bridges and devices, each below the one it hangs on.
+void print_tree(Report& report, const View& view);
+
+Json to_json(const View& view);
+
+// Has Graphviz's `dot` draw the machine as SVG, and writes that to the file. Ends the command when there is no such program, when
+// it fails or takes longer than `most_seconds`, and when the file cannot be written.
+void write_svg(const View& view, const std::string& title, const std::string& path, double most_seconds);
+
 }  // namespace gigabar::tool::topology

@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine as a graph in the DOT language: GPUs, NICs and the bridges above them, in one box for each NUMA node.
+// The machine as a graph in the DOT language, which Graphviz draws: GPUs, NICs and the bridges above them, in one box for each NUMA
+// node.
 #include <fmt/format.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "platform/pci_link.hpp"
+#include "support/failure.hpp"
+#include "support/output.hpp"
 #include "support/plain_text.hpp"
-#include "topology/output.hpp"
+#include "support/run_program.hpp"
+#include "topology/view.hpp"
 
 namespace gigabar::tool::topology {
 namespace {
@@ -37,7 +48,7 @@ class Graph {
   }
 
  private:
-  static std::string name_of_pci(std::size_t pci) { return fmt::format("pci{}", pci); }
+  const PciNode& node_at(int pci) const { return topology_.pci[static_cast<std::size_t>(pci)]; }
 
   std::string label_of(const End& end) const {
     const auto index = static_cast<std::size_t>(end.point.index);
@@ -65,47 +76,38 @@ class Graph {
       loose_ += line;
       return;
     }
-    const auto pci = static_cast<std::size_t>(end.pci);
-    const int number = top_node_of(pci);
+    const int number = top_node_of(end.pci);
     clusters_[number] += line;
-    join(pci, name, number);
+    join(end.pci, name, number);
   }
 
   // The NUMA node of the device or of the nearest bridge above that tells.
-  int top_node_of(std::size_t pci) const {
-    for (int at = static_cast<int>(pci); at >= 0; at = parent_of(topology_, static_cast<std::size_t>(at))) {
-      if (topology_.pci[static_cast<std::size_t>(at)].numa_node >= 0) return topology_.pci[static_cast<std::size_t>(at)].numa_node;
+  int top_node_of(int pci) const {
+    for (const int at : way_up(topology_, pci)) {
+      if (node_at(at).numa_node >= 0) return node_at(at).numa_node;
     }
     return -1;
   }
 
   // The link above a device. A root port and the downstream port of a switch tell of the link below them, and what joins them to
   // the rest is inside of one chip; they stand at every other level of the tree (PCI Express Base Specification, topology).
-  std::string link_above(std::size_t pci) const {
-    std::size_t level = 0;
-    for (int at = parent_of(topology_, pci); at >= 0; at = parent_of(topology_, static_cast<std::size_t>(at))) ++level;
-    const PciNode& node = topology_.pci[pci];
-    return node.is_bridge && level % 2 == 0 ? std::string() : link_text(node.link);
+  std::string link_above(int pci) const {
+    const bool is_every_other_level = way_up(topology_, pci).size() % 2 == 1;
+    return node_at(pci).is_bridge && is_every_other_level ? std::string() : link_text(node_at(pci).link);
   }
 
   // Edges from a device up to its root complex, and the bridges on the way that are not drawn yet.
-  void join(std::size_t pci, std::string below, int number) {
-    for (;;) {
-      const PciNode& node = topology_.pci[pci];
-      const int parent = parent_of(topology_, pci);
-      if (parent < 0) {
-        const std::string root = root_of(node, number);
-        edges_ += fmt::format("  {} -- {} [label={}];\n", root, below, dot_string(link_above(pci)));
-        return;
-      }
-      const auto above = static_cast<std::size_t>(parent);
-      edges_ += fmt::format("  {} -- {} [label={}];\n", name_of_pci(above), below, dot_string(link_above(pci)));
-      if (!bridges_.insert(above).second || bridges_.size() > kMaxBridges) return;
-      clusters_[number] +=
-          fmt::format("    {} [label={}, style=rounded];\n", name_of_pci(above),
-                      dot_string("bridge " + topology_.pci[above].address.to_string() + "\n" + device_text(topology_.pci[above])));
-      below = name_of_pci(above);
-      pci = above;
+  void join(int pci, std::string below, int number) {
+    const std::vector<int> way = way_up(topology_, pci);
+    for (std::size_t i = 0; i < way.size(); ++i) {
+      const bool is_top = i + 1 == way.size();
+      const std::string above = is_top ? root_of(node_at(way[i]), number) : fmt::format("pci{}", way[i + 1]);
+      edges_ += fmt::format("  {} -- {} [label={}];\n", above, below, dot_string(link_above(way[i])));
+      if (is_top || !bridges_.insert(way[i + 1]).second || bridges_.size() > kMaxBridges) return;
+      const PciNode& bridge = node_at(way[i + 1]);
+      clusters_[number] += fmt::format("    {} [label={}, style=rounded];\n", above,
+                                       dot_string("bridge " + bridge.address.to_string() + "\n" + device_text(bridge)));
+      below = above;
     }
   }
 
@@ -166,12 +168,32 @@ class Graph {
   std::map<int, std::string> clusters_;  // by NUMA node
   std::string loose_;
   std::string edges_;
-  std::set<std::size_t> bridges_;
+  std::set<int> bridges_;
   std::map<std::pair<int, std::string>, std::size_t> roots_;
 };
 
+std::string first_line(const std::string& text) {
+  return plain(std::string_view(text).substr(0, std::min<std::size_t>(text.find('\n'), 400)));
+}
+
 }  // namespace
 
-std::string dot_text(const View& view, const std::string& title) { return Graph(view).text(title); }
+void write_svg(const View& view, const std::string& title, const std::string& path, double most_seconds) {
+  const std::string graph = Graph(view).text(title);
+  const auto [code, status, svg, messages] = run_program("--svg", {"dot", "-Tsvg"}, &graph, most_seconds);
+  if (code == ENOENT) {
+    fail("--svg: Graphviz's program 'dot', which draws the picture, is not in PATH; install it: apt install graphviz");
+  }
+  if (code != 0) {
+    fail(fmt::format("--svg: cannot start 'dot': {}; it is part of Graphviz: apt install graphviz", std::strerror(code)));
+  }
+  if (!status) fail(fmt::format("--svg: 'dot' was not done after {:g} s and was ended", most_seconds));
+  if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0) {
+    const std::string how = WIFEXITED(*status) ? fmt::format("exit status {}", WEXITSTATUS(*status)) : "ended by a signal";
+    fail(fmt::format("--svg {}: 'dot' failed ({}): {}", plain(path), how, first_line(messages)));
+  }
+  if (svg.empty()) fail(fmt::format("--svg {}: 'dot' wrote nothing", plain(path)));
+  write_file("--svg", path, svg);
+}
 
 }  // namespace gigabar::tool::topology

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "streams/output.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/counted.hpp"
+#include "base/options.hpp"
+#include "support/plain_text.hpp"
+#include "support/text_table.hpp"
+
+namespace gigabar::tool::streams {
+namespace {
+
+// --- Tables for people: a group of rows for each point, and the matrices of presets ---------------------------------------------
+
+std::string rate_text(const StreamFigure& figure) { return figure.samples.empty() ? "-" : fmt::format("{:.3f}", figure.median); }
+
+std::string range_text(const StreamFigure& figure) {
+  return figure.samples.empty() ? "" : fmt::format("({:.3f}..{:.3f})", figure.min, figure.max);
+}
+
+std::string ratio_text(const TransferReport& report) {
+  return report.ratio > 0 ? fmt::format("{:.1f} %", 100 * report.ratio) : "-";
+}
+
+std::string verified_text(const StreamPlan& plan, const TransferReport& report) {
+  if (!moves_data(report.transfer.executor)) return "-";
+  if (report.error) return report.error->status == Status::verification_failed ? "WRONG" : "failed";
+  if (report.is_verified) return "yes";
+  return plan.is_verified ? "no" : "off";
+}
+
+class TableOutput : public Output {
+ public:
+  using Output::Output;
+
+  void begin(const StreamPlan& first) override {
+    for (const DeviceInfo& device : machine_.devices) report_.print("{}", device_line(device));
+    if (machine_.is_stand_in()) report_.print("note: {}\n", kStandInNote);
+    report_.print("rates in 10^9 bytes per second (GB/s): median of {}, and the least and the most of them; {}{}\n",
+                  counted(first.repeats, "run"), first.is_verified ? "data verified" : "data not verified", machine_.label());
+  }
+
+  void after(const Point& point) override {
+    if (!point.preset.empty()) return after_cell(point);
+    report_.print("\n");
+    if (!point.title.empty()) report_.print("{}{}\n", point.title, machine_.label());
+    if (point.error) return;  // the command ends with it
+    add_rows(point);
+    print(transfers_);
+    print(latencies_);
+    print(totals_);
+    print_plain(point);
+    print_paths(*point.report);
+    print_problems(point);
+  }
+
+  void preset(const PresetRun& run) override {
+    report_.print("\n{}: {}{}\n", run.preset.name, run.preset.description, machine_.label());
+    if (!run.points.empty() && run.points.front().swept_bytes) {
+      report_.print("{} per copy\n", format_bytes(*run.points.front().swept_bytes));
+    }
+    if (!run.preset.waived.empty()) report_.print("waived: {}\n", run.preset.waived);
+    for (const Matrix& matrix : matrices_of(run)) print_matrix(run.preset, matrix);
+    for (const std::string& line : cell_lines_) report_.print("{}\n", line);
+    cell_lines_.clear();
+  }
+
+ private:
+  void add_rows(const Point& point) {
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
+      const TransferReport& report = point.report->transfers[i];
+      const Transfer& transfer = report.transfer;
+      transfers_.add_row({std::to_string(i), short_text(transfer),
+                          transfer.executor == StreamExecutor::flag ? "-" : format_bytes(transfer.bytes),
+                          std::to_string(copy_count(report)), rate_text(report.window_gb_per_s), rate_text(report.life_gb_per_s),
+                          range_text(report.life_gb_per_s), report.link.name,
+                          report.link.gb_per_s > 0 ? fmt::format("{:.3f}", report.link.gb_per_s) : "-", ratio_text(report),
+                          verified_text(point.plan, report)});
+      if (report.latency) {
+        const StreamLatency& latency = *report.latency;
+        latencies_.add_row({std::to_string(i), short_text(transfer), std::to_string(latency.sample_count),
+                            fmt::format("{:.3f}", latency.min_us), fmt::format("{:.3f}", latency.p50_us),
+                            fmt::format("{:.3f}", latency.p99_us), fmt::format("{:.3f}", latency.max_us)});
+      }
+    }
+    for (const StreamTotal& total : point.report->totals) {
+      if (total.aggregate_gb_per_s.samples.empty()) continue;
+      const std::string overlap =
+          total.overlap_percent.samples.empty() ? "-" : fmt::format("{:.1f} %", total.overlap_percent.median);
+      totals_.add_row({total.group.empty() ? "all" : "group " + total.group, rate_text(total.aggregate_gb_per_s),
+                       range_text(total.aggregate_gb_per_s), rate_text(total.sum_gb_per_s), overlap});
+    }
+  }
+
+  void print(TextTable& table) const {
+    if (!table.is_empty()) report_.print("{}", table.take_text());
+  }
+
+  // Who moved the bytes, where the pages are, why a link is unknown; not said again while it stays so.
+  void print_paths(const StreamReport& report) {
+    std::string text;
+    for (std::size_t i = 0; i < report.transfers.size(); ++i) {
+      const TransferReport& transfer = report.transfers[i];
+      text += fmt::format("{}: {}", i, transfer.path);
+      if (!transfer.host_placement.empty()) text += "; host pages: " + transfer.host_placement;
+      if (!transfer.link.reason.empty()) text += "; link: " + transfer.link.reason;
+      text += '\n';
+    }
+    if (text == paths_) return;
+    paths_ = text;
+    report_.print("{}", text);
+  }
+
+  void print_plain(const Point& point) const {
+    for (std::size_t i = 0; i < point.plain.size(); ++i) {
+      if (!point.plain[i]) continue;
+      const StreamFigure& life = point.report->transfers[i].life_gb_per_s;
+      report_.print("{}: plain cudaMemcpyAsync, alone: {} GB/s {}", i, rate_text(*point.plain[i]), range_text(*point.plain[i]));
+      if (!life.samples.empty()) report_.print("; this transfer: {:.3f} of it", life.median / point.plain[i]->median);
+      report_.print("\n");
+    }
+  }
+
+  void print_problems(const Point& point) const {
+    for (const std::string& line : problem_lines(point)) report_.print("{}\n", line);
+    if (point.report->was_stopped) report_.print("interrupted: the figures are of what was done until then\n");
+  }
+
+  static std::vector<std::string> problem_lines(const Point& point) {
+    std::vector<std::string> lines;
+    for (const std::string& warning : point.report->warnings) lines.push_back("warning: " + warning);
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
+      const auto& error = point.report->transfers[i].error;
+      if (error) lines.push_back(fmt::format("failed: transfer {}: {}", i, error->message()));
+    }
+    return lines;
+  }
+
+  void after_cell(const Point& point) {
+    const std::string place = fmt::format("{}{}{},{}", point.matrix, point.matrix.empty() ? "" : " ", point.row, point.column);
+    if (point.error) {
+      cell_lines_.push_back(fmt::format("{} {}: {}", place, is_absent(*point.error) ? "N/A" : "failed", point.error->message()));
+    } else {
+      for (const std::string& line : problem_lines(point)) cell_lines_.push_back(fmt::format("{} {}", place, line));
+    }
+  }
+
+  void print_matrix(const StreamPreset& preset, const Matrix& matrix) const {
+    report_.print("{}{}{}\n", matrix.name, matrix.name.empty() ? "" : " ",
+                  preset.is_latency ? "latency, ns (median)" : "bandwidth, GB/s");
+    std::vector<TextTable::Column> columns = {{""}};
+    for (int column = 0; column < preset.column_count; ++column) columns.push_back({fmt::format("{:>10}", column)});
+    TextTable table(columns);
+    for (std::size_t row = 0; row < matrix.cells.size(); ++row) {
+      std::vector<std::string> entries = {std::to_string(row)};
+      for (const CellValue& cell : matrix.cells[row])
+        entries.push_back(cell.figure ? fmt::format("{:.2f}", *cell.figure) : cell.word);
+      table.add_row(std::move(entries));
+    }
+    report_.print("{}", table.take_text());
+    const std::string key = preset.name + (matrix.name.empty() ? "" : "_" + matrix.name);
+    const auto print_line = [&](std::string_view word, const std::optional<double>& figure) {
+      report_.print("{} {} {}{}\n", word, key, figure ? fmt::format("{:.2f}", *figure) : "N/A", machine_.label());
+    };
+    print_line("SUM", matrix.sum);
+    print_line("MIN", matrix.min);
+    print_line("MAX", matrix.max);
+  }
+
+  TextTable transfers_ = TextTable({{"#"},
+                                    {"transfer", true},
+                                    {"bytes"},
+                                    {"copies"},
+                                    {"window GB/s"},
+                                    {"life GB/s"},
+                                    {"(least..most)", true},
+                                    {"link", true},
+                                    {"link GB/s"},
+                                    {"ratio"},
+                                    {"verified", true}});
+  TextTable latencies_ = TextTable({{"#"}, {"latency, us", true}, {"samples"}, {"least"}, {"p50"}, {"p99"}, {"most"}});
+  TextTable totals_ = TextTable({{"total", true}, {"aggregate GB/s"}, {"(least..most)", true}, {"sum GB/s"}, {"overlap"}});
+  std::string paths_;
+  std::vector<std::string> cell_lines_;  // of the preset that runs
+};
+
+// --- CSV: one line per transfer and repeat, after one line of names; quoted as RFC 4180 says -------------------------------------
+
+using Field = std::pair<std::string_view, std::string>;  // its name, and what stands in it
+
+std::string quote(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  return csv_quoted(text);
+}
+
+// Empty behind the last repeat of the figure.
+std::string sample(const StreamFigure& figure, std::optional<std::size_t> repeat) {
+  return repeat && *repeat < figure.samples.size() ? fmt::format("{:.9g}", figure.samples[*repeat]) : "";
+}
+
+std::string index_text(int index) { return index < 0 ? "" : std::to_string(index); }
+
+std::string bool_text(bool value) { return value ? "true" : "false"; }
+
+std::string positive_text(double value) { return value > 0 ? fmt::format("{:.6g}", value) : ""; }
+
+// A line: one transfer, all repeats of it or one.
+std::vector<Field> fields_of(const Point& point, std::size_t index, const TransferReport& report, std::optional<std::size_t> repeat,
+                             bool is_stand_in) {
+  const Transfer& transfer = report.transfer;
+  const StreamLatency latency = report.latency.value_or(StreamLatency{});
+  const auto latency_text = [&](double value) { return report.latency ? fmt::format("{:.6g}", value) : std::string(); };
+  return {{"preset", point.preset},
+          {"matrix", point.matrix},
+          {"row", index_text(point.row)},
+          {"column", index_text(point.column)},
+          {"transfer", std::to_string(index)},
+          {"what", short_text(transfer)},
+          {"executor", std::string(name_of(transfer.executor))},
+          {"group", transfer.group},
+          {"is_background", bool_text(transfer.is_background)},
+          {"bytes", std::to_string(transfer.bytes)},
+          {"repeat", repeat ? std::to_string(*repeat) : ""},
+          {"seconds", sample(report.seconds, repeat)},
+          {"life_gb_per_s", sample(report.life_gb_per_s, repeat)},
+          {"window_gb_per_s", sample(report.window_gb_per_s, repeat)},
+          {"bytes_moved_all_repeats", point.error ? "" : std::to_string(report.bytes_moved)},
+          {"latency_samples", report.latency ? std::to_string(latency.sample_count) : ""},
+          {"latency_min_us", latency_text(latency.min_us)},
+          {"latency_p50_us", latency_text(latency.p50_us)},
+          {"latency_p99_us", latency_text(latency.p99_us)},
+          {"latency_max_us", latency_text(latency.max_us)},
+          {"link", report.link.name},
+          {"link_gb_per_s", positive_text(report.link.gb_per_s)},
+          {"ratio", positive_text(report.ratio)},
+          {"host_numa_node", index_text(report.host_numa_node)},
+          {"host_placement", report.host_placement},
+          {"is_verified", bool_text(report.is_verified)},
+          {"is_stand_in", bool_text(is_stand_in)},
+          {"error", report.error ? report.error->message() : ""}};
+}
+
+class CsvOutput : public Output {
+ public:
+  using Output::Output;
+
+  void begin(const StreamPlan&) override {
+    print_line(fields_of({}, 0, {}, {}, false), [](const Field& field) { return std::string(field.first); });
+  }
+
+  void after(const Point& point) override {
+    if (point.error) {  // a plan that did not run at all: its transfers, each with the reason
+      TransferReport none;
+      none.link.name.clear();
+      none.error = point.error;
+      for (std::size_t i = 0; i < point.plan.transfers.size(); ++i) {
+        none.transfer = point.plan.transfers[i];
+        print(point, i, none, {});
+      }
+      return;
+    }
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
+      const TransferReport& report = point.report->transfers[i];
+      const std::size_t count = std::max(report.life_gb_per_s.samples.size(), report.seconds.samples.size());
+      if (count == 0) print(point, i, report, {});
+      for (std::size_t repeat = 0; repeat < count; ++repeat) print(point, i, report, repeat);
+    }
+    for (const std::string& warning : point.report->warnings) fmt::print(stderr, "warning: {}\n", warning);
+  }
+
+ private:
+  void print(const Point& point, std::size_t index, const TransferReport& report, std::optional<std::size_t> repeat) const {
+    print_line(fields_of(point, index, report, repeat, machine_.is_stand_in()),
+               [](const Field& field) { return quote(field.second); });
+  }
+
+  template <class Text>
+  void print_line(const std::vector<Field>& fields, const Text& text_of) const {
+    std::string line;
+    const char* separator = "";
+    for (const Field& field : fields) line += std::exchange(separator, ",") + text_of(field);
+    report_.print("{}\r\n", line);
+  }
+};
+
+// --- The lines of CUts, for scripts that read them. A device without a PCI address (a stand-in) says so instead of the bus -------
+
+// What CUts can say; other transfers are named in the long form.
+enum class Kind : std::uint8_t { direct, peer, other };
+
+Kind kind_of(const Transfer& transfer) {
+  if (!moves_data(transfer.executor)) return Kind::other;
+  if (!transfer.source.is_host() && !transfer.destination.is_host()) return Kind::peer;
+  return transfer.source.is_host() && transfer.destination.is_host() ? Kind::other : Kind::direct;
+}
+
+std::string_view direction_of(const Transfer& transfer) { return transfer.source.is_host() ? "Host to Device" : "Device to Host"; }
+
+class CutsOutput : public Output {
+ public:
+  using Output::Output;
+
+  void before(const Point& point) override {
+    if (!point.title.empty()) report_.print("# {}\n", point.title);
+    for (const Transfer& transfer : point.plan.transfers) report_.print("{}\n", launch_line(transfer));
+    next_dot_ = Clock::time_point::min();
+  }
+
+  // A dot each second.
+  void during() override {
+    if (Clock::now() < next_dot_) return;
+    next_dot_ = Clock::now() + std::chrono::seconds(1);
+    report_.print(".");
+  }
+
+  void after(const Point& point) override {
+    report_.print("\n");
+    if (point.error) return;  // the command ends with it
+    report_.print("{}\n", point.report->was_stopped ? "Interrupted." : "Completed.");
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) print(point, i);
+    for (const std::string& warning : point.report->warnings) fmt::print(stderr, "warning: {}\n", warning);
+  }
+
+ private:
+  std::string bus_of(int device) const {
+    const DeviceInfo* const info = machine_.find(device);
+    if (info == nullptr || info->is_stand_in) return "stand-in";
+    if (!info->pci) return "unknown";
+    if (info->pci->domain != 0) return fmt::format("0x{:04x}:0x{:02x}", info->pci->domain, info->pci->bus);
+    return fmt::format("0x{:02x}", info->pci->bus);
+  }
+  std::string device_text(int device) const { return fmt::format("Device {} ({})", device, bus_of(device)); }
+
+  std::string launch_line(const Transfer& transfer) const {
+    switch (kind_of(transfer)) {
+      case Kind::direct: {
+        const int node = machine_.node_of_host(transfer);
+        return fmt::format("Launching {} transfers with {}{}", direction_of(transfer), device_text(device_of(transfer).device),
+                           node >= 0 ? fmt::format(" - Host buffer allocated on NUMA node {}", node) : "");
+      }
+      case Kind::peer:
+        return fmt::format("Launching P2P PCIe transfers from {} to {}", device_text(transfer.source.device),
+                           device_text(transfer.destination.device));
+      case Kind::other: break;
+    }
+    return fmt::format("Launching transfers {}{}", short_text(transfer), machine_.label());
+  }
+
+  std::string result_text(const Transfer& transfer) const {
+    switch (kind_of(transfer)) {
+      case Kind::direct:
+        return fmt::format("Direct transfers ({}) with {}", direction_of(transfer), device_text(device_of(transfer).device));
+      case Kind::peer:
+        return fmt::format("P2P transfers from {} to {}", device_text(transfer.source.device),
+                           device_text(transfer.destination.device));
+      case Kind::other: break;
+    }
+    return fmt::format("Transfers {}{}", short_text(transfer), machine_.label());
+  }
+
+  void print(const Point& point, std::size_t index) const {
+    const TransferReport& report = point.report->transfers[index];
+    std::string figure;
+    if (report.latency && !moves_data(report.transfer.executor)) {
+      figure = fmt::format("{:.3f} us", report.latency->p50_us);
+    } else if (report.life_gb_per_s.samples.empty()) {
+      figure = "nothing measured";
+    } else {
+      figure = fmt::format("{:.3f} GB/s  ({:.2f} seconds)", report.life_gb_per_s.median, report.seconds.median);
+    }
+    report_.print("Transfer {} - {}: {}{}\n", index, result_text(report.transfer), figure,
+                  report.error ? " - failed: " + report.error->message() : "");
+  }
+
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point next_dot_;
+};
+
+}  // namespace
+
+std::unique_ptr<Output> make_output(Format format, Report& report, const Machine& machine) {
+  switch (format) {
+    case Format::table: return std::make_unique<TableOutput>(report, machine);
+    case Format::cuts: return std::make_unique<CutsOutput>(report, machine);
+    case Format::csv: return std::make_unique<CsvOutput>(report, machine);
+    case Format::json: break;
+  }
+  return std::make_unique<Output>(report, machine);
+}
+
+}  // namespace gigabar::tool::streams
