@@ -5,14 +5,17 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "base/bytes.hpp"
+#include "base/clock.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/undo.hpp"
 #include "gigabar/copy.hpp"
 
 namespace gigabar::transport {
@@ -29,6 +32,19 @@ Placed copy_to_place(const Home::Entry& entry, std::uint64_t offset, std::span<c
 }
 
 std::string not_sent(std::string_view transport) { return text(transport, " does not send GPU memory"); }
+
+// Why a write or read cannot be posted; nothing: it can. `object`: the link, for the error.
+std::optional<Error> why_no_transfer(const Wish& wish, const std::string& object, std::string_view transport) {
+  if (static_cast<const PlacedRegion&>(wish.local).is_mapped()) {
+    return make_error(Status::not_supported, "post", object, not_sent(transport), "stage it through host memory");
+  }
+  const std::uint64_t bytes = wish.bytes, local_bytes = wish.local.bytes(), remote_bytes = wish.remote.bytes();
+  const bool is_inside = bytes > 0 && bytes <= kTransferBytes && bytes <= local_bytes && wish.local_offset <= local_bytes - bytes &&
+                         bytes <= remote_bytes && wish.remote_offset <= remote_bytes - bytes;
+  if (is_inside) return {};
+  return make_error(Status::out_of_range, "post", object,
+                    text(counted(bytes, "byte"), " from ", wish.local_offset, " to ", wish.remote_offset, " leave a region"));
+}
 
 }  // namespace
 
@@ -247,7 +263,9 @@ Result<Parcel> PlacedRegion::key(const Peer& peer) const {
   return parcel;
 }
 
-Result<std::unique_ptr<RemoteRegion>> open_placed_region(const Parcel& key) {
+// --- Transports ------------------------------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<RemoteRegion>> PlacedTransport::open_region(const Peer& /*peer*/, Parcel key) {
   if (!key.descriptors.empty()) {
     return make_error(Status::bad_file, "open region", "the peer's region key", "it came with descriptors");
   }
@@ -256,14 +274,60 @@ Result<std::unique_ptr<RemoteRegion>> open_placed_region(const Parcel& key) {
   return std::unique_ptr<RemoteRegion>(std::make_unique<PlacedRemoteRegion>(*decoded));
 }
 
-// --- For links -------------------------------------------------------------------------------------------------------------------
+std::string PlacedTransport::why_no_words() const {
+  return text("over ", home_->transport(), " the target's CPU places all bytes, and so sets its notifications");
+}
 
-Reach reach_by_placing(Direction direction, const Region& local, const RemoteRegion& remote, std::string_view transport,
-                       std::string_view rail) {
+void PlacedTransport::attend_to(PlacedLink& link) noexcept {
+  if (std::ranges::find(attended_, &link) == attended_.end()) attended_.push_back(&link);
+}
+
+// What the sink's own posts add is for the next poll().
+bool PlacedTransport::attend(Sink& sink) {
+  bool is_something = false;
+  for (std::size_t count = attended_.size(); count > 0; --count) {
+    PlacedLink* const link = attended_.front();
+    attended_.erase(attended_.begin());
+    Undo again([&] { attend_to(*link); });
+    is_something |= link->attend(sink);
+    again.call_off();
+  }
+  return is_something;
+}
+
+// --- Links -----------------------------------------------------------------------------------------------------------------------
+
+PlacedLink::PlacedLink(PlacedTransport& transport, Rank rank, std::size_t payload_bytes, std::string_view rail)
+    : hub_(transport), rank_(rank), rail_(rail), connect_until_ns_(now_ns() + transport.connect_deadline_ns()) {
+  limits_.payload_bytes = payload_bytes;
+  limits_.quick_payload_bytes = 4096;
+  limits_.write_bytes = limits_.read_bytes = kTransferBytes;
+}
+
+std::string PlacedLink::object() const { return text("rank ", rank_, " over ", rail_); }
+
+Error PlacedLink::about_this(const Error& error) const {
+  ErrorRecord record = error.record();
+  record.object = object();
+  return Error(std::move(record));
+}
+
+Posted PlacedLink::post_message(const Header& header, std::span<const std::byte> payload) {
+  if (state_ == LinkState::broken) return Posted::broken;
+  if (!can_post()) return Posted::full;
+  if (payload.size() <= limits_.payload_bytes) return send_message(header, payload);
+  fail(make_error(Status::out_of_range, "send a message", object(),
+                  text(counted(payload.size(), "byte"), " are more than the limit")),
+       Farewell::own_failure);
+  return Posted::broken;
+}
+
+Reach PlacedLink::reach(Direction direction, const Region& local, const RemoteRegion& remote) const {
+  const std::string_view transport = hub_.home()->transport();
   const bool is_local_mapped = static_cast<const PlacedRegion&>(local).is_mapped();
   const bool is_remote_mapped = static_cast<const PlacedRemoteRegion&>(remote).key().is_mapped;
   if (!is_local_mapped && !is_remote_mapped) {
-    return {true, TransferPath::host, text("host memory at both ends, over ", transport, " (", rail, ')')};
+    return {true, TransferPath::host, text("host memory at both ends, over ", transport, " (", rail_, ')')};
   }
   if (direction == Direction::read) {
     return {false, TransferPath::none, text("answers of ", transport, " are sent from host memory, and placed there")};
@@ -271,35 +335,106 @@ Reach reach_by_placing(Direction direction, const Region& local, const RemoteReg
   const bool is_sent_from_gpu = direction == Direction::write ? is_local_mapped : is_remote_mapped;
   if (is_sent_from_gpu) return {false, TransferPath::none, not_sent(transport)};
   return {true, TransferPath::bar,
-          text("the receiver's CPU stores it into GPU memory through a mapping as it arrives, over ", transport, " (", rail, ')')};
+          text("the receiver's CPU stores it into GPU memory through a mapping as it arrives, over ", transport, " (", rail_, ')')};
 }
 
-std::optional<Error> why_no_transfer(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                                     std::uint64_t remote_offset, std::uint64_t bytes, const std::string& object,
-                                     std::string_view transport) {
-  if (static_cast<const PlacedRegion&>(local).is_mapped()) {
-    return make_error(Status::not_supported, "post", object, not_sent(transport), "stage it through host memory");
+Posted PlacedLink::post_transfer(Direction direction, const Wish& wish) {
+  if (state_ == LinkState::broken) return Posted::broken;
+  if (!can_post() || transfers_ >= kMaxTransfers) return Posted::full;
+  if (auto why = why_no_transfer(wish, object(), hub_.home()->transport())) {
+    finish(wish.cookie, std::move(*why));
+    ++transfers_;
+  } else {
+    const Place here = static_cast<const PlacedRegion&>(wish.local).at(wish.local_offset);
+    begin(direction, here, static_cast<const PlacedRemoteRegion&>(wish.remote).key(), wish);
   }
-  const bool is_inside = bytes > 0 && bytes <= kTransferBytes && bytes <= local.bytes() && local_offset <= local.bytes() - bytes &&
-                         bytes <= remote.bytes() && remote_offset <= remote.bytes() - bytes;
-  if (is_inside) return {};
-  return make_error(Status::out_of_range, "post", object,
-                    text(counted(bytes, "byte"), " from ", local_offset, " to ", remote_offset, " leave a region"));
+  return Posted::ok;
 }
 
-std::string why_no_words(std::string_view transport) {
-  return text("over ", transport, " the target's CPU places all bytes, and so sets its notifications");
+std::uint32_t PlacedLink::add_read(const Place& to, const Wish& wish) {
+  while (reads_.contains(next_read_)) ++next_read_;
+  reads_.emplace(next_read_, Read{wish.cookie, to, wish.bytes, wish.bytes});
+  return next_read_++;
 }
 
-Error taken_back_under_way(const char* operation, std::string object) {
-  return make_error(Status::invalid_argument, operation, std::move(object),
-                    text("the local region was taken back during the ", operation),
-                    text("wait for a ", operation, " before its memory is deregistered"));
+bool PlacedLink::may_read(const Place& from, std::uint64_t bytes, std::size_t waiting_count) {
+  const bool is_allowed = bytes > 0 && bytes <= kTransferBytes && hub_.home()->memory(from, bytes) != nullptr;
+  if (!is_allowed) {
+    refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
+  } else if (waiting_count >= kMaxTransfers) {
+    refuse("it asked for too much at once");
+  }
+  return state_ != LinkState::broken;
 }
 
-Error placing_failed(std::string object) {
-  return make_error(Status::device_error, "place a write", std::move(object),
-                    "the GPU's memory could not be written to through its mapping");
+void PlacedLink::become_ready() {
+  state_ = LinkState::ready;
+  is_ready_due_ = true;
+  hub_.attend_to(*this);
+}
+
+void PlacedLink::finish(std::uint64_t cookie, Result<void> outcome) {
+  dones_.push_back({cookie, std::move(outcome)});
+  hub_.attend_to(*this);
+}
+
+bool PlacedLink::tell_ready(Sink& sink) {
+  if (!std::exchange(is_ready_due_, false)) return false;
+  is_ready_told_ = true;
+  sink.ready(*this);
+  return true;
+}
+
+// What the sink posts meanwhile is for the next poll().
+bool PlacedLink::tell_dones(Sink& sink) {
+  const std::size_t count = dones_.size();
+  for (std::size_t told = 0; told < count; ++told) {
+    const Done done = std::move(dones_.front());
+    dones_.pop_front();
+    --transfers_;
+    sink.done(*this, done.cookie, done.outcome);
+  }
+  return count > 0;
+}
+
+void PlacedLink::tell_end(Sink& sink) {
+  for (; !reads_.empty(); reads_.erase(reads_.begin())) give_up(reads_.begin()->second.cookie);
+  tell_dones(sink);
+  const auto error = std::exchange(error_, std::nullopt);
+  sink.broken(*this, *error);
+}
+
+void PlacedLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
+  if (state_ == LinkState::broken) return;
+  begin_to_break(farewell);
+  state_ = LinkState::broken;
+  error_ = std::move(error);
+  hub_.attend_to(*this);
+}
+
+void PlacedLink::refuse(std::string_view why, Farewell reason) {
+  if (state_ == LinkState::broken) return;
+  fail(make_error(Status::peer_lost, "connection", object(), text("the peer broke the rules: ", why)), reason);
+}
+
+void PlacedLink::lost(std::string cause, std::string remedy, NativeCode native) {
+  if (state_ == LinkState::broken) return;
+  fail(make_error(Status::peer_lost, "connection", object(), std::move(cause), std::move(remedy), std::move(native)));
+}
+
+void PlacedLink::fail_as_taken_back(const char* operation) {
+  fail(make_error(Status::invalid_argument, operation, object(), text("the local region was taken back during the ", operation),
+                  text("wait for a ", operation, " before its memory is deregistered")),
+       Farewell::own_failure);
+}
+
+void PlacedLink::fail_to_place() {
+  fail(make_error(Status::device_error, "place a write", object(), "the GPU's memory could not be written to through its mapping"),
+       Farewell::own_failure);
+}
+
+void PlacedLink::fail_to_connect(const char* cause, const char* remedy) {
+  fail(make_error(Status::timed_out, "connect", object(), cause, remedy));
 }
 
 }  // namespace gigabar::transport

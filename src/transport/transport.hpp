@@ -136,6 +136,16 @@ enum class Direction : std::uint8_t {
   answer  // the peer writes from the remote region to the local one; for reach() only
 };
 
+// A write or a read that is to be posted.
+struct Wish {
+  const Region& local;
+  std::uint64_t local_offset;
+  const RemoteRegion& remote;
+  std::uint64_t remote_offset;
+  std::uint64_t bytes;
+  std::uint64_t cookie;  // which done() tells
+};
+
 struct LinkLimits {
   std::size_t payload_bytes = 0;        // most payload of one message, at least 4096
   std::size_t quick_payload_bytes = 0;  // up to here a message costs about as much as an empty one
@@ -177,10 +187,14 @@ class Link {
   virtual Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const = 0;
   // Only where reach() can. Ranges are inside their regions: the link checks it and answers an out_of_range done(), but a caller
   // has checked before. `bytes` 1 .. limits().write_bytes. The order among writes and reads is not defined.
-  virtual Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                            std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) = 0;
-  virtual Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                           std::uint64_t bytes, std::uint64_t cookie) = 0;
+  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                    std::uint64_t bytes, std::uint64_t cookie) {
+    return post_transfer(Direction::write, {local, local_offset, remote, remote_offset, bytes, cookie});
+  }
+  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                   std::uint64_t bytes, std::uint64_t cookie) {
+    return post_transfer(Direction::read, {local, local_offset, remote, remote_offset, bytes, cookie});
+  }
 
   // A write of 1 .. limits().copied_write_bytes from host memory, which is copied before it returns: there is no done(). Full also
   // where it cannot be; post_write says why. `is_word_next`: post_word() comes next; until then, or the next poll(),
@@ -219,6 +233,10 @@ class Link {
 
   // Whom the caller keeps it for; transports leave it alone.
   void* owner = nullptr;
+
+ private:
+  // Of post_write() and post_read().
+  virtual Posted post_transfer(Direction direction, const Wish& wish) = 0;
 };
 
 // Who is told what happened, from inside Transport::poll() only. May post on any link; must not destroy one.

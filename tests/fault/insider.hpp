@@ -287,14 +287,6 @@ class Insider {
       transport::Reach reach(transport::Direction, const transport::Region&, const transport::RemoteRegion&) const override {
         return {};
       }
-      transport::Posted post_write(const transport::Region&, std::uint64_t, const transport::RemoteRegion&, std::uint64_t,
-                                   std::uint64_t, std::uint64_t) override {
-        return transport::Posted::full;
-      }
-      transport::Posted post_read(const transport::Region&, std::uint64_t, const transport::RemoteRegion&, std::uint64_t,
-                                  std::uint64_t, std::uint64_t) override {
-        return transport::Posted::full;
-      }
       std::string why_no_word(transport::WordKind, const transport::RemoteRegion&) const override { return "it is no memory"; }
       transport::Posted post_word(transport::WordKind, const transport::RemoteRegion&, std::size_t, std::uint32_t) override {
         return transport::Posted::full;
@@ -303,6 +295,8 @@ class Insider {
       bool stop() override { return has_ended_; }
 
      private:
+      transport::Posted post_transfer(transport::Direction, const transport::Wish&) override { return transport::Posted::full; }
+
       const bool& has_ended_;
       transport::LinkLimits limits_;
       std::string rail_ = "copying";

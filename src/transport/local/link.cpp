@@ -298,7 +298,7 @@ Reach LocalLink::reach(Direction direction, const Region& local, const RemoteReg
   return {true, TransferPath::p2p, route.reason};
 }
 
-Posted LocalLink::post(Direction direction, const Wish& wish) {
+Posted LocalLink::post_transfer(Direction direction, const Wish& wish) {
   if (state_ == LinkState::broken) return Posted::broken;
   if (state_ == LinkState::connecting || transfers_.size() + done_.size() >= kMaxPostedWrites) return Posted::full;
   const auto& local = static_cast<const LocalRegion&>(wish.local);

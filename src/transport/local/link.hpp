@@ -44,14 +44,6 @@ class LocalLink final : public Link {
   std::uint64_t memory_bytes() const noexcept override { return sizeof *this + kLinkFileBytes / 2 + kept_bytes_; }
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
   Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
-  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                    std::uint64_t bytes, std::uint64_t cookie) override {
-    return post(Direction::write, {local, local_offset, remote, remote_offset, bytes, cookie});
-  }
-  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                   std::uint64_t bytes, std::uint64_t cookie) override {
-    return post(Direction::read, {local, local_offset, remote, remote_offset, bytes, cookie});
-  }
   // By the CPU, where this process maps the peer's pages.
   Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset,
                            bool is_word_next) override;
@@ -75,14 +67,6 @@ class LocalLink final : public Link {
   void take_wake() noexcept { take_wakes(socket_); }
 
  private:
-  struct Wish {
-    const Region& local;
-    std::uint64_t local_offset;
-    const RemoteRegion& remote;
-    std::uint64_t remote_offset;
-    std::uint64_t bytes;
-    std::uint64_t cookie;
-  };
   // One posted write or read that is not finished.
   struct Transfer {
     Direction direction = Direction::write;
@@ -114,7 +98,7 @@ class LocalLink final : public Link {
     Word word;
   };
 
-  Posted post(Direction direction, const Wish& wish);
+  Posted post_transfer(Direction direction, const Wish& wish) override;
   Posted post_by_cpu(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote);
   Posted post_by_engine(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote,
                         const Route& route);

@@ -21,7 +21,7 @@ constexpr std::uint64_t kMaxBehindFenceBytes = 64U << 20;  // that are looked th
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
-Posted TcpLink::post_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie) {
+void TcpLink::begin_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie) {
   const std::uint64_t even = (bytes / lane_count_ + kShareAlignment) / kShareAlignment * kShareAlignment;
   const std::uint64_t share_bytes = std::max(even, kMinShareBytes);
   // One after the other they take the same lanes, whose threads are awake.
@@ -39,14 +39,12 @@ Posted TcpLink::post_by_lanes(Place from, std::uint32_t region, Access to, std::
     try {
       transport_.lane(lane).send(serial_, {first_piece(FrameKind::write, region, to, from, part), &write.missing_shares, number});
     } catch (const std::bad_alloc&) {
-      fail(Error::out_of_memory(), Farewell::own_failure);
-      return Posted::ok;  // its end is told with the link's
+      return fail(Error::out_of_memory(), Farewell::own_failure);  // its end is told with the link's
     }
     ++sent_shares_[lane];
     from.offset += part;
     to.offset += part;
   }
-  return Posted::ok;
 }
 
 void TcpLink::put_fence() {
@@ -69,7 +67,7 @@ void TcpLink::take_fence(const FrameHeader& header) {
   ShareCounts counts;
   std::memcpy(counts.data(), header.body.data(), sizeof counts);
   if (std::any_of(counts.begin() + lane_count_, counts.end(), [](std::uint32_t count) { return count != 0; })) {
-    return refuse("it counts large writes over connections that the link has not", Farewell::bad_message);
+    return refuse("it counts large writes over connections that the link has not");
   }
   fence_ = counts;
   pass_fence();
@@ -140,8 +138,8 @@ void TcpLink::take_event(const LaneEvent& event) {
       return refuse(event.reason == Farewell::bad_access ? "a write to an unknown region, with a wrong guard or out of range"
                                                          : "what it sent over a connection for large writes is none",
                     event.reason);
-    case LaneEvent::Kind::failed: return fail(placing_failed(object()), Farewell::own_failure);
-    case LaneEvent::Kind::gone: return fail(taken_back_under_way("write", object()), Farewell::own_failure);
+    case LaneEvent::Kind::failed: return fail_to_place();
+    case LaneEvent::Kind::gone: return fail_as_taken_back("write");
     case LaneEvent::Kind::over:
       if (event.end.how != secure::Moved::How::ended) return hear_end(event.end);
   }

@@ -117,7 +117,7 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
     if (bytes.size() < kHead) break;
     const auto header = parse_header(bytes);
     if (!header) {
-      refuse("what it sent is no frame", Farewell::bad_message);
+      refuse("what it sent is no frame");
       break;
     }
     const auto kind = static_cast<FrameKind>(header->kind);
@@ -147,20 +147,18 @@ void TcpLink::begin_write(const FrameHeader& header) {
 
 void TcpLink::begin_answer(const FrameHeader& header) {
   const auto found = reads_.find(header.number);
-  if (found == reads_.end()) return refuse("it answered what was not asked", Farewell::bad_message);
+  if (found == reads_.end()) return refuse("it answered what was not asked");
   Read& read = found->second;
-  if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for", Farewell::bad_message);
+  if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for");
   incoming_ = {header.data_bytes, read.to, header.number};
-  read.to.offset += header.data_bytes;
+  read.to.offset += header.data_bytes;  // they come in order
   read.missing_bytes -= header.data_bytes;
 }
 
 void TcpLink::take_read(const FrameHeader& header) {
   const Place from = place_of(header, rank_);
   const std::uint64_t bytes = access_of(header).bytes;
-  const bool is_allowed = bytes > 0 && bytes <= kTransferBytes && transport_.home()->memory(from, bytes) != nullptr;
-  if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
-  if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once", Farewell::bad_message);
+  if (!may_read(from, bytes, answers_.size())) return;
   answers_.push_back({first_piece(FrameKind::answer, static_cast<std::uint32_t>(header.request), {}, from, bytes), {}, 0});
   pump();
 }
@@ -168,12 +166,12 @@ void TcpLink::take_read(const FrameHeader& header) {
 void TcpLink::place(std::span<const std::byte> data) {
   switch (transport_.home()->copy_to(incoming_.to, data)) {
     case Placed::ok: return placed(data.size());
-    case Placed::failed: return fail(placing_failed(object()), Farewell::own_failure);
+    case Placed::failed: return fail_to_place();
     case Placed::no_link:
     case Placed::not_allowed: break;
   }
   if (!incoming_.read) return refuse("it writes to a region that was taken back", Farewell::bad_access);
-  fail(taken_back_under_way("read", object()), Farewell::own_failure);
+  fail_as_taken_back("read");
 }
 
 void TcpLink::placed(std::uint64_t bytes) {

@@ -88,7 +88,8 @@ std::string TcpTransport::rail_of(const secure::SocketAddress& address) const {
   return rail != rails_.end() ? rail->interface : secure::host_of(secure::with_port(address, 0));
 }
 
-TcpTransport::TcpTransport(std::unique_ptr<secure::Poller> poller) : poller_(std::move(poller)), acceptor_(*poller_) {}
+TcpTransport::TcpTransport(std::unique_ptr<secure::Poller> poller)
+    : PlacedTransport("TCP"), poller_(std::move(poller)), acceptor_(*poller_) {}
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TransportOptions& options) {
   auto rails = find_rails(options.tcp_interfaces);
@@ -183,23 +184,6 @@ void TcpTransport::remove_link(std::uint64_t serial) noexcept {
   if (found->second == asked_first_) asked_first_ = nullptr;
   if (found->second == last_speaker_) last_speaker_ = nullptr;
   links_.erase(found);
-}
-
-void TcpTransport::attend_to(TcpLink& link) noexcept {
-  if (std::ranges::find(attended_, &link) == attended_.end()) attended_.push_back(&link);
-}
-
-// What the sink's own posts add is for the next poll().
-bool TcpTransport::attend(Sink& sink) {
-  bool is_something = false;
-  for (std::size_t count = attended_.size(); count > 0; --count) {
-    TcpLink* const link = attended_.front();
-    attended_.erase(attended_.begin());
-    Undo again([&] { attend_to(*link); });
-    is_something |= link->attend(sink);
-    again.call_off();
-  }
-  return is_something;
 }
 
 void TcpTransport::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {

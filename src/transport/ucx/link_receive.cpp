@@ -17,11 +17,10 @@ void UcxLink::receive(const WireHeader& header, std::span<const std::byte> data)
   const auto kind = static_cast<WireKind>(header.kind);
   const Access access = access_of(header);
   if (kind == WireKind::bye) {
-    const auto reason = static_cast<Farewell>(access.request);
-    return fail(make_error(Status::peer_lost, "connection", object(), std::string(sentence_of(reason))), {});
+    return lost(std::string(sentence_of(static_cast<Farewell>(access.request))));
   }
   has_heard_ = true;
-  become_ready();
+  look_whether_ready();
   take_acknowledgement(header.acknowledged);
   if (state_ == LinkState::broken) return;
   switch (kind) {
@@ -63,7 +62,7 @@ bool UcxLink::place(const WireHeader& header, std::span<const std::byte> data) {
   const Access access = access_of(header);
   const bool is_whole = !data.empty() && access.bytes == data.size();
   const Placed placed = is_whole ? transport_.home()->copy_to(place_of(access, rank_), data) : Placed::not_allowed;
-  if (placed == Placed::failed) fail(placing_failed(object()), Farewell::own_failure);
+  if (placed == Placed::failed) fail_to_place();
   if (placed == Placed::not_allowed) {
     refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   }
@@ -110,11 +109,9 @@ bool UcxLink::deliver_inbox() {
 }
 
 void UcxLink::take_read(const Access& asked) {
-  const bool is_allowed =
-      asked.bytes > 0 && asked.bytes <= kTransferBytes && transport_.home()->memory(place_of(asked, rank_), asked.bytes) != nullptr;
-  if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
-  if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once");
-  answers_.push_back({asked});
+  const Place from = place_of(asked, rank_);
+  if (!may_read(from, asked.bytes, answers_.size())) return;
+  answers_.push_back({.kind = WireKind::answer, .from = from, .to = {.request = asked.request, .bytes = asked.bytes}});
   pump();
 }
 
@@ -126,11 +123,10 @@ void UcxLink::take_answer(const Access& access, std::span<const std::byte> data)
   if (!is_inside) return refuse("an answer was longer than what was asked for");
   Place place = read.to;
   place.offset += access.offset;
-  if (transport_.home()->copy_to(place, data) != Placed::ok)
-    return fail(taken_back_under_way("read", object()), Farewell::own_failure);
+  if (transport_.home()->copy_to(place, data) != Placed::ok) return fail_as_taken_back("read");
   read.missing_bytes -= data.size();
   if (read.missing_bytes > 0) return;
-  transport_.tell({this, Done{read.cookie, {}}});
+  finish(read.cookie, {});
   reads_.erase(found);
 }
 

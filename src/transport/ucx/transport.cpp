@@ -11,7 +11,6 @@
 #include <new>
 #include <utility>
 
-#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "transport/ucx/link.hpp"
 
@@ -94,16 +93,14 @@ Result<std::unique_ptr<Link>> UcxTransport::accept(const Peer& peer, Parcel offe
   return std::unique_ptr<Link>(std::move(link));
 }
 
-void UcxTransport::add_link(std::uint64_t number, UcxLink& link) { links_.emplace(number, &link); }
+void UcxTransport::add_link(std::uint64_t number, UcxLink& link) {
+  attended_.reserve(links_.size() + 1);
+  links_.emplace(number, &link);
+}
 
 void UcxTransport::remove_link(std::uint64_t number, UcxLink& link) {
   links_.erase(number);
   std::erase(attended_, &link);
-  std::erase_if(events_, [&](const Event& event) { return event.link == &link; });
-}
-
-void UcxTransport::attend_to(UcxLink& link) {
-  if (std::find(attended_.begin(), attended_.end(), &link) == attended_.end()) attended_.push_back(&link);
 }
 
 bool UcxTransport::poll(Sink& sink) {
@@ -111,8 +108,7 @@ bool UcxTransport::poll(Sink& sink) {
   sink_ = &sink;
   bool is_something = progress();
   if (std::exchange(is_starved_, false)) fail_all();
-  is_something |= attend();
-  is_something |= deliver();
+  is_something |= attend(sink);
   sink_ = nullptr;
   return is_something;
 }
@@ -120,55 +116,18 @@ bool UcxTransport::poll(Sink& sink) {
 // There was no memory for something of a link; of which is not known.
 void UcxTransport::fail_all() {
   try {
-    for (auto& [number, link] : links_) link->lost(UCS_ERR_NO_MEMORY);
+    for (auto& [number, link] : links_) link->lost_by(UCS_ERR_NO_MEMORY);
   } catch (const std::bad_alloc&) {
     is_starved_ = true;
     throw;
   }
 }
 
-bool UcxTransport::attend() {
-  if (attended_.empty()) return false;
-  const std::int64_t now = now_ns();
-  bool is_something = false;
-  // Links may join the list meanwhile; none leaves it, for none is destroyed in here.
-  for (std::size_t i = 0; i < attended_.size();) {
-    const UcxLink::Work work = attended_[i]->work(now);
-    is_something |= work.did_something;
-    if (work.is_over) {
-      attended_.erase(attended_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
-  }
-  return is_something;
-}
-
-bool UcxTransport::deliver() {
-  // What the sink's own posts add is for the next poll().
-  const std::size_t count = events_.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const Event event = std::move(events_.front());
-    events_.pop_front();
-    if (const Done* done = std::get_if<Done>(&event.what)) {
-      sink_->done(*event.link, done->cookie, done->outcome);
-    } else if (const Error* error = std::get_if<Error>(&event.what)) {
-      sink_->broken(*event.link, *error);
-    } else {
-      event.link->told_ready();
-      sink_->ready(*event.link);
-    }
-  }
-  return count > 0;
-}
-
 bool UcxTransport::arm() {
-  if (!events_.empty()) return false;
   std::int64_t first = std::numeric_limits<std::int64_t>::max();
-  for (const UcxLink* link : attended_) {
-    const auto wakes_at = link->wakes_at_ns();
-    if (!wakes_at) return false;
-    first = std::min(first, *wakes_at);
+  for (const PlacedLink* link : attended_) {
+    if (link->state() != LinkState::connecting) return false;
+    first = std::min(first, link->connect_until_ns());
   }
   if (leaving_count_ > 0) return false;  // closing goes on in progress() only
   if (ucp::library().ucp_worker_arm(worker_) != UCS_OK) return false;

@@ -15,7 +15,6 @@
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -53,18 +52,8 @@ class Endpoint {
   std::int64_t close_at_ns_ = 0;  // without a link: when it is to be closed
 };
 
-struct Done {
-  std::uint64_t cookie = 0;
-  Result<void> outcome;
-};
-struct Ready {};
-struct Event {
-  UcxLink* link = nullptr;
-  std::variant<Ready, Done, Error> what;
-};
-
 // Outlives its links.
-class UcxTransport final : public Transport {
+class UcxTransport final : public PlacedTransport {
  public:
   // Listens at the interfaces that the options name, whatever UCX_NET_DEVICES says: UCX obeys whoever connects. Errors: unavailable
   // (UCX's availability; no network that it can use), out_of_memory, out_of_descriptors, device_error.
@@ -77,9 +66,6 @@ class UcxTransport final : public Transport {
   TransportKind kind() const noexcept override { return TransportKind::ucx; }
   std::string address() const override;
   const std::vector<std::string>& rails() const noexcept override { return rails_; }
-  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override { return PlacedRegion::make(home_, range); }
-  Result<std::unique_ptr<RemoteRegion>> open_region(const Peer&, Parcel key) override { return open_placed_region(key); }
-  std::string why_no_words() const override { return transport::why_no_words("UCX"); }
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;
   Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;
@@ -90,18 +76,13 @@ class UcxTransport final : public Transport {
   std::uint64_t strangers() const noexcept { return strangers_; }
 
   // --- For the links ---
-  const std::shared_ptr<Home>& home() const noexcept { return home_; }
   // False in a child after fork, which has neither UCX's threads nor a right to the connections.
   bool is_of_this_process() const noexcept { return process_ == ::getpid(); }
-  std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
   // The sink of the poll() under way; null outside of it.
   Sink* sink() const noexcept { return sink_; }
 
   void add_link(std::uint64_t number, UcxLink& link);
   void remove_link(std::uint64_t number, UcxLink& link);
-  // The link has timers or undelivered messages: its work() is called in each poll() until it returns false.
-  void attend_to(UcxLink& link);
-  void tell(Event event) { events_.push_back(std::move(event)); }
 
   // --- UCX's worker and its endpoints ---
   const std::string& worker_address() const noexcept { return worker_address_; }
@@ -127,13 +108,11 @@ class UcxTransport final : public Transport {
   bool progress();
 
  private:
-  UcxTransport() = default;
+  UcxTransport() : PlacedTransport("UCX") {}
   Result<void> open_context(const std::string& devices);
   Result<void> open_worker();
   Result<void> open_wake_descriptor(int worker_descriptor);
   void set_timer(std::int64_t at_ns);
-  bool deliver();
-  bool attend();
   void fail_all();
   void arrived(const std::optional<WireHeader>& header, std::span<const std::byte> data, bool is_rendezvous);
   void finished(Operation& operation, ucs_status_t status);
@@ -146,13 +125,9 @@ class UcxTransport final : public Transport {
 
   std::vector<std::string> rails_{"ucx"};  // which networks a link takes, and how many, is UCX's own choice
   pid_t process_ = ::getpid();             // that opened it
-  std::shared_ptr<Home> home_ = std::make_shared<Home>("UCX");
   std::unordered_map<std::uint64_t, UcxLink*> links_;
-  std::vector<UcxLink*> attended_;
-  std::deque<Event> events_;
   Sink* sink_ = nullptr;
   std::uint64_t strangers_ = 0;
-  std::int64_t connect_deadline_ns_ = 0;
   Descriptor wake_;  // an epoll of the worker's descriptor and the timer
   Descriptor timer_;
   bool is_timer_set_ = false;

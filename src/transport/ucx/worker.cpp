@@ -334,7 +334,7 @@ void UcxTransport::on_lost(void* endpoint, ucp_ep_h, ucs_status_t status) noexce
   auto& lost = *static_cast<Endpoint*>(endpoint);
   lost.is_lost_ = true;
   try {
-    if (lost.link_ != nullptr) lost.link_->lost(status);
+    if (lost.link_ != nullptr) lost.link_->lost_by(status);
   } catch (const std::bad_alloc&) {
     lost.transport_->is_starved_ = true;
   }

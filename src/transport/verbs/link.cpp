@@ -280,32 +280,24 @@ Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_re
   return Posted::ok;
 }
 
-Posted VerbsLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                             std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
-  return post_transfer(false, local, local_offset, remote, remote_offset, bytes, cookie);
-}
-
-Posted VerbsLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                            std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
-  return post_transfer(true, local, local_offset, remote, remote_offset, bytes, cookie);
-}
-
-Posted VerbsLink::post_transfer(bool is_read, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                                std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
+Posted VerbsLink::post_transfer(Direction direction, const Wish& wish) {
   if (state_ == LinkState::broken || failure_) return Posted::broken;
   if (state_ != LinkState::ready) return Posted::full;
-  const auto& ours = static_cast<const VerbsRegion&>(local);
-  const auto& theirs = static_cast<const VerbsRemoteRegion&>(remote);
-  const bool is_right = is_inside(local_offset, bytes, ours.bytes()) && is_inside(remote_offset, bytes, theirs.bytes()) &&
-                        bytes <= (is_read ? limits_.read_bytes : limits_.write_bytes) && theirs.has_rail(peer_rail_);
+  const bool is_read = direction == Direction::read;
+  const auto& ours = static_cast<const VerbsRegion&>(wish.local);
+  const auto& theirs = static_cast<const VerbsRemoteRegion&>(wish.remote);
+  const bool is_right = is_inside(wish.local_offset, wish.bytes, ours.bytes()) &&
+                        is_inside(wish.remote_offset, wish.bytes, theirs.bytes()) &&
+                        wish.bytes <= (is_read ? limits_.read_bytes : limits_.write_bytes) && theirs.has_rail(peer_rail_);
   if (!is_right) {
-    const char* const what = is_read ? "a read of " : "a write of ";
-    refused_.push_back({cookie, failed(Status::out_of_range, text(what, counted(bytes, "byte"), " is not inside both regions"))});
+    const std::string cause =
+        text(is_read ? "a read of " : "a write of ", counted(wish.bytes, "byte"), " is not inside both regions");
+    refused_.push_back({wish.cookie, failed(Status::out_of_range, cause)});
     return Posted::ok;
   }
-  const Span span{ours.address() + local_offset, theirs.address() + remote_offset, bytes, ours.local_key(rail_index_),
-                  theirs.remote_key(peer_rail_)};
-  const Posted posted = post_pieces(span, cookie, is_read, is_read && is_gpu_memory(ours.kind()));
+  const Span span{ours.address() + wish.local_offset, theirs.address() + wish.remote_offset, wish.bytes,
+                  ours.local_key(rail_index_), theirs.remote_key(peer_rail_)};
+  const Posted posted = post_pieces(span, wish.cookie, is_read, is_read && is_gpu_memory(ours.kind()));
   if (posted == Posted::ok && !is_read) has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.kind());
   return posted;
 }

@@ -83,10 +83,6 @@ class VerbsLink final : public Link {
   }
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
   Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
-  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                    std::uint64_t bytes, std::uint64_t cookie) override;
-  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                   std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset,
                            bool is_word_next) override;
   std::string why_no_word(WordKind kind, const RemoteRegion& words) const override;
@@ -161,8 +157,7 @@ class VerbsLink final : public Link {
   Posted post_bytes(MessageKind kind, const Header* header, std::span<const std::byte> payload);
   bool post_control(MessageKind kind);
   Posted post_pieces(const Span& span, std::uint64_t cookie, bool is_read, bool fills_gpu);
-  Posted post_transfer(bool is_read, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                       std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie);
+  Posted post_transfer(Direction direction, const Wish& wish) override;
   Posted post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t remote_offset, std::span<const std::byte> bytes,
                        unsigned flags, Next next = Next::none);
   std::uint64_t add_write(Ledger::Entry entry) noexcept {
