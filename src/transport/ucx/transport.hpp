@@ -24,7 +24,7 @@
 
 namespace gigabar::transport::ucx {
 
-class Endpoint;
+struct Endpoint;
 class UcxLink;
 class UcxTransport;
 
@@ -37,19 +37,15 @@ struct Operation {
   void* owner = nullptr;            // the sender's; not looked at here
 };
 
-class Endpoint {
- public:
-  bool is_lost() const noexcept { return is_lost_; }
-
- private:
-  friend class UcxTransport;
-  UcxTransport* transport_ = nullptr;
-  ucp_ep_h handle_ = nullptr;  // null: closed
-  UcxLink* link_ = nullptr;    // null: nobody is told
-  void* closing_ = nullptr;    // UCX's request
-  unsigned under_way_ = 0;     // operations that UCX has
-  bool is_lost_ = false;
-  std::int64_t close_at_ns_ = 0;  // without a link: when it is to be closed
+// Links read `is_lost` only.
+struct Endpoint {
+  UcxTransport* transport = nullptr;
+  ucp_ep_h handle = nullptr;  // null: closed
+  UcxLink* link = nullptr;    // null: nobody is told
+  void* closing = nullptr;    // UCX's request
+  unsigned under_way = 0;     // operations that UCX has
+  bool is_lost = false;
+  std::int64_t close_at_ns = 0;  // without a link: when it is to be closed
 };
 
 // Outlives its links.
