@@ -328,7 +328,8 @@ Posted LocalLink::post_copied_write(std::span<const std::byte> bytes, const Remo
   const bool is_right = !bytes.empty() && bytes.size() <= limits_.copied_write_bytes && is_cpu_memory(theirs.kind()) &&
                         is_inside(remote_offset, bytes.size(), theirs.bytes()) && theirs.is_registered();
   if (state_ != LinkState::ready || !is_right || theirs.cpu_address() == nullptr) return Posted::full;
-  return theirs.write(remote_offset, bytes.data(), bytes.size()) ? Posted::ok : Posted::full;
+  store(bytes, remote, remote_offset);
+  return Posted::ok;
 }
 
 // --- Stores ----------------------------------------------------------------------------------------------------------------------
@@ -418,9 +419,7 @@ bool LocalLink::advance_one(Transfer& transfer) {
     return true;
   }
   const std::size_t bytes = std::min<std::uint64_t>(transfer.bytes, kCpuSliceBytes);
-  Result<void> moved = transfer.direction == Direction::write
-                           ? transfer.remote->write(transfer.remote_offset, transfer.local, bytes)
-                           : transfer.remote->read(transfer.remote_offset, transfer.local, bytes);
+  Result<void> moved = transfer.remote->copy(transfer.direction, transfer.remote_offset, transfer.local, bytes);
   if (!moved) return lose(std::move(moved).error());
   transfer.local += bytes;
   transfer.remote_offset += bytes;

@@ -14,8 +14,7 @@
 
 #include "base/descriptor.hpp"
 #include "transport/local/peer_device.hpp"
-#include "transport/local/peer_file.hpp"
-#include "transport/local/process_memory.hpp"
+#include "transport/local/peer_memory.hpp"
 #include "transport/local/wire.hpp"
 #include "transport/transport.hpp"
 
@@ -67,7 +66,7 @@ struct RegionFacts {
 class LocalRegion final : public Region {
  public:
   // Errors: invalid_argument (no memory), bad_file (a descriptor that is not the memory's), out_of_descriptors.
-  static Result<std::unique_ptr<LocalRegion>> make(std::shared_ptr<Core> core, const MemoryRange& range);
+  static Result<std::unique_ptr<Region>> make(std::shared_ptr<Core> core, const MemoryRange& range);
   ~LocalRegion() override;
 
   std::uintptr_t address() const noexcept override { return facts_->address; }
@@ -112,7 +111,7 @@ struct Route {
 class PeerRegion final : public RemoteRegion {
  public:
   // Errors: bad_file (malformed), no_permission, out_of_memory, out_of_descriptors.
-  static Result<std::unique_ptr<PeerRegion>> open(std::shared_ptr<Core> core, const Peer& peer, Parcel key);
+  static Result<std::unique_ptr<RemoteRegion>> open(std::shared_ptr<Core> core, const Peer& peer, Parcel key);
 
   std::size_t bytes() const noexcept override { return key_.bytes; }
   Result<MappedRegion> map(int device) override;
@@ -121,9 +120,8 @@ class PeerRegion final : public RemoteRegion {
 
   // Found once per device of local memory. Opens what has to be opened.
   Route& route(const LocalRegion& local);
-  // By the CPU, when the route says so. Errors: peer_lost.
-  Result<void> write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
-  Result<void> read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
+  // By the CPU, when the route says so. A write reads `local` only. Errors: peer_lost.
+  Result<void> copy(Direction direction, std::uint64_t offset_bytes, std::byte* local, std::size_t bytes) const;
   // Null: this process does not map its pages. What `hold` points to keeps the mapping.
   std::byte* cpu_address() const noexcept;
   std::shared_ptr<void> hold() const {

@@ -14,9 +14,6 @@
 namespace gigabar::transport {
 namespace local {
 
-Core::Core() = default;
-Core::~Core() = default;
-
 Result<DeviceCopier*> Core::copier_of(int device) {
   auto found = copiers.find(device);
   if (found == copiers.end()) {
@@ -46,15 +43,9 @@ class LocalTransport final : public Transport {
   std::string address() const override { return std::string(kAddress); }
   const std::vector<std::string>& rails() const noexcept override { return rails_; }
 
-  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override {
-    auto region = LocalRegion::make(core_, range);
-    if (!region) return std::move(region).error();
-    return std::unique_ptr<Region>(std::move(*region));
-  }
+  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override { return LocalRegion::make(core_, range); }
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override {
-    auto region = PeerRegion::open(core_, peer, std::move(key));
-    if (!region) return std::move(region).error();
-    return std::unique_ptr<RemoteRegion>(std::move(*region));
+    return PeerRegion::open(core_, peer, std::move(key));
   }
 
   std::string why_no_words() const override { return {}; }
