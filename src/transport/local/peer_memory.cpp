@@ -82,16 +82,11 @@ Result<void> PeerFile::map(std::size_t bytes, std::size_t page_bytes) {
     return make_error(status_of_errno(code, Status::out_of_memory), "map", text(counted(bytes, "byte"), " of a peer's memfd"),
                       std::strerror(code), "free memory, or raise vm.max_map_count", errno_code(code));
   }
-  mapped_ = address;
-  mapped_bytes_ = length;
-  ::madvise(mapped_, mapped_bytes_, MADV_DONTFORK);
+  mapped_ = {address, UnmapPages{length}};
+  ::madvise(address, length, MADV_DONTFORK);
   address_ = static_cast<std::byte*>(address) + (offset_bytes_ - begin);
   file_ = Descriptor();
   return {};
-}
-
-PeerFile::~PeerFile() {
-  if (mapped_ != nullptr) ::munmap(mapped_, mapped_bytes_);
 }
 
 Result<void> PeerFile::copy(Direction direction, std::uint64_t offset_bytes, std::byte* local, std::size_t bytes) const {

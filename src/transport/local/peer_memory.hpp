@@ -12,6 +12,7 @@
 
 #include "base/descriptor.hpp"
 #include "gigabar/status.hpp"
+#include "memory/host_pages.hpp"
 #include "transport/local/wire.hpp"
 #include "transport/transport.hpp"
 
@@ -23,9 +24,6 @@ class PeerFile {
  public:
   // Errors: bad_file (no memfd, or smaller than told), no_permission, out_of_memory.
   static Result<std::unique_ptr<PeerFile>> open(Descriptor file, std::uint64_t offset_bytes, std::size_t bytes);
-  ~PeerFile();
-  PeerFile(const PeerFile&) = delete;
-  PeerFile& operator=(const PeerFile&) = delete;
 
   // Null when it is not mapped.
   std::byte* address() const noexcept { return address_; }
@@ -39,8 +37,7 @@ class PeerFile {
   Descriptor file_;
   const std::uint64_t offset_bytes_;  // of the region in the file
   std::byte* address_ = nullptr;
-  void* mapped_ = nullptr;  // whole pages around it
-  std::size_t mapped_bytes_ = 0;
+  std::unique_ptr<void, UnmapPages> mapped_;  // whole pages around it
 };
 
 // Whether `bytes` from `offset_bytes` on lie in the memfd `descriptor`. Errors: bad_file.

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "base/rounding.hpp"
-#include "memory/host_pages.hpp"
 
 namespace gigabar::transport::rdma {
 void IdCloser::operator()(rdma_cm_id* id) const noexcept {
@@ -25,17 +24,13 @@ bool unblock(int descriptor) noexcept {
   return flags >= 0 && ::fcntl(descriptor, F_SETFL, flags | O_NONBLOCK) == 0;
 }
 
-Pages::Pages(std::size_t bytes) noexcept : data_(nullptr) {
-  bytes_ = round_up(bytes, host_page_bytes());
-  void* const address = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+Pages::Pages(std::size_t bytes) noexcept {
+  const std::size_t whole_bytes = round_up(bytes, host_page_bytes());
+  void* const address = ::mmap(nullptr, whole_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) return;
-  data_ = static_cast<std::byte*>(address);
+  taken_ = {address, UnmapPages{whole_bytes}};
   // A child that this process forks must not make the adapter's pages copies: it does without them.
-  ::madvise(address, bytes_, MADV_DONTFORK);
-}
-
-Pages::~Pages() {
-  if (data_ != nullptr) ::munmap(data_, bytes_);
+  ::madvise(address, whole_bytes, MADV_DONTFORK);
 }
 
 Device::~Device() {

@@ -91,6 +91,7 @@ class VerbsLink final : public Link {
 
   // Acceptor: waits for the peer that shows `expected` and is on its rail `peer_rail`; `token_` is what we show.
   void expect(const Token& expected, std::size_t peer_rail);
+  const Token& token() const noexcept { return own_token_; }
   bool is_expecting(std::size_t rail, const Token& token) const noexcept;
   // Takes the id of a connection request whose token was right, and accepts it.
   void take_request(Id id, const CmEvent& event, const Introduction& peer);
@@ -121,8 +122,8 @@ class VerbsLink final : public Link {
   };
 
   // Connecting.
-  void start(const RailAddress& to);
   Result<void> new_id();
+  void resolve_anew();
   void resolve_address();
   void resolve_route();
   void set_path();

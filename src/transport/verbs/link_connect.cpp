@@ -88,13 +88,13 @@ Result<void> VerbsLink::complete(Parcel answer) {
   peer_token_ = read->token;
   peer_rail_ = read->rail;
   peer_text_ = text(text_of(read->to), " port ", read->to.port);
-  start(read->to);
+  peer_address_ = read->to;
+  resolve_anew();
   if (failure_) return *failure_;
   return {};
 }
 
-void VerbsLink::start(const RailAddress& to) {
-  peer_address_ = to;
+void VerbsLink::resolve_anew() {
   if (Result<void> made = new_id(); !made) return fail(std::move(made).error());
   resolve_address();
 }
@@ -145,8 +145,7 @@ void VerbsLink::start_again_with_path() {
     return fail(failed(Status::not_supported, "rdma_cm does not tell the path, so that its service level cannot be changed",
                        "leave service_level out"));
   path_ = path_with(id_->route.path_rec[0], static_cast<std::uint8_t>(transport_->options().service_level));
-  if (Result<void> made = new_id(); !made) return fail(std::move(made).error());
-  resolve_address();
+  resolve_anew();
 }
 
 // The kernel answers with the event of a resolved route.

@@ -30,13 +30,10 @@ constexpr std::uint64_t kPieceBytes = std::uint64_t{8} << 20;
 constexpr std::uint32_t kVendorOfRxe = 0xffffff;
 constexpr std::uint32_t kVendorOfSiw = 0x626d74;
 
-// A port with the address it was found by.
+// A port with the address it was found by: a rail without its device and listener.
 struct Candidate {
   std::string device;
-  unsigned port = 1;
-  RailAddress address;
-  bool has_wanted_gid = true;
-  std::uint64_t most_message_bytes = 0;
+  Rail rail;
   Id id;  // bound to it
 };
 
@@ -87,39 +84,36 @@ bool is_gid_of(ibv_context* context, unsigned port, int index, const RailAddress
   return std::memcmp(gid.raw, wanted.data(), wanted.size()) == 0;
 }
 
-// Nothing: no RDMA device has that address, or its port is down.
+// Nothing: no RDMA device has that address, its port is down, or its GID is not the wanted one.
 std::optional<Candidate> candidate_at(rdma_event_channel* channel, const RailAddress& address, const TransportOptions& options) {
   Candidate candidate;
   candidate.id = make_id(channel, nullptr);
   if (candidate.id == nullptr) return {};
   rdma_cm_id* const raw = candidate.id.get();
-  candidate.address = address;
   SocketAddress socket = socket_address(address, 0);
   if (rdmacm::functions().rdma_bind_addr(raw, socket.get()) != 0 || raw->verbs == nullptr) return {};
   candidate.device = verbs::functions().ibv_get_device_name(raw->verbs->device);
-  candidate.port = raw->port_num;
+  candidate.rail.name = text(candidate.device, "/", unsigned{raw->port_num});
+  candidate.rail.port = raw->port_num;
   ibv_port_attr port{};
   if (verbs::functions().ibv_query_port(raw->verbs, raw->port_num, reinterpret_cast<_compat_ibv_port_attr*>(&port)) != 0) return {};
   if (port.state != IBV_PORT_ACTIVE) return {};
-  candidate.address.technology = technology_of(*raw->verbs, port);
-  candidate.most_message_bytes = port.max_msg_sz;
-  if (options.gid_index >= 0 && candidate.address.technology == Technology::roce)
-    candidate.has_wanted_gid = is_gid_of(raw->verbs, candidate.port, options.gid_index, address);
+  candidate.rail.address = address;
+  candidate.rail.address.technology = technology_of(*raw->verbs, port);
+  candidate.rail.piece_bytes = std::min(kPieceBytes, std::max<std::uint64_t>(port.max_msg_sz, 4096));
+  const bool has_gid = options.gid_index >= 0 && candidate.rail.address.technology == Technology::roce;
+  if (has_gid && !is_gid_of(raw->verbs, raw->port_num, options.gid_index, address)) return {};
   return candidate;
 }
-
-std::string name_of(const Candidate& candidate) { return text(candidate.device, "/", candidate.port); }
 
 // The first address of each port, in the order of the library's devices.
 std::vector<Candidate> find_candidates(rdma_event_channel* channel, const TransportOptions& options) {
   std::vector<Candidate> found;
   for (const RailAddress& address : addresses_of_host()) {
     auto candidate = candidate_at(channel, address, options);
-    if (!candidate || !candidate->has_wanted_gid) continue;
-    const bool is_known = std::any_of(found.begin(), found.end(), [&](const Candidate& other) {
-      return other.device == candidate->device && other.port == candidate->port;
-    });
-    if (!is_known) found.push_back(std::move(*candidate));
+    if (!candidate) continue;
+    const auto is_same = [&](const Candidate& other) { return other.rail.name == candidate->rail.name; };
+    if (std::ranges::none_of(found, is_same)) found.push_back(std::move(*candidate));
   }
   const auto names = verbs::device_names();
   const auto place = [&](const Candidate& candidate) {
@@ -127,25 +121,22 @@ std::vector<Candidate> find_candidates(rdma_event_channel* channel, const Transp
     return static_cast<std::size_t>(std::find(names->begin(), names->end(), candidate.device) - names->begin());
   };
   insertion_sort(found, [&](const Candidate& first, const Candidate& second) {
-    return std::pair(place(first), first.port) < std::pair(place(second), second.port);
+    return std::pair(place(first), first.rail.port) < std::pair(place(second), second.rail.port);
   });
   return found;
 }
 
-bool is_named(const Candidate& candidate, const std::string& name) {
-  return name == candidate.device || name == name_of(candidate);
-}
-
 std::string names_of(const std::vector<Candidate>& candidates) {
   std::string names;
-  for (const Candidate& candidate : candidates) names += text(names.empty() ? "" : ", ", name_of(candidate));
+  for (const Candidate& candidate : candidates) names += text(names.empty() ? "" : ", ", candidate.rail.name);
   return names;
 }
 
 Result<std::vector<Candidate>> take_named(std::vector<Candidate> found, const std::vector<std::string>& wanted) {
   std::vector<Candidate> chosen;
   for (const std::string& name : wanted) {
-    const auto match = std::find_if(found.begin(), found.end(), [&](const Candidate& one) { return is_named(one, name); });
+    const auto is_named = [&](const Candidate& one) { return name == one.device || name == one.rail.name; };
+    const auto match = std::ranges::find_if(found, is_named);
     if (match == found.end()) {
       return make_error(Status::unavailable, "open rail", name,
                         text("no active port of that name has an IP address, or it was named twice; left are: ",
@@ -217,17 +208,15 @@ Result<void> fill(Device& device) {
   return {};
 }
 
-Result<std::size_t> device_of(Rails& rails, Candidate& candidate) {
-  for (std::size_t i = 0; i < rails.devices.size(); ++i) {
-    if (rails.devices[i]->context == candidate.id->verbs) return i;
-  }
+Result<std::shared_ptr<Device>> device_of(Rails& rails, Candidate& candidate) {
+  const auto known = std::ranges::find(rails.devices, candidate.id->verbs, &Device::context);
+  if (known != rails.devices.end()) return *known;
   auto device = std::make_shared<Device>();
   device->name = candidate.device;
   device->context = candidate.id->verbs;
   device->anchor = std::move(candidate.id);
   if (Result<void> filled = fill(*device); !filled) return std::move(filled).error();
-  rails.devices.push_back(std::move(device));
-  return rails.devices.size() - 1;
+  return rails.devices.emplace_back(std::move(device));
 }
 
 Result<Id> listen_at(rdma_event_channel* channel, const RailAddress& address, const std::string& name) {
@@ -242,15 +231,10 @@ Result<Id> listen_at(rdma_event_channel* channel, const RailAddress& address, co
 }
 
 Result<void> add_rail(Rails& rails, rdma_event_channel* channel, Candidate candidate) {
-  Rail rail;
-  rail.name = name_of(candidate);
-  rail.address = candidate.address;
-  rail.port = candidate.port;
-  rail.piece_bytes = std::min(kPieceBytes, std::max<std::uint64_t>(candidate.most_message_bytes, 4096));
-  auto device_index = device_of(rails, candidate);
-  if (!device_index) return std::move(device_index).error();
-  rail.device_index = *device_index;
-  rail.device = rails.devices[*device_index];
+  Rail& rail = candidate.rail;
+  auto device = device_of(rails, candidate);
+  if (!device) return std::move(device).error();
+  rail.device = std::move(*device);
   auto listener = listen_at(channel, rail.address, rail.name);
   if (!listener) return std::move(listener).error();
   rail.listener = std::move(*listener);
@@ -274,7 +258,7 @@ Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& op
   }
   Rails rails;
   for (Candidate& candidate : found) {
-    Result<void> fits = check_service_level(options, candidate.address.technology, name_of(candidate));
+    Result<void> fits = check_service_level(options, candidate.rail.address.technology, candidate.rail.name);
     if (!fits) return std::move(fits).error();
     if (Result<void> added = add_rail(rails, channel, std::move(candidate)); !added) return std::move(added).error();
   }

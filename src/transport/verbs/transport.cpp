@@ -28,12 +28,6 @@ constexpr unsigned kLookEveryPolls = 256;                // the clock is read af
 constexpr unsigned kIdlePollWeight = 16;                 // of which one that found nothing counts for so many
 constexpr int kMaxEventsAtOnce = 64;
 
-Result<Token> new_token() {
-  Token token{};
-  if (::getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(token.size())) return token;
-  return call_failed("getrandom", "a token", errno);
-}
-
 Availability check_functions() {
   const auto& functions = verbs::functions();
   if (functions.ibv_create_comp_channel != nullptr && functions.ibv_destroy_comp_channel != nullptr &&
@@ -116,9 +110,7 @@ Result<std::unique_ptr<Region>> VerbsTransport::register_memory(const MemoryRang
   if (std::ranges::all_of(rails_.devices, &Device::is_gone))
     return make_error(Status::device_error, "register memory", object, "every RDMA device was removed or failed",
                       "see the kernel's log (dmesg); ranks that start anew find them again");
-  std::vector<std::size_t> rail_devices;
-  for (const Rail& rail : rails_.rails) rail_devices.push_back(rail.device_index);
-  return VerbsRegion::make(range, rails_.devices, std::move(rail_devices), order_);
+  return VerbsRegion::make(range, rails_.rails, order_);
 }
 
 Result<std::unique_ptr<RemoteRegion>> VerbsTransport::open_region(const Peer& peer, Parcel key) {
@@ -167,6 +159,15 @@ std::size_t VerbsTransport::rail_towards(const Peer& peer, std::size_t rail) con
   return fitting.empty() ? rail : fitting[rail % fitting.size()];
 }
 
+Result<std::unique_ptr<VerbsLink>> VerbsTransport::make_link(std::size_t rail) {
+  Token token{};
+  if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size()))
+    return call_failed("getrandom", "a token", errno);
+  auto link = std::make_unique<VerbsLink>(*this, rail, token, now_ns() + options_.connect_deadline_ns);
+  if (Result<void> prepared = link->prepare(); !prepared) return std::move(prepared).error();
+  return link;
+}
+
 Result<std::unique_ptr<Link>> VerbsTransport::offer(const Peer& peer, std::size_t rail, Parcel& offer) {
   if (rail >= rails_.rails.size())
     return make_error(Status::out_of_range, "offer link", text("rank ", peer.rank),
@@ -175,12 +176,10 @@ Result<std::unique_ptr<Link>> VerbsTransport::offer(const Peer& peer, std::size_
   if (rails_.rails[rail].listener == nullptr)
     return make_error(Status::unavailable, "offer link", rails_.rails[rail].name, "the RDMA device was removed or failed",
                       "see the kernel's log (dmesg); ranks that start anew find it again");
-  const auto token = new_token();
-  if (!token) return token.error();
-  auto link = std::make_unique<VerbsLink>(*this, rail, *token, now_ns() + options_.connect_deadline_ns);
-  if (Result<void> prepared = link->prepare(); !prepared) return std::move(prepared).error();
-  offer = Parcel{write_offer({static_cast<std::uint8_t>(rail), rails_.rails[rail].address, *token}), {}};
-  return std::unique_ptr<Link>(std::move(link));
+  auto link = make_link(rail);
+  if (!link) return std::move(link).error();
+  offer = Parcel{write_offer({static_cast<std::uint8_t>(rail), rails_.rails[rail].address, (*link)->token()}), {}};
+  return std::unique_ptr<Link>(std::move(*link));
 }
 
 Result<std::unique_ptr<Link>> VerbsTransport::accept(const Peer& peer, Parcel offer, Parcel& answer) {
@@ -204,13 +203,11 @@ Result<std::unique_ptr<Link>> VerbsTransport::accept(const Peer& peer, Parcel of
                       text("no rail here speaks ", name_of(read->from.technology), " to ", text_of(read->from)),
                       "use devices of one kind on both sides (option rails)");
   }
-  const auto token = new_token();
-  if (!token) return token.error();
-  auto link = std::make_unique<VerbsLink>(*this, best, *token, now_ns() + options_.connect_deadline_ns);
-  if (Result<void> prepared = link->prepare(); !prepared) return std::move(prepared).error();
-  link->expect(read->token, read->rail);
-  answer = Parcel{write_answer({static_cast<std::uint8_t>(best), rails_.rails[best].address, *token}), {}};
-  return std::unique_ptr<Link>(std::move(link));
+  auto link = make_link(best);
+  if (!link) return std::move(link).error();
+  (*link)->expect(read->token, read->rail);
+  answer = Parcel{write_answer({static_cast<std::uint8_t>(best), rails_.rails[best].address, (*link)->token()}), {}};
+  return std::unique_ptr<Link>(std::move(*link));
 }
 
 // --- Moving on -------------------------------------------------------------------------------------------------------------------

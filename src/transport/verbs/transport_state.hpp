@@ -46,6 +46,7 @@ class VerbsTransport final : public Transport {
  private:
   explicit VerbsTransport(const TransportOptions& options) : options_(options) {}
   std::size_t rail_towards(const Peer& peer, std::size_t rail) const;
+  Result<std::unique_ptr<VerbsLink>> make_link(std::size_t rail);
   Result<void> open_wake_descriptor();
   Result<void> watch(int descriptor);
   bool look_around(Sink& sink);
