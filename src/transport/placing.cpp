@@ -246,20 +246,19 @@ Result<std::unique_ptr<Region>> PlacedRegion::make(std::shared_ptr<Home> home, c
 }
 
 PlacedRegion::PlacedRegion(std::shared_ptr<Home> home, const MemoryRange& range, std::optional<Mapping> mapping)
-    : home_(std::move(home)),
-      address_(reinterpret_cast<std::uintptr_t>(range.address)),
-      bytes_(range.bytes),
-      kind_(range.kind),
-      is_mapped_(mapping.has_value()),
-      reason_(is_mapped_ ? "received bytes are stored by the CPU through a mapping"
-                         : "host memory is sent as it is, and received bytes are placed by the CPU"),
-      number_(home_->add_region({static_cast<std::byte*>(range.address), range.bytes, std::move(mapping), {}})) {}
+    : Region(range), home_(std::move(home)), is_mapped_(mapping.has_value()) {
+  if (is_mapped_) how_ = "mapped";
+  reason_ = is_mapped_ ? "received bytes are stored by the CPU through a mapping"
+                       : "host memory is sent as it is, and received bytes are placed by the CPU";
+  // Last: where the rest throws there is no destructor that takes it out again.
+  number_ = home_->add_region({static_cast<std::byte*>(range.address), range.bytes, std::move(mapping), {}});
+}
 
 Result<Parcel> PlacedRegion::key(const Peer& peer) const {
   const auto guard = home_->guard_of(number_, peer.rank);
   if (!guard) return guard.error();
   Parcel parcel;
-  parcel.bytes = encode(RegionKey{number_, *guard, bytes_, is_mapped_});
+  parcel.bytes = encode(RegionKey{number_, *guard, bytes(), is_mapped_});
   return parcel;
 }
 
@@ -298,7 +297,7 @@ bool PlacedTransport::attend(Sink& sink) {
 // --- Links -----------------------------------------------------------------------------------------------------------------------
 
 PlacedLink::PlacedLink(PlacedTransport& transport, Rank rank, std::size_t payload_bytes, std::string_view rail)
-    : hub_(transport), rank_(rank), rail_(rail), connect_until_ns_(now_ns() + transport.connect_deadline_ns()) {
+    : Link(rail), hub_(transport), rank_(rank), connect_until_ns_(now_ns() + transport.connect_deadline_ns()) {
   limits_.payload_bytes = payload_bytes;
   limits_.quick_payload_bytes = 4096;
   limits_.write_bytes = limits_.read_bytes = kTransferBytes;

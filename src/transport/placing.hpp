@@ -153,11 +153,6 @@ class PlacedRegion final : public Region {
   PlacedRegion(const PlacedRegion&) = delete;
   PlacedRegion& operator=(const PlacedRegion&) = delete;
 
-  std::uintptr_t address() const noexcept override { return address_; }
-  std::size_t bytes() const noexcept override { return bytes_; }
-  MemoryKind kind() const noexcept override { return kind_; }
-  std::string_view how() const noexcept override { return is_mapped_ ? "mapped" : "none"; }
-  const std::string& reason() const noexcept override { return reason_; }
   Result<Parcel> key(const Peer& peer) const override;
   void take_back_key(Rank rank) noexcept override { home_->forget_guard(number_, rank); }
 
@@ -170,12 +165,8 @@ class PlacedRegion final : public Region {
   PlacedRegion(std::shared_ptr<Home> home, const MemoryRange& range, std::optional<Mapping> mapping);
 
   std::shared_ptr<Home> home_;
-  std::uintptr_t address_;
-  std::size_t bytes_;
-  MemoryKind kind_;
   bool is_mapped_;
-  std::string reason_;
-  std::uint32_t number_;
+  std::uint32_t number_ = 0;
 };
 
 class PlacedRemoteRegion final : public RemoteRegion {
@@ -209,7 +200,8 @@ class PlacedTransport : public Transport {
 
  protected:
   // `name`: a constant.
-  explicit PlacedTransport(std::string_view name) : home_(std::make_shared<Home>(name)) {}
+  PlacedTransport(TransportKind kind, std::string_view name, std::vector<std::string> rails = {})
+      : Transport(kind, std::move(rails)), home_(std::make_shared<Home>(name)) {}
   bool attend(Sink& sink);
 
   const std::shared_ptr<Home> home_;
@@ -220,9 +212,6 @@ class PlacedTransport : public Transport {
 // `local` and `remote` are of the two classes above.
 class PlacedLink : public Link {
  public:
-  LinkState state() const noexcept final { return state_; }
-  const LinkLimits& limits() const noexcept final { return limits_; }
-  const std::string& rail() const noexcept final { return rail_; }
   Posted post_message(const Header& header, std::span<const std::byte> payload) final;
   Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const final;
   std::string why_no_word(WordKind, const RemoteRegion&) const final { return hub_.why_no_words(); }
@@ -278,9 +267,6 @@ class PlacedLink : public Link {
 
   PlacedTransport& hub_;
   const Rank rank_;
-  LinkState state_ = LinkState::connecting;
-  LinkLimits limits_;
-  std::string rail_;
   const std::int64_t connect_until_ns_;
   bool is_ready_told_ = false;  // to the sink, which hears that before any message
   std::map<std::uint32_t, Read> reads_;

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -45,22 +46,46 @@ struct Peer {
   std::string address;        // what its transport of the same kind answered to address(); written by another process: not trusted
 };
 
+// Memory that is to be registered. `descriptor`: of a memfd that the whole range is mapped from at `descriptor_offset_bytes`, or
+// -1; local peers can then map the same pages.
+struct MemoryRange {
+  void* address = nullptr;
+  std::size_t bytes = 0;
+  MemoryKind kind = MemoryKind::host_pageable;
+  int device = -1;
+  int descriptor = -1;
+  std::uint64_t descriptor_offset_bytes = 0;
+  bool holds_words = false;               // of post_word(); `bytes` is then bytes_of_words()
+  std::shared_ptr<void> pages = nullptr;  // keeps the memory and the descriptor; none: both are there for as long as the region is
+};
+
 // Memory of this process that a transport can reach. The destructor takes the right back: nothing lands there afterwards through
 // links that are gone, and links still up must have nothing under way on it.
 class Region {
  public:
   virtual ~Region() = default;
-  virtual std::uintptr_t address() const noexcept = 0;
-  virtual std::size_t bytes() const noexcept = 0;
-  virtual MemoryKind kind() const noexcept = 0;
+  std::uintptr_t address() const noexcept { return address_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  MemoryKind kind() const noexcept { return kind_; }
   // How it was made reachable, one word and a sentence: "dma_buf", "peer_memory", "pinned", "memfd", "cuda_ipc", "none".
-  virtual std::string_view how() const noexcept = 0;
-  virtual const std::string& reason() const noexcept = 0;
+  std::string_view how() const noexcept { return how_; }
+  const std::string& reason() const noexcept { return reason_; }
   // What `peer` needs to open it, at most kMaxParcelBytes. Errors: out_of_descriptors, device_error.
   virtual Result<Parcel> key(const Peer& peer) const = 0;
   // Afterwards the key that the rank has does not fit, where the target's CPU checks keys (tcp, ucx); its adapter does not (verbs),
   // nor do mapped pages (local). key() makes another one.
   virtual void take_back_key(Rank /*rank*/) noexcept {}
+
+ protected:
+  explicit Region(const MemoryRange& range) noexcept
+      : address_(reinterpret_cast<std::uintptr_t>(range.address)), bytes_(range.bytes), kind_(range.kind) {}
+  std::string_view how_ = "none";
+  std::string reason_;
+
+ private:
+  const std::uintptr_t address_;
+  const std::size_t bytes_;
+  const MemoryKind kind_;
 };
 
 // A peer's memory in reach of loads and stores of this process. What is opened for it stays open for as long as `hold` lives, also
@@ -84,19 +109,6 @@ class RemoteRegion {
   }
   // For threads of the CPU, whatever memory it is; stores of device memory gather in write-combining buffers. Errors: as map.
   virtual Result<MappedRegion> map_for_cpu() { return map(-1); }
-};
-
-// Memory that is to be registered. `descriptor`: of a memfd that the whole range is mapped from at `descriptor_offset_bytes`, or
-// -1; local peers can then map the same pages.
-struct MemoryRange {
-  void* address = nullptr;
-  std::size_t bytes = 0;
-  MemoryKind kind = MemoryKind::host_pageable;
-  int device = -1;
-  int descriptor = -1;
-  std::uint64_t descriptor_offset_bytes = 0;
-  bool holds_words = false;               // of post_word(); `bytes` is then bytes_of_words()
-  std::shared_ptr<void> pages = nullptr;  // keeps the memory and the descriptor; none: both are there for as long as the region is
 };
 
 // Memory of words: a counter of 8 bytes for each of the first kCountedWords, and behind them 8 bytes for each word, whose first 4
@@ -172,10 +184,10 @@ enum class LinkState : std::uint8_t { connecting, ready, broken };
 class Link {
  public:
   virtual ~Link() = default;
-  virtual LinkState state() const noexcept = 0;
-  virtual const LinkLimits& limits() const noexcept = 0;
+  LinkState state() const noexcept { return state_; }
+  const LinkLimits& limits() const noexcept { return limits_; }
   // "mlx5_0/1", "lo", "shared memory"; for reports.
-  virtual const std::string& rail() const noexcept = 0;
+  const std::string& rail() const noexcept { return rail_; }
   // What this process has taken for the link: rings (half of what both sides share), message buffers, what is queued now. Without
   // what the kernel and the network's library keep for it.
   virtual std::uint64_t memory_bytes() const noexcept = 0;
@@ -234,6 +246,12 @@ class Link {
   // Whom the caller keeps it for; transports leave it alone.
   void* owner = nullptr;
 
+ protected:
+  explicit Link(std::string_view rail, LinkState state = LinkState::connecting) : state_(state), rail_(rail) {}
+  LinkState state_;
+  LinkLimits limits_;
+  std::string rail_;
+
  private:
   // Of post_write() and post_read().
   virtual Posted post_transfer(Direction direction, const Wish& wish) = 0;
@@ -256,11 +274,11 @@ class Sink {
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual TransportKind kind() const noexcept = 0;
+  TransportKind kind() const noexcept { return kind_; }
   // What peers must know to offer a link, at most 1024 bytes; part of the rank's address.
   virtual std::string address() const = 0;
   // Names of the rails of this side, best first; at least one.
-  virtual const std::vector<std::string>& rails() const noexcept = 0;
+  const std::vector<std::string>& rails() const noexcept { return rail_names_; }
 
   // Registers memory on every rail. Errors: not_supported (this transport cannot reach such memory: stage it), out_of_memory,
   // no_permission, out_of_descriptors, device_error; each says why and what to do.
@@ -292,6 +310,14 @@ class Transport {
   virtual bool needs_processor() const noexcept { return false; }
   // Connections to its own ports that were turned away.
   virtual std::uint64_t refused_count() const noexcept { return 0; }
+
+ protected:
+  explicit Transport(TransportKind kind, std::vector<std::string> rail_names = {})
+      : rail_names_(std::move(rail_names)), kind_(kind) {}
+  std::vector<std::string> rail_names_;
+
+ private:
+  const TransportKind kind_;
 };
 
 // What the fabric was asked for, as far as transports care.

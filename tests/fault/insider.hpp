@@ -276,10 +276,7 @@ class Insider {
   void lose_beside_a_copy(Rank rank, QueueId queue, const bool& has_ended) {
     class Copying final : public transport::Link {
      public:
-      explicit Copying(const bool& ended) : has_ended_(ended) {}
-      transport::LinkState state() const noexcept override { return transport::LinkState::ready; }
-      const transport::LinkLimits& limits() const noexcept override { return limits_; }
-      const std::string& rail() const noexcept override { return rail_; }
+      explicit Copying(const bool& ended) : Link("copying", transport::LinkState::ready), has_ended_(ended) {}
       std::uint64_t memory_bytes() const noexcept override { return 0; }
       transport::Posted post_message(const transport::Header&, std::span<const std::byte>) override {
         return transport::Posted::full;
@@ -298,8 +295,6 @@ class Insider {
       transport::Posted post_transfer(transport::Direction, const transport::Wish&) override { return transport::Posted::full; }
 
       const bool& has_ended_;
-      transport::LinkLimits limits_;
-      std::string rail_ = "copying";
     };
     auto found = engine_->find_peer(rank);
     ASSERT_TRUE(test::is_ok(found));

@@ -68,13 +68,13 @@ void keep_for_ever(const std::shared_ptr<const void>& used) noexcept {
 }  // namespace
 
 LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket, LinkState state)
-    : core_(std::move(core)),
+    : Link("shared memory", state),
+      core_(std::move(core)),
       side_(side),
       memory_(std::move(memory)),
       socket_(std::move(socket)),
       producer_(memory_.ring(side), memory_.page().rings[side]),
-      consumer_(memory_.ring(1 - side), memory_.page().rings[1 - side]),
-      state_(state) {
+      consumer_(memory_.ring(1 - side), memory_.page().rings[1 - side]) {
   limits_.payload_bytes = kMaxPayloadBytes;
   limits_.quick_payload_bytes = kQuickPayloadBytes;
   limits_.write_bytes = kMaxWriteBytes;

@@ -38,9 +38,6 @@ class LocalLink final : public Link {
   LocalLink(const LocalLink&) = delete;
   LocalLink& operator=(const LocalLink&) = delete;
 
-  LinkState state() const noexcept override { return state_; }
-  const LinkLimits& limits() const noexcept override { return limits_; }
-  const std::string& rail() const noexcept override { return rail_; }
   std::uint64_t memory_bytes() const noexcept override { return sizeof *this + kLinkFileBytes / 2 + kept_bytes_; }
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
   Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
@@ -140,7 +137,6 @@ class LocalLink final : public Link {
   Descriptor socket_;
   Producer producer_;
   Consumer consumer_;
-  LinkState state_;
   bool has_told_ready_ = false;
   bool has_told_broken_ = false;
   bool is_armed_ = false;
@@ -156,8 +152,6 @@ class LocalLink final : public Link {
   std::deque<Done> done_;
   std::deque<Kept> kept_;
   std::size_t kept_bytes_ = 0;
-  LinkLimits limits_;
-  std::string rail_ = "shared memory";
 };
 
 }  // namespace gigabar::transport::local

@@ -86,7 +86,7 @@ RegionFacts::RegionFacts(const MemoryRange& range, std::uint64_t number)
 // --- LocalRegion -----------------------------------------------------------------------------------------------------------------
 
 LocalRegion::LocalRegion(std::shared_ptr<Core> core, const MemoryRange& range)
-    : core_(std::move(core)), facts_(add_to_registry(range)) {
+    : Region(range), core_(std::move(core)), facts_(add_to_registry(range)) {
   key_.region_id = facts_->id;
   key_.address = facts_->address;
   key_.bytes = facts_->bytes;
@@ -137,6 +137,7 @@ Result<void> LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes,
   }
   ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK);
   key_.form = KeyForm::file;
+  how_ = "memfd";
   key_.offset_bytes = offset_bytes;
   reason_ = "peers reach the pages through their memfd";
   return {};
@@ -145,6 +146,7 @@ Result<void> LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes,
 Result<void> LocalRegion::prepare_host(const MemoryRange& range) {
   if (range.descriptor >= 0) return adopt_file(range.descriptor, range.descriptor_offset_bytes, range.pages != nullptr);
   key_.form = KeyForm::process;
+  how_ = "process_vm";
   key_.nonce = core_->nonce;
   key_.nonce_address = number_of(&core_->nonce);
   reason_ = "peers ask the kernel to copy from and to this process";
@@ -189,24 +191,15 @@ std::string LocalRegion::prepare_device() {
   }
   if (info.kind == MemoryKind::device_vmm) {
     key_.form = KeyForm::vmm;
+    how_ = "cuda_vmm";
     return "peers import the allocation's descriptor";
   }
   const auto identity = runtime->ipc_identity(info);
   if (!identity) return text("no CUDA IPC handle: ", identity.error().record().cause);
   key_.form = KeyForm::ipc;
+  how_ = "cuda_ipc";
   key_.ipc = *identity;
   return "peers open the allocation's CUDA IPC handle";
-}
-
-std::string_view LocalRegion::how() const noexcept {
-  switch (key_.form) {
-    case KeyForm::none: break;
-    case KeyForm::file: return "memfd";
-    case KeyForm::process: return "process_vm";
-    case KeyForm::ipc: return "cuda_ipc";
-    case KeyForm::vmm: return "cuda_vmm";
-  }
-  return "none";
 }
 
 Result<Parcel> LocalRegion::key(const Peer& peer) const {

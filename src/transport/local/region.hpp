@@ -69,11 +69,6 @@ class LocalRegion final : public Region {
   static Result<std::unique_ptr<Region>> make(std::shared_ptr<Core> core, const MemoryRange& range);
   ~LocalRegion() override;
 
-  std::uintptr_t address() const noexcept override { return facts_->address; }
-  std::size_t bytes() const noexcept override { return facts_->bytes; }
-  MemoryKind kind() const noexcept override { return facts_->kind; }
-  std::string_view how() const noexcept override;
-  const std::string& reason() const noexcept override { return reason_; }
   Result<Parcel> key(const Peer& peer) const override;
 
   int device() const noexcept { return facts_->device; }  // -1: not device memory
@@ -94,7 +89,6 @@ class LocalRegion final : public Region {
   KeyBytes key_;
   int file_ = -1;        // form file
   Descriptor own_file_;  // the same, unless the memory's pages keep it
-  std::string reason_;
 };
 
 // How bytes get between local memory of one kind and a peer's region.

@@ -37,12 +37,10 @@ namespace {
 
 class LocalTransport final : public Transport {
  public:
-  explicit LocalTransport(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  explicit LocalTransport(std::shared_ptr<Core> core)
+      : Transport(TransportKind::local, {"shared memory"}), core_(std::move(core)) {}
 
-  TransportKind kind() const noexcept override { return TransportKind::local; }
   std::string address() const override { return std::string(kAddress); }
-  const std::vector<std::string>& rails() const noexcept override { return rails_; }
-
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override { return LocalRegion::make(core_, range); }
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override {
     return PeerRegion::open(core_, peer, std::move(key));
@@ -61,7 +59,6 @@ class LocalTransport final : public Transport {
   void disarm();
 
   const std::shared_ptr<Core> core_;
-  const std::vector<std::string> rails_{"shared memory"};
   bool is_armed_ = false;
 };
 

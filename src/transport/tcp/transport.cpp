@@ -89,7 +89,7 @@ std::string TcpTransport::rail_of(const secure::SocketAddress& address) const {
 }
 
 TcpTransport::TcpTransport(std::unique_ptr<secure::Poller> poller)
-    : PlacedTransport("TCP"), poller_(std::move(poller)), acceptor_(*poller_) {}
+    : PlacedTransport(TransportKind::tcp, "TCP"), poller_(std::move(poller)), acceptor_(*poller_) {}
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TransportOptions& options) {
   auto rails = find_rails(options.tcp_interfaces);

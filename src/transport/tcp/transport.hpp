@@ -52,9 +52,7 @@ class TcpTransport final : public PlacedTransport {
   // Errors: as open_tcp().
   static Result<std::unique_ptr<TcpTransport>> open(const TransportOptions& options);
 
-  TransportKind kind() const noexcept override { return TransportKind::tcp; }
   std::string address() const override { return address_text(security_); }
-  const std::vector<std::string>& rails() const noexcept override { return rail_names_; }
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;
   Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;
@@ -108,7 +106,6 @@ class TcpTransport final : public PlacedTransport {
   std::unique_ptr<secure::Poller> poller_;  // outlives all that is watched
   secure::Acceptor acceptor_;
   std::vector<Rail> rails_;
-  std::vector<std::string> rail_names_;
   Bell bell_;                                 // of the lanes
   unsigned wanted_lanes_ = 0;                 // no more than there can be, once they are opened
   std::vector<int> cpus_;                     // that their threads are kept on

@@ -174,7 +174,7 @@ Availability UcxTransport::can_reach(const Peer& peer) const {
 }
 
 Result<std::unique_ptr<Link>> UcxTransport::offer(const Peer& peer, std::size_t rail, Parcel& offer) {
-  if (rail >= rails_.size()) {
+  if (rail >= rails().size()) {
     return make_error(Status::invalid_argument, "offer a link", text("rail ", rail),
                       "UCX has one rail, and chooses networks itself");
   }

@@ -59,9 +59,7 @@ class UcxTransport final : public PlacedTransport {
   UcxTransport(const UcxTransport&) = delete;
   UcxTransport& operator=(const UcxTransport&) = delete;
 
-  TransportKind kind() const noexcept override { return TransportKind::ucx; }
   std::string address() const override;
-  const std::vector<std::string>& rails() const noexcept override { return rails_; }
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;
   Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;
@@ -104,7 +102,8 @@ class UcxTransport final : public PlacedTransport {
   bool progress();
 
  private:
-  UcxTransport() : PlacedTransport("UCX") {}
+  // Which networks a link takes, and how many, is UCX's own choice.
+  UcxTransport() : PlacedTransport(TransportKind::ucx, "UCX", {"ucx"}) {}
   Result<void> open_context(const std::string& devices);
   Result<void> open_worker();
   Result<void> open_wake_descriptor(int worker_descriptor);
@@ -119,8 +118,7 @@ class UcxTransport final : public PlacedTransport {
   static ucs_status_t on_arrival(void* transport, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
                                  const ucp_am_recv_param_t* parameters) noexcept;
 
-  std::vector<std::string> rails_{"ucx"};  // which networks a link takes, and how many, is UCX's own choice
-  pid_t process_ = ::getpid();             // that opened it
+  pid_t process_ = ::getpid();  // that opened it
   std::unordered_map<std::uint64_t, UcxLink*> links_;
   Sink* sink_ = nullptr;
   std::uint64_t strangers_ = 0;

@@ -72,11 +72,11 @@ const char* name_of(WorkKind kind) noexcept {
 }  // namespace
 
 VerbsLink::VerbsLink(VerbsTransport& transport, std::size_t rail, const Token& token, std::int64_t deadline_ns)
-    : transport_(&transport),
+    : Link(transport.rail(rail).name),
+      transport_(&transport),
       device_(transport.rail(rail).device),
       order_(transport.order()),
       rail_index_(rail),
-      rail_name_(transport.rail(rail).name),
       piece_bytes_(transport.rail(rail).piece_bytes),
       read_piece_bytes_(device_->is_rxe ? std::min(piece_bytes_, kReadPieceBytesOfRxe) : piece_bytes_),
       local_address_(transport.rail(rail).address),
@@ -235,14 +235,14 @@ Reach VerbsLink::reach(Direction direction, const Region& local, const RemoteReg
   const auto* const theirs = dynamic_cast<const VerbsRemoteRegion*>(&remote);
   const auto no = [](std::string why) { return Reach{false, TransferPath::none, std::move(why)}; };
   if (ours == nullptr || theirs == nullptr) return no("one of the regions is not registered with RDMA devices");
-  if (state_ != LinkState::ready) return no(text("the link over ", rail_name_, " is not ready"));
+  if (state_ != LinkState::ready) return no(text("the link over ", rail_, " is not ready"));
   if (!theirs->has_rail(peer_rail_)) return no("the peer's memory is not registered on the rail of this link");
   if (direction == Direction::read && limits_.read_bytes == 0)
-    return no(text("the adapters of ", rail_name_, " and its peer agreed on no reads"));
+    return no(text("the adapters of ", rail_, " and its peer agreed on no reads"));
   const bool is_gdr = is_gpu_memory(local.kind()) || is_gpu_memory(theirs->kind());
   return {true, is_gdr ? TransferPath::gdr : TransferPath::host,
-          is_gdr ? text(rail_name_, network_, " reaches the GPU memory itself (here: ", local.how(), ")")
-                 : text(rail_name_, network_, " moves it between pinned host memories"),
+          is_gdr ? text(rail_, network_, " reaches the GPU memory itself (here: ", local.how(), ")")
+                 : text(rail_, network_, " moves it between pinned host memories"),
           !is_gdr};
 }
 
@@ -568,7 +568,7 @@ std::int64_t VerbsLink::due_ns() const noexcept {
   return std::max(probe_posted_ns_, quiet_since_ns_) + transport_->options().connect_deadline_ns;
 }
 
-std::string VerbsLink::describe() const { return text(rail_name_, " with ", peer_text_.empty() ? "its peer" : peer_text_); }
+std::string VerbsLink::describe() const { return text(rail_, " with ", peer_text_.empty() ? "its peer" : peer_text_); }
 
 Error VerbsLink::failed(Status status, std::string cause, std::string remedy) const {
   return make_error(status, "link", describe(), std::move(cause), std::move(remedy));

@@ -75,9 +75,6 @@ class VerbsLink final : public Link {
   // Slots and the completion queue. Errors: out_of_memory, device_error.
   Result<void> prepare();
 
-  LinkState state() const noexcept override { return state_; }
-  const LinkLimits& limits() const noexcept override { return limits_; }
-  const std::string& rail() const noexcept override { return rail_name_; }
   std::uint64_t memory_bytes() const noexcept override {
     return sizeof *this + (receives_ ? receives_->bytes() : 0) + (sends_ ? sends_->bytes() : 0);
   }
@@ -209,16 +206,13 @@ class VerbsLink final : public Link {
   std::shared_ptr<Device> device_;
   std::shared_ptr<GpuOrder> order_;
   std::size_t rail_index_;
-  std::string rail_name_;
   std::uint64_t piece_bytes_;       // of a write
   std::uint64_t read_piece_bytes_;  // of a read
   RailAddress local_address_;
 
-  LinkState state_ = LinkState::connecting;
   Step step_ = Step::offered;
   bool is_initiator_ = true;
   bool is_connected_ = false;  // rdma_disconnect has something to do
-  LinkLimits limits_;
   std::int64_t deadline_ns_;
   Token own_token_;                  // which we show
   std::optional<Token> peer_token_;  // which the peer must show

@@ -20,17 +20,12 @@ class VerbsRegion final : public Region {
                                               std::shared_ptr<GpuOrder> order);
   ~VerbsRegion() override;
 
-  std::uintptr_t address() const noexcept override { return reinterpret_cast<std::uintptr_t>(range_.address); }
-  std::size_t bytes() const noexcept override { return range_.bytes; }
-  MemoryKind kind() const noexcept override { return range_.kind; }
-  std::string_view how() const noexcept override { return how_; }
-  const std::string& reason() const noexcept override { return reason_; }
   Result<Parcel> key(const Peer& peer) const override;
 
   std::uint32_t local_key(std::size_t rail) const noexcept { return regions_[rail]->lkey; }
 
  private:
-  VerbsRegion(const MemoryRange& range, std::shared_ptr<GpuOrder> order) : range_(range), order_(std::move(order)) {}
+  VerbsRegion(const MemoryRange& range, std::shared_ptr<GpuOrder> order) : Region(range), range_(range), order_(std::move(order)) {}
   Result<void> register_all(const std::vector<Rail>& rails);
   Result<gigabar::rdma::Registration> register_with(const Device& device) const;
 
@@ -39,8 +34,6 @@ class VerbsRegion final : public Region {
   bool is_ordered_ = false;  // it is a GPU's, and order_ counts it
   bool has_atomics_ = false;
   std::vector<std::shared_ptr<ibv_mr>> regions_;  // one per rail, with its device; null: that was gone, and so were its links
-  std::string_view how_ = "none";
-  std::string reason_;
 };
 
 class VerbsRemoteRegion final : public RemoteRegion {

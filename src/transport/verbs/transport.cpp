@@ -61,7 +61,7 @@ Result<std::unique_ptr<Transport>> VerbsTransport::open(const TransportOptions& 
   auto rails = open_rails(transport->channel_.get(), options);
   if (!rails) return std::move(rails).error();
   transport->rails_ = std::move(*rails);
-  for (const Rail& rail : transport->rails_.rails) transport->names_.push_back(rail.name);
+  for (const Rail& rail : transport->rails_.rails) transport->rail_names_.push_back(rail.name);
   if (Result<void> opened = transport->open_wake_descriptor(); !opened) return std::move(opened).error();
   return std::unique_ptr<Transport>(std::move(transport));
 }
@@ -135,10 +135,11 @@ Availability VerbsTransport::can_reach(const Peer& peer) const {
         return {AvailabilityCode::ok, text(name_of(rail.address.technology), " from ", rail.name, " to ", text_of(other)), {}, {}};
     }
   }
-  return {AvailabilityCode::not_supported,
-          text("no rail of the peer speaks ", name_of(rails_.rails.front().address.technology), " as ", names_.front(), " does"),
-          "use devices of one kind on both sides (option rails)",
-          {}};
+  return {
+      AvailabilityCode::not_supported,
+      text("no rail of the peer speaks ", name_of(rails_.rails.front().address.technology), " as ", rail_names_.front(), " does"),
+      "use devices of one kind on both sides (option rails)",
+      {}};
 }
 
 // The rails of this side that speak to one of the peer's, round and round: those in a network of the peer's, and only where there

@@ -20,9 +20,7 @@ class VerbsTransport final : public Transport {
   VerbsTransport(const VerbsTransport&) = delete;
   VerbsTransport& operator=(const VerbsTransport&) = delete;
 
-  TransportKind kind() const noexcept override { return TransportKind::verbs; }
   std::string address() const override;
-  const std::vector<std::string>& rails() const noexcept override { return names_; }
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override;
   std::string why_no_words() const override;
@@ -44,7 +42,7 @@ class VerbsTransport final : public Transport {
   void remove(VerbsLink* link) noexcept;
 
  private:
-  explicit VerbsTransport(const TransportOptions& options) : options_(options) {}
+  explicit VerbsTransport(const TransportOptions& options) : Transport(TransportKind::verbs), options_(options) {}
   std::size_t rail_towards(const Peer& peer, std::size_t rail) const;
   Result<std::unique_ptr<VerbsLink>> make_link(std::size_t rail);
   Result<void> open_wake_descriptor();
@@ -62,7 +60,6 @@ class VerbsTransport final : public Transport {
   TransportOptions options_;
   Channel channel_;
   Rails rails_;
-  std::vector<std::string> names_;
   std::shared_ptr<GpuOrder> order_ = std::make_shared<GpuOrder>();
   std::vector<VerbsLink*> links_;
   Descriptor timer_, wake_;
