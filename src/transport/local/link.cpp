@@ -325,9 +325,9 @@ Posted LocalLink::post_copied_write(std::span<const std::byte> bytes, const Remo
                                     bool /*is_word_next*/) {
   const auto& theirs = static_cast<const PeerRegion&>(remote);
   if (state_ == LinkState::broken) return Posted::broken;
-  const bool is_right = !bytes.empty() && bytes.size() <= limits_.copied_write_bytes && is_cpu_memory(theirs.kind()) &&
-                        is_inside(remote_offset, bytes.size(), theirs.bytes()) && theirs.is_registered();
-  if (state_ != LinkState::ready || !is_right || theirs.cpu_address() == nullptr) return Posted::full;
+  const bool is_right =
+      !bytes.empty() && bytes.size() <= limits_.copied_write_bytes && is_inside(remote_offset, bytes.size(), theirs.bytes());
+  if (!is_right || !can_store(remote)) return Posted::full;
   store(bytes, remote, remote_offset);
   return Posted::ok;
 }

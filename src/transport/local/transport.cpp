@@ -89,8 +89,7 @@ Result<std::unique_ptr<Link>> LocalTransport::offer(const Peer& peer, std::size_
   OfferBytes told;
   told.ring_lines = kRingLines;
   told.file_bytes = kLinkFileBytes;
-  offer.bytes = bytes_of(told);
-  offer.descriptors.clear();
+  offer = {bytes_of(told), {}};
   offer.descriptors.push_back(std::move(file));
   offer.descriptors.push_back(std::move(peers));
   return std::unique_ptr<Link>(std::make_unique<LocalLink>(core_, 0, std::move(*memory), std::move(own), LinkState::connecting));
@@ -108,8 +107,7 @@ Result<std::unique_ptr<Link>> LocalTransport::accept(const Peer& peer, Parcel of
   if (Result<void> checked = check_wake_socket(offer.descriptors[1]); !checked) return std::move(checked).error();
   AnswerBytes accepted;
   accepted.is_accepted = 1;
-  answer.bytes = bytes_of(accepted);
-  answer.descriptors.clear();
+  answer = {bytes_of(accepted), {}};
   return std::unique_ptr<Link>(
       std::make_unique<LocalLink>(core_, 1, std::move(*memory), std::move(offer.descriptors[1]), LinkState::ready));
 }

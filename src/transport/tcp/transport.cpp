@@ -151,8 +151,7 @@ Result<std::unique_ptr<Link>> TcpTransport::offer(const Peer& peer, std::size_t 
   const auto number = random_number();
   if (!number) return number.error();
   auto link = std::make_unique<TcpLink>(*this, peer.rank, *number, *security);
-  offer.bytes = encode(link->expect_peer(rail));
-  offer.descriptors.clear();
+  offer = {encode(link->expect_peer(rail)), {}};
   return std::unique_ptr<Link>(std::move(link));
 }
 
@@ -165,8 +164,7 @@ Result<std::unique_ptr<Link>> TcpTransport::accept(const Peer& peer, Parcel offe
   const auto decoded = decode_offer(offer.bytes);
   if (!decoded) return decoded.error();
   auto link = std::make_unique<TcpLink>(*this, peer.rank, decoded->link, *security);
-  answer.bytes = encode_answer(decoded->link, link->dial(*decoded));
-  answer.descriptors.clear();
+  answer = {encode_answer(decoded->link, link->dial(*decoded)), {}};
   return std::unique_ptr<Link>(std::move(link));
 }
 

@@ -181,8 +181,7 @@ Result<std::unique_ptr<Link>> UcxTransport::offer(const Peer& peer, std::size_t 
   const auto number = random_number();
   if (!number) return number.error();
   auto link = std::make_unique<UcxLink>(*this, peer, *number);
-  offer.bytes = encode(InvitationKind::offer, link->invitation());
-  offer.descriptors.clear();
+  offer = {encode(InvitationKind::offer, link->invitation()), {}};
   return std::unique_ptr<Link>(std::move(link));
 }
 
@@ -196,8 +195,7 @@ Result<std::unique_ptr<Link>> UcxTransport::accept(const Peer& peer, Parcel offe
   if (!number) return number.error();
   auto link = std::make_unique<UcxLink>(*this, peer, *number);
   if (Result<void> connected = link->connect(*invitation); !connected) return std::move(connected).error();
-  answer.bytes = encode(InvitationKind::answer, link->invitation());
-  answer.descriptors.clear();
+  answer = {encode(InvitationKind::answer, link->invitation()), {}};
   return std::unique_ptr<Link>(std::move(link));
 }
 

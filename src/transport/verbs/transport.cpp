@@ -142,22 +142,19 @@ Availability VerbsTransport::can_reach(const Peer& peer) const {
       {}};
 }
 
-// The rails of this side that speak to one of the peer's, round and round: those in a network of the peer's, and only where there
-// is none the others, whose networks may be routed. All rails while the peer's address is not known.
-std::size_t VerbsTransport::rail_towards(const Peer& peer, std::size_t rail) const {
-  const auto theirs = read_card(peer.address);
-  if (!theirs) return rail;
+// The rails of this side that speak to one of theirs: those in a network of theirs, and only where there is none the others, whose
+// networks may be routed.
+std::vector<std::size_t> VerbsTransport::rails_towards(std::span<const RailAddress> theirs) const {
   std::vector<std::size_t> fitting, near;
   for (std::size_t i = 0; i < rails_.rails.size(); ++i) {
     const RailAddress& own = rails_.rails[i].address;
     const auto fits = [&](const RailAddress& other) { return can_talk(own, other); };
     const auto is_near = [&](const RailAddress& other) { return fits(other) && is_same_network(own, other); };
     if (rails_.rails[i].listener == nullptr) continue;
-    if (std::any_of(theirs->begin(), theirs->end(), fits)) fitting.push_back(i);
-    if (std::any_of(theirs->begin(), theirs->end(), is_near)) near.push_back(i);
+    if (std::ranges::any_of(theirs, fits)) fitting.push_back(i);
+    if (std::ranges::any_of(theirs, is_near)) near.push_back(i);
   }
-  if (!near.empty()) fitting = std::move(near);
-  return fitting.empty() ? rail : fitting[rail % fitting.size()];
+  return near.empty() ? fitting : near;
 }
 
 Result<std::unique_ptr<VerbsLink>> VerbsTransport::make_link(std::size_t rail) {
@@ -173,7 +170,10 @@ Result<std::unique_ptr<Link>> VerbsTransport::offer(const Peer& peer, std::size_
   if (rail >= rails_.rails.size())
     return make_error(Status::out_of_range, "offer link", text("rank ", peer.rank),
                       text("there are ", counted(rails_.rails.size(), "rail")));
-  rail = rail_towards(peer, rail);
+  // Round and round; all rails while the peer's address is not known.
+  const auto theirs = read_card(peer.address);
+  if (const auto fitting = rails_towards(theirs.value_or(std::vector<RailAddress>())); !fitting.empty())
+    rail = fitting[rail % fitting.size()];
   if (rails_.rails[rail].listener == nullptr)
     return make_error(Status::unavailable, "offer link", rails_.rails[rail].name, "the RDMA device was removed or failed",
                       "see the kernel's log (dmesg); ranks that start anew find it again");
@@ -188,22 +188,14 @@ Result<std::unique_ptr<Link>> VerbsTransport::accept(const Peer& peer, Parcel of
   if (!read || !offer.descriptors.empty())
     return make_error(Status::bad_file, "accept link", text("rank ", peer.rank), "the offer is malformed");
   // The same network first, then the rail of the same number, then the nearest.
-  std::size_t best = rails_.rails.size();
-  int best_score = -1;
-  for (std::size_t i = 0; i < rails_.rails.size(); ++i) {
-    const Rail& rail = rails_.rails[i];
-    if (rail.listener == nullptr || !can_talk(rail.address, read->from)) continue;
-    const int score = (is_same_network(rail.address, read->from) ? 2 : 0) + (i == read->rail ? 1 : 0);
-    if (score > best_score) {
-      best = i;
-      best_score = score;
-    }
-  }
-  if (best_score < 0) {
+  const auto fitting = rails_towards(std::span(&read->from, 1));
+  if (fitting.empty()) {
     return make_error(Status::not_supported, "accept link", text("rank ", peer.rank),
                       text("no rail here speaks ", name_of(read->from.technology), " to ", text_of(read->from)),
                       "use devices of one kind on both sides (option rails)");
   }
+  const auto same = std::ranges::find(fitting, std::size_t{read->rail});
+  const std::size_t best = same != fitting.end() ? *same : fitting.front();
   auto link = make_link(best);
   if (!link) return std::move(link).error();
   (*link)->expect(read->token, read->rail);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ class VerbsTransport final : public Transport {
 
  private:
   explicit VerbsTransport(const TransportOptions& options) : Transport(TransportKind::verbs), options_(options) {}
-  std::size_t rail_towards(const Peer& peer, std::size_t rail) const;
+  std::vector<std::size_t> rails_towards(std::span<const RailAddress> theirs) const;
   Result<std::unique_ptr<VerbsLink>> make_link(std::size_t rail);
   Result<void> open_wake_descriptor();
   Result<void> watch(int descriptor);
