@@ -339,10 +339,10 @@ Reach PlacedLink::reach(Direction direction, const Region& local, const RemoteRe
 
 Posted PlacedLink::post_transfer(Direction direction, const Wish& wish) {
   if (state_ == LinkState::broken) return Posted::broken;
-  if (!can_post() || transfers_ >= kMaxTransfers) return Posted::full;
+  if (!can_post() || transfers_ + dones_.size() >= kMaxTransfers) return Posted::full;
   if (auto why = why_no_transfer(wish, object(), hub_.home()->transport())) {
-    finish(wish.cookie, std::move(*why));
     ++transfers_;
+    finish(wish.cookie, std::move(*why));
   } else {
     const Place here = static_cast<const PlacedRegion&>(wish.local).at(wish.local_offset);
     begin(direction, here, static_cast<const PlacedRemoteRegion&>(wish.remote).key(), wish);
@@ -374,6 +374,7 @@ void PlacedLink::become_ready() {
 
 void PlacedLink::finish(std::uint64_t cookie, Result<void> outcome) {
   dones_.push_back({cookie, std::move(outcome)});
+  --transfers_;
   hub_.attend_to(*this);
 }
 
@@ -382,18 +383,6 @@ bool PlacedLink::tell_ready(Sink& sink) {
   is_ready_told_ = true;
   sink.ready(*this);
   return true;
-}
-
-// What the sink posts meanwhile is for the next poll().
-bool PlacedLink::tell_dones(Sink& sink) {
-  const std::size_t count = dones_.size();
-  for (std::size_t told = 0; told < count; ++told) {
-    const Done done = std::move(dones_.front());
-    dones_.pop_front();
-    --transfers_;
-    sink.done(*this, done.cookie, done.outcome);
-  }
-  return count > 0;
 }
 
 void PlacedLink::tell_end(Sink& sink) {

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -249,7 +248,6 @@ class PlacedLink : public Link {
   void become_ready();
   void finish(std::uint64_t cookie, Result<void> outcome);
   bool tell_ready(Sink& sink);
-  bool tell_dones(Sink& sink);
   // Everything that was posted ends before the link does: writes are given up before.
   void give_up(std::uint64_t cookie) { finish(cookie, about_this(*error_)); }
   void tell_end(Sink& sink);
@@ -270,19 +268,14 @@ class PlacedLink : public Link {
   const std::int64_t connect_until_ns_;
   bool is_ready_told_ = false;  // to the sink, which hears that before any message
   std::map<std::uint32_t, Read> reads_;
-  unsigned transfers_ = 0;      // writes and reads whose end is not told
+  unsigned transfers_ = 0;      // writes and reads that have not ended
   std::optional<Error> error_;  // why it broke, until it is told
 
  private:
-  struct Done {
-    std::uint64_t cookie = 0;
-    Result<void> outcome;
-  };
   Posted post_transfer(Direction direction, const Wish& wish) final;
 
   std::uint32_t next_read_ = 1;
-  bool is_ready_due_ = false;  // to be told, as what follows
-  std::deque<Done> dones_;
+  bool is_ready_due_ = false;  // to be told
 };
 
 }  // namespace gigabar::transport

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <span>
@@ -171,6 +172,8 @@ struct LinkLimits {
 
 enum class LinkState : std::uint8_t { connecting, ready, broken };
 
+class Sink;
+
 // One connection with one peer over one rail. Promises to both sides:
 // - messages arrive whole, once, in the order in which they were posted;
 // - a message is delivered after every write that was posted before it on this link has been placed in the peer's memory, where
@@ -248,9 +251,17 @@ class Link {
 
  protected:
   explicit Link(std::string_view rail, LinkState state = LinkState::connecting) : state_(state), rail_(rail) {}
+  struct Done {
+    std::uint64_t cookie;
+    Result<void> outcome;
+  };
+  // What the sink posts meanwhile is for the next time. True when there was something.
+  bool tell_dones(Sink& sink);
+
   LinkState state_;
   LinkLimits limits_;
   std::string rail_;
+  std::deque<Done> dones_;  // to be told
 
  private:
   // Of post_write() and post_read().
@@ -269,6 +280,16 @@ class Sink {
  protected:
   ~Sink() = default;
 };
+
+inline bool Link::tell_dones(Sink& sink) {
+  const std::size_t count = dones_.size();
+  for (std::size_t told = 0; told < count; ++told) {
+    const Done done = std::move(dones_.front());
+    dones_.pop_front();
+    sink.done(*this, done.cookie, done.outcome);
+  }
+  return count > 0;
+}
 
 // Goes after its links.
 class Transport {

@@ -300,7 +300,7 @@ Reach LocalLink::reach(Direction direction, const Region& local, const RemoteReg
 
 Posted LocalLink::post_transfer(Direction direction, const Wish& wish) {
   if (state_ == LinkState::broken) return Posted::broken;
-  if (state_ == LinkState::connecting || transfers_.size() + done_.size() >= kMaxPostedWrites) return Posted::full;
+  if (state_ == LinkState::connecting || transfers_.size() + dones_.size() >= kMaxPostedWrites) return Posted::full;
   const auto& local = static_cast<const LocalRegion&>(wish.local);
   auto& remote = const_cast<PeerRegion&>(static_cast<const PeerRegion&>(wish.remote));
   if (!is_inside(wish.local_offset, wish.bytes, local.bytes()) || wish.bytes == 0 || wish.bytes > kMaxWriteBytes)
@@ -453,25 +453,15 @@ bool LocalLink::advance() {
 
 // --- Polling and sleeping --------------------------------------------------------------------------------------------------------
 
-bool LocalLink::tell_done(Sink& sink) {
-  const std::size_t count = done_.size();  // those that are posted from inside the calls wait for the next poll
-  for (std::size_t told = 0; told < count; ++told) {
-    const Done done = std::move(done_.front());
-    done_.pop_front();
-    sink.done(*this, done.cookie, done.outcome);
-  }
-  return count > 0;
-}
-
 bool LocalLink::tell_broken(Sink& sink) {
-  if (state_ != LinkState::broken || has_told_broken_ || !transfers_.empty() || !done_.empty()) return false;
+  if (state_ != LinkState::broken || has_told_broken_ || !transfers_.empty() || !dones_.empty()) return false;
   has_told_broken_ = true;
   sink.broken(*this, *failure_);
   return true;
 }
 
 bool LocalLink::is_quiet() const noexcept {
-  return transfers_.empty() && done_.empty() && kept_.empty() && state_ != LinkState::broken;
+  return transfers_.empty() && dones_.empty() && kept_.empty() && state_ != LinkState::broken;
 }
 
 bool LocalLink::poll(Sink& sink) {
@@ -483,7 +473,7 @@ bool LocalLink::poll(Sink& sink) {
   if (!is_quiet()) {
     has_any |= advance();
     has_any |= send_kept();
-    has_any |= tell_done(sink);
+    has_any |= tell_dones(sink);
     has_any |= tell_broken(sink);
   }
   if (state_ != LinkState::ready) return has_any;
@@ -497,7 +487,7 @@ bool LocalLink::poll(Sink& sink) {
 // The other half of Dekker's: the wish is stored, then, behind a full fence, the ring and the words are looked at again.
 bool LocalLink::arm() {
   const bool has_news = state_ == LinkState::broken ? !has_told_broken_ : state_ == LinkState::ready && !has_told_ready_;
-  if (has_news || !transfers_.empty() || !done_.empty()) return false;
+  if (has_news || !transfers_.empty() || !dones_.empty()) return false;
   if (state_ != LinkState::ready) return true;
   if (std::exchange(owes_room_, false)) wake_peer(kWakeForRoom);
   const bool wants_room = wants_room_ || !kept_.empty();

@@ -77,10 +77,6 @@ class LocalLink final : public Link {
     std::byte* local = nullptr;
     std::uint64_t bytes = 0;
   };
-  struct Done {
-    std::uint64_t cookie;
-    Result<void> outcome;
-  };
   struct Word {
     std::uint32_t* value = nullptr;
     std::uint32_t number = 0;
@@ -100,7 +96,7 @@ class LocalLink final : public Link {
   Posted post_by_engine(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote,
                         const Route& route);
   void add(Transfer transfer);
-  void finish(std::uint64_t cookie, Result<void> outcome) { done_.push_back({cookie, std::move(outcome)}); }
+  void finish(std::uint64_t cookie, Result<void> outcome) { dones_.push_back({cookie, std::move(outcome)}); }
   // What is over with its post.
   Posted finish_at_once(std::uint64_t cookie, Result<void> outcome) {
     finish(cookie, std::move(outcome));
@@ -126,7 +122,6 @@ class LocalLink final : public Link {
   bool advance();
   bool advance_one(Transfer& transfer);
   bool send_kept();
-  bool tell_done(Sink& sink);
   bool tell_broken(Sink& sink);
   bool take_messages(Sink& sink);
   std::uint64_t first_unfinished_write() const noexcept;
@@ -149,7 +144,6 @@ class LocalLink final : public Link {
   std::uint32_t seen_words_ = 0;     // of the peer, when poll() looked last
   std::uint64_t writes_posted_ = 0;  // that were not finished at once
   std::deque<Transfer> transfers_;   // in the order in which they were posted
-  std::deque<Done> done_;
   std::deque<Kept> kept_;
   std::size_t kept_bytes_ = 0;
 };

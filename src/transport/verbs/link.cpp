@@ -292,7 +292,7 @@ Posted VerbsLink::post_transfer(Direction direction, const Wish& wish) {
   if (!is_right) {
     const std::string cause =
         text(is_read ? "a read of " : "a write of ", counted(wish.bytes, "byte"), " is not inside both regions");
-    refused_.push_back({wish.cookie, failed(Status::out_of_range, cause)});
+    dones_.push_back({wish.cookie, failed(Status::out_of_range, cause)});
     return Posted::ok;
   }
   const Span span{ours.address() + wish.local_offset, theirs.address() + wish.remote_offset, wish.bytes,
@@ -347,7 +347,7 @@ bool VerbsLink::poll(Sink& sink) {
   const int count = take_completions(completions);
   for (int i = 0; i < count; ++i) on_completion(completions[static_cast<std::size_t>(i)], sink);
   post_what_waits();
-  const bool has_told = !refused_.empty() && tell_refused(sink);
+  const bool has_told = tell_dones(sink);
   if (count == 0 && free_receive_count_ > 0 && !failure_) post_receives();
   if (credits_.must_return() && state_ == LinkState::ready && !failure_) post_control(MessageKind::credits);
   if (!failure_) return count > 0 || has_told;
@@ -357,7 +357,7 @@ bool VerbsLink::poll(Sink& sink) {
 
 bool VerbsLink::arm() {
   if (state_ == LinkState::broken) return true;
-  if (failure_ || kept_count_ > 0 || has_waiting() || !refused_.empty()) return false;
+  if (failure_ || kept_count_ > 0 || has_waiting() || !dones_.empty()) return false;
   if (completions_ == nullptr || pair_ == nullptr) return true;
   if (const int result = ibv_req_notify_cq(completions_, 0); result != 0) {
     fail(call_failed("ibv_req_notify_cq", describe(), code_of(result)));
@@ -366,12 +366,6 @@ bool VerbsLink::arm() {
   // What came before the request raises no event.
   kept_count_ = take_completions(kept_);
   return kept_count_ == 0 && !failure_;
-}
-
-bool VerbsLink::tell_refused(Sink& sink) {
-  const std::vector<Refused> told = std::exchange(refused_, {});
-  for (const Refused& one : told) sink.done(*this, one.cookie, Result<void>(one.error));
-  return true;
 }
 
 void VerbsLink::on_completion(const ibv_wc& completion, Sink& sink) {
@@ -519,7 +513,7 @@ void VerbsLink::break_down(Sink& sink) {
   if (pair_ != nullptr) rdmacm::functions().rdma_destroy_qp(id_.get());
   pair_ = nullptr;
   take_all(false);
-  tell_refused(sink);
+  tell_dones(sink);
   for (std::uint16_t i = 0; i < kOperations; ++i) {
     const OperationState* const operation = operations_.find(i);
     if (operation == nullptr) continue;

@@ -185,7 +185,6 @@ class VerbsLink final : public Link {
   void finish_piece(std::uint16_t index, Sink& sink);
   bool post_receives();
   bool repost(unsigned slot, bool has_credit);
-  bool tell_refused(Sink& sink);
   void break_down(Sink& sink);
   void disconnect() noexcept;
 
@@ -253,11 +252,6 @@ class VerbsLink final : public Link {
 
   std::array<ibv_wc, 16> kept_{};  // taken by arm()
   int kept_count_ = 0;
-  struct Refused {
-    std::uint64_t cookie;
-    Error error;
-  };
-  std::vector<Refused> refused_;
 
   // Whether the peer's adapter answers, looked at when nothing was heard for a while.
   std::uint64_t heard_ = 0, heard_before_ = 0;
