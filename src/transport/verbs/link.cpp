@@ -75,15 +75,12 @@ VerbsLink::VerbsLink(VerbsTransport& transport, std::size_t rail, const Token& t
     : Link(transport.rail(rail).name),
       transport_(&transport),
       device_(transport.rail(rail).device),
-      order_(transport.order()),
       rail_index_(rail),
-      piece_bytes_(transport.rail(rail).piece_bytes),
-      read_piece_bytes_(device_->is_rxe ? std::min(piece_bytes_, kReadPieceBytesOfRxe) : piece_bytes_),
-      local_address_(transport.rail(rail).address),
+      read_piece_bytes_(device_->is_rxe ? std::min(own_rail().piece_bytes, kReadPieceBytesOfRxe) : own_rail().piece_bytes),
       deadline_ns_(deadline_ns),
       own_token_(token) {
   limits_.payload_bytes = limits_.copied_write_bytes = kPayloadBytes;
-  limits_.write_bytes = piece_bytes_ * kMaxPieces;
+  limits_.write_bytes = own_rail().piece_bytes * kMaxPieces;
   transport_->add(this);
 }
 
@@ -93,6 +90,8 @@ VerbsLink::~VerbsLink() {
   id_.reset();  // with its queue pair, before the completion queue of that
   if (completions_ != nullptr) verbs::functions().ibv_destroy_cq(completions_);
 }
+
+const Rail& VerbsLink::own_rail() const noexcept { return transport_->rail(rail_index_); }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
@@ -247,7 +246,7 @@ Reach VerbsLink::reach(Direction direction, const Region& local, const RemoteReg
 }
 
 Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_read, bool fills_gpu) {
-  const std::uint64_t piece_bytes = is_read ? read_piece_bytes_ : piece_bytes_;
+  const std::uint64_t piece_bytes = is_read ? read_piece_bytes_ : own_rail().piece_bytes;
   const auto count = static_cast<unsigned>((span.bytes + piece_bytes - 1) / piece_bytes);
   if (!operations_.has_room() || !ledger_.has_room(count)) return Posted::full;
   if (is_read && reads_under_way_ + count > read_depth_) return Posted::full;
@@ -388,7 +387,7 @@ void VerbsLink::on_completion(const ibv_wc& completion, Sink& sink) {
 
 bool VerbsLink::is_port_up() const {
   ibv_port_attr port{};
-  const auto number = static_cast<std::uint8_t>(transport_->rail(rail_index_).port);
+  const auto number = static_cast<std::uint8_t>(own_rail().port);
   const int result = verbs::functions().ibv_query_port(device_->context, number, reinterpret_cast<_compat_ibv_port_attr*>(&port));
   return result == 0 && port.state == IBV_PORT_ACTIVE;
 }
@@ -420,7 +419,7 @@ void VerbsLink::finish_piece(std::uint16_t index, Sink& sink) {
   const OperationState operation = *operations_.find(index);
   if (!operations_.finish_piece(index)) return;
   // A NIC of this side wrote into the GPU's memory: as after a peer's writes.
-  sink.done(*this, operation.cookie, operation.fills_gpu ? order_->flush() : Result<void>());
+  sink.done(*this, operation.cookie, operation.fills_gpu ? transport_->flush_gpu_writes() : Result<void>());
 }
 
 // Together, and when nothing else is to be done: a message is answered before its receive is posted anew.
@@ -474,7 +473,7 @@ void VerbsLink::on_message(const MessageHeader& header, const std::byte* bytes, 
   if (step_ != Step::up) return fail(failed(Status::peer_lost, "the peer sent a message before its greeting"));
   if (header.kind == MessageKind::credits) return;
   if (header.follows_gpu_writes) {
-    if (Result<void> flushed = order_->flush(); !flushed) return fail(std::move(flushed).error());
+    if (Result<void> flushed = transport_->flush_gpu_writes(); !flushed) return fail(std::move(flushed).error());
   }
   Header first{};
   std::memcpy(first.data(), bytes + kMessageHeaderBytes, header.caller_bytes);

@@ -23,7 +23,6 @@
 
 #include "transport/transport.hpp"
 #include "transport/verbs/device.hpp"
-#include "transport/verbs/gpu_order.hpp"
 #include "transport/verbs/ledger.hpp"
 #include "transport/verbs/region.hpp"
 #include "transport/verbs/wire.hpp"
@@ -118,6 +117,8 @@ class VerbsLink final : public Link {
     std::uint32_t local_key = 0, remote_key = 0;
   };
 
+  const Rail& own_rail() const noexcept;
+
   // Connecting.
   Result<void> new_id();
   void resolve_anew();
@@ -203,11 +204,8 @@ class VerbsLink final : public Link {
 
   VerbsTransport* transport_;
   std::shared_ptr<Device> device_;
-  std::shared_ptr<GpuOrder> order_;
   std::size_t rail_index_;
-  std::uint64_t piece_bytes_;       // of a write
-  std::uint64_t read_piece_bytes_;  // of a read
-  RailAddress local_address_;
+  std::uint64_t read_piece_bytes_;
 
   Step step_ = Step::offered;
   bool is_initiator_ = true;

@@ -80,7 +80,7 @@ Result<void> VerbsLink::complete(Parcel answer) {
   if (state_ == LinkState::broken || failure_ || step_ != Step::offered)
     return failed(Status::invalid_argument, "an answer is for a link that was offered, and once");
   const auto read = read_answer(answer.bytes);
-  if (!read || read->to.technology != local_address_.technology || read->to.is_ipv6 != local_address_.is_ipv6) {
+  if (!read || read->to.technology != own_rail().address.technology || read->to.is_ipv6 != own_rail().address.is_ipv6) {
     Error error = failed(Status::bad_file, "the peer's answer to the offer is malformed or names a port of another network");
     fail(error);
     return error;
@@ -104,7 +104,7 @@ Result<void> VerbsLink::new_id() {
   Id made = make_id(transport_->channel(), this);
   if (made == nullptr) return call_failed("rdma_create_id", describe(), errno);
   id_ = std::move(made);
-  if (auto service = type_of_service(transport_->options(), local_address_.technology)) {
+  if (auto service = type_of_service(transport_->options(), own_rail().address.technology)) {
     if (cm.rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &*service, sizeof *service) != 0)
       return call_failed("rdma_set_option(TOS)", describe(), errno);
   }
@@ -119,7 +119,7 @@ int VerbsLink::resolve_time_ms() const {
 }
 
 void VerbsLink::resolve_address() {
-  SocketAddress from = socket_address(local_address_, 0);
+  SocketAddress from = socket_address(own_rail().address, 0);
   SocketAddress there = socket_address(peer_address_, peer_address_.port);
   if (rdmacm::functions().rdma_resolve_addr(id_.get(), from.get(), there.get(), resolve_time_ms()) != 0)
     return fail(call_failed("rdma_resolve_addr", describe(), errno));
@@ -247,7 +247,7 @@ void VerbsLink::set_receiver_not_ready_timer() {
 
 void VerbsLink::become_ready(Sink& sink) {
   set_receiver_not_ready_timer();
-  const std::string network = network_of(pair_, device_->name, transport_->rail(rail_index_).port, local_address_.technology);
+  const std::string network = network_of(pair_, device_->name, own_rail().port, own_rail().address.technology);
   if (!network.empty()) network_ = text(" (", network, ")");
   step_ = Step::up;
   state_ = LinkState::ready;

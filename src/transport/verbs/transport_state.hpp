@@ -38,7 +38,6 @@ class VerbsTransport final : public Transport {
   const Rail& rail(std::size_t index) const noexcept { return rails_.rails[index]; }
   rdma_event_channel* channel() const noexcept { return channel_.get(); }
   const TransportOptions& options() const noexcept { return options_; }
-  const std::shared_ptr<GpuOrder>& order() const noexcept { return order_; }
   void add(VerbsLink* link) { links_.push_back(link); }
   void remove(VerbsLink* link) noexcept;
 
