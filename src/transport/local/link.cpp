@@ -454,9 +454,9 @@ bool LocalLink::advance() {
 // --- Polling and sleeping --------------------------------------------------------------------------------------------------------
 
 bool LocalLink::tell_broken(Sink& sink) {
-  if (state_ != LinkState::broken || has_told_broken_ || !transfers_.empty() || !dones_.empty()) return false;
-  has_told_broken_ = true;
-  sink.broken(*this, *failure_);
+  if (!failure_ || !transfers_.empty() || !dones_.empty()) return false;
+  const auto failure = std::exchange(failure_, std::nullopt);
+  sink.broken(*this, *failure);
   return true;
 }
 
@@ -486,7 +486,7 @@ bool LocalLink::poll(Sink& sink) {
 
 // The other half of Dekker's: the wish is stored, then, behind a full fence, the ring and the words are looked at again.
 bool LocalLink::arm() {
-  const bool has_news = state_ == LinkState::broken ? !has_told_broken_ : state_ == LinkState::ready && !has_told_ready_;
+  const bool has_news = state_ == LinkState::broken ? failure_.has_value() : state_ == LinkState::ready && !has_told_ready_;
   if (has_news || !transfers_.empty() || !dones_.empty()) return false;
   if (state_ != LinkState::ready) return true;
   if (std::exchange(owes_room_, false)) wake_peer(kWakeForRoom);

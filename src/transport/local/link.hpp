@@ -133,11 +133,10 @@ class LocalLink final : public Link {
   Producer producer_;
   Consumer consumer_;
   bool has_told_ready_ = false;
-  bool has_told_broken_ = false;
   bool is_armed_ = false;
-  bool wants_room_ = false;  // a message was refused for want of room
-  bool owes_room_ = false;   // messages were taken since the peer's wish for room was looked at
-  std::optional<Error> failure_;
+  bool wants_room_ = false;       // a message was refused for want of room
+  bool owes_room_ = false;        // messages were taken since the peer's wish for room was looked at
+  std::optional<Error> failure_;  // until it is told
   std::int64_t failed_at_ns_ = 0;
   std::int64_t stopped_at_ns_ = 0;  // 0: it was not
 

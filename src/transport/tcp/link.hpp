@@ -146,7 +146,7 @@ class TcpLink final : public PlacedLink {
   std::uint64_t number_;
   Security security_;
   std::uint64_t serial_ = 0;
-  std::int64_t look_at_ns_ = 0;  // ready: for it
+  std::int64_t look_at_ns_ = 0;  // ready: for silence
   bool is_listening_ = false;    // it is the peer that connects
   bool is_completed_ = false;    // the peer's answer has come
   std::deque<Way> ways_;         // connecting: one for each connection
