@@ -38,12 +38,11 @@ std::optional<Error> why_no_transfer(const Wish& wish, const std::string& object
   if (static_cast<const PlacedRegion&>(wish.local).is_mapped()) {
     return make_error(Status::not_supported, "post", object, not_sent(transport), "stage it through host memory");
   }
-  const std::uint64_t bytes = wish.bytes, local_bytes = wish.local.bytes(), remote_bytes = wish.remote.bytes();
-  const bool is_inside = bytes > 0 && bytes <= kTransferBytes && bytes <= local_bytes && wish.local_offset <= local_bytes - bytes &&
-                         bytes <= remote_bytes && wish.remote_offset <= remote_bytes - bytes;
-  if (is_inside) return {};
+  const bool is_right = wish.bytes <= kTransferBytes && is_inside(wish.local_offset, wish.bytes, wish.local.bytes()) &&
+                        is_inside(wish.remote_offset, wish.bytes, wish.remote.bytes());
+  if (is_right) return {};
   return make_error(Status::out_of_range, "post", object,
-                    text(counted(bytes, "byte"), " from ", wish.local_offset, " to ", wish.remote_offset, " leave a region"));
+                    text(counted(wish.bytes, "byte"), " from ", wish.local_offset, " to ", wish.remote_offset, " leave a region"));
 }
 
 }  // namespace

@@ -159,6 +159,10 @@ struct Wish {
   std::uint64_t cookie;  // which done() tells
 };
 
+constexpr bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t whole) noexcept {
+  return bytes >= 1 && bytes <= whole && offset <= whole - bytes;
+}
+
 struct LinkLimits {
   std::size_t payload_bytes = 0;        // most payload of one message, at least 4096
   std::size_t quick_payload_bytes = 0;  // up to here a message costs about as much as an empty one

@@ -30,10 +30,6 @@ Error out_of_range(std::uint64_t offset, std::uint64_t bytes, std::uint64_t regi
                     "the range is not inside the region, or empty, or longer than the link's limit", "check offset and length");
 }
 
-bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t region_bytes) {
-  return offset <= region_bytes && bytes <= region_bytes - offset;
-}
-
 bool is_aligned_for_words(const std::byte* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address) % sizeof(std::uint32_t) == 0;
 }
@@ -303,7 +299,7 @@ Posted LocalLink::post_transfer(Direction direction, const Wish& wish) {
   if (state_ == LinkState::connecting || transfers_.size() + dones_.size() >= kMaxPostedWrites) return Posted::full;
   const auto& local = static_cast<const LocalRegion&>(wish.local);
   auto& remote = const_cast<PeerRegion&>(static_cast<const PeerRegion&>(wish.remote));
-  if (!is_inside(wish.local_offset, wish.bytes, local.bytes()) || wish.bytes == 0 || wish.bytes > kMaxWriteBytes)
+  if (!is_inside(wish.local_offset, wish.bytes, local.bytes()) || wish.bytes > kMaxWriteBytes)
     return finish_at_once(wish.cookie, out_of_range(wish.local_offset, wish.bytes, local.bytes()));
   if (!is_inside(wish.remote_offset, wish.bytes, remote.bytes()) || !remote.is_registered()) {
     const std::uint64_t region_bytes = remote.is_registered() ? remote.bytes() : 0;
@@ -325,8 +321,7 @@ Posted LocalLink::post_copied_write(std::span<const std::byte> bytes, const Remo
                                     bool /*is_word_next*/) {
   const auto& theirs = static_cast<const PeerRegion&>(remote);
   if (state_ == LinkState::broken) return Posted::broken;
-  const bool is_right =
-      !bytes.empty() && bytes.size() <= limits_.copied_write_bytes && is_inside(remote_offset, bytes.size(), theirs.bytes());
+  const bool is_right = bytes.size() <= limits_.copied_write_bytes && is_inside(remote_offset, bytes.size(), theirs.bytes());
   if (!is_right || !can_store(remote)) return Posted::full;
   store(bytes, remote, remote_offset);
   return Posted::ok;

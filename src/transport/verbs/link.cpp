@@ -26,10 +26,6 @@ constexpr std::int64_t kQuietNs = 1'000'000'000;
 // then ends as done without its data. So there is one at a time, of so many bytes.
 constexpr std::uint64_t kReadPieceBytesOfRxe = 256 << 10;
 
-bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t whole) noexcept {
-  return bytes >= 1 && bytes <= whole && offset <= whole - bytes;
-}
-
 std::uint64_t address_of(const void* memory) noexcept { return reinterpret_cast<std::uintptr_t>(memory); }
 
 // What the completion says about the connection.
