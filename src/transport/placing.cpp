@@ -101,6 +101,8 @@ std::string_view sentence_of(Farewell reason) noexcept {
 
 Home::Home(std::string_view transport) noexcept : transport_(transport), process_(::getpid()) {}
 
+bool Home::is_of_this_process() const noexcept { return process_ == ::getpid(); }
+
 std::uint32_t Home::add_region(Entry entry) {
   const std::lock_guard lock(mutex_);
   while (next_region_ == 0 || regions_.contains(next_region_)) ++next_region_;
@@ -116,7 +118,7 @@ void Home::wait_for_lanes(const IsMeant& is_meant) const noexcept {
 }
 
 void Home::remove_region(std::uint32_t number) noexcept {
-  if (process_ != ::getpid()) return;
+  if (!is_of_this_process()) return;
   // A lane may still be copying through its mapping: that goes last.
   decltype(regions_)::node_type removed;
   {
@@ -134,7 +136,7 @@ Result<std::uint64_t> Home::guard_of(std::uint32_t number, Rank rank) {
 }
 
 void Home::forget_guard(std::uint32_t number, Rank rank) noexcept {
-  if (process_ != ::getpid()) return;
+  if (!is_of_this_process()) return;
   {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find(number);
@@ -152,7 +154,7 @@ void Home::add_link(std::uint64_t number, Rank rank) {
 }
 
 void Home::remove_link(std::uint64_t number) noexcept {
-  if (process_ != ::getpid()) return;
+  if (!is_of_this_process()) return;
   {
     const std::lock_guard lock(mutex_);
     links_.erase(number);

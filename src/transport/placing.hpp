@@ -90,6 +90,8 @@ class Home {
   // `transport`: its name, for errors; a constant.
   explicit Home(std::string_view transport) noexcept;
   std::string_view transport() const noexcept { return transport_; }
+  // False in a forked child, which has none of the threads, no right to the connections, and a mutex that may be held for ever.
+  bool is_of_this_process() const noexcept;
 
   // --- For the thread that has the transport ---
   std::uint32_t add_region(Entry entry);
@@ -134,7 +136,7 @@ class Home {
   void wait_for_lanes(const IsMeant& is_meant) const noexcept;
 
   const std::string_view transport_;
-  const pid_t process_;       // a forked child has none of the lanes, and a mutex that may be held for ever
+  const pid_t process_;
   mutable std::mutex mutex_;  // for changes, and for what lanes look up
   std::unordered_map<std::uint32_t, Entry> regions_;
   std::unordered_map<std::uint64_t, Rank> links_;
@@ -193,6 +195,7 @@ class PlacedTransport : public Transport {
 
   // --- For the links ---
   const std::shared_ptr<Home>& home() const noexcept { return home_; }
+  bool is_of_this_process() const noexcept { return home_->is_of_this_process(); }
   std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
   // The link has something to tell or to do: its attend() is called in the next poll().
   void attend_to(PlacedLink& link) noexcept;

@@ -72,8 +72,6 @@ class TcpTransport final : public PlacedTransport {
   Lane& lane(unsigned index) noexcept { return *lanes_[index]; }
   // Where links receive, one at a time.
   Scratch& scratch() noexcept { return *scratch_; }
-  // False in a child after fork, which shares the sockets and must leave them alone.
-  bool is_of_this_process() const noexcept { return poller_->is_owner(); }
 
   // Gives the link a serial number, for its tokens. From then on attend_to() finds memory for it. Throws std::bad_alloc.
   std::uint64_t add_link(TcpLink& link, Rank rank);

@@ -4,9 +4,6 @@
 // a link only through its endpoint, which forgets it first, or by its number.
 #pragma once
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -70,8 +67,6 @@ class UcxTransport final : public PlacedTransport {
   std::uint64_t strangers() const noexcept { return strangers_; }
 
   // --- For the links ---
-  // False in a child after fork, which has neither UCX's threads nor a right to the connections.
-  bool is_of_this_process() const noexcept { return process_ == ::getpid(); }
   // The sink of the poll() under way; null outside of it.
   Sink* sink() const noexcept { return sink_; }
 
@@ -118,7 +113,6 @@ class UcxTransport final : public PlacedTransport {
   static ucs_status_t on_arrival(void* transport, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
                                  const ucp_am_recv_param_t* parameters) noexcept;
 
-  pid_t process_ = ::getpid();  // that opened it
   std::unordered_map<std::uint64_t, UcxLink*> links_;
   Sink* sink_ = nullptr;
   std::uint64_t strangers_ = 0;

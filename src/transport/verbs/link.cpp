@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
@@ -165,17 +166,12 @@ Posted VerbsLink::refused_post(int result) {
 Posted VerbsLink::post_ordered(ibv_wr_opcode opcode, const Span& span, bool is_inline, unsigned flags, Next next) {
   if (is_inline) flags |= IBV_SEND_INLINE;
   if (span.bytes > kMaxUnsignalledBytes) flags |= IBV_SEND_SIGNALED;
-  const bool is_write = opcode == IBV_WR_RDMA_WRITE;
-  const Ledger::Entry entry{Ledger::kNoOperation, !is_inline};
-  const std::uint64_t number = is_write ? add_write(entry) : ledger_.add(entry);
+  const std::uint64_t number = ledger_.add({Ledger::kNoOperation, !is_inline});
   if (const int result = post(opcode, span, work_id(WorkKind::ordered, number), flags, 0, next); result != 0) {
-    if (is_write) {
-      take_back_write();
-    } else {
-      ledger_.take_back();
-    }
+    ledger_.take_back();
     return refused_post(result);
   }
+  if (opcode == IBV_WR_RDMA_WRITE) writes_posted_ = number + 1;
   if (!is_inline) take_slot();
   count_signal((flags & IBV_SEND_SIGNALED) != 0);
   return Posted::ok;
@@ -253,13 +249,13 @@ Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_re
     piece.local += begin;
     piece.remote += begin;
     piece.bytes = std::min(piece_bytes, span.bytes - begin);
-    const std::uint64_t id =
-        is_read ? work_id(WorkKind::read, operation) : work_id(WorkKind::ordered, add_write({operation, false}));
+    const std::uint64_t number = is_read ? operation : ledger_.add({operation, false});
+    const std::uint64_t id = work_id(is_read ? WorkKind::read : WorkKind::ordered, number);
     // Each one signalled: siw sends what is not from the pages themselves, and later completions do not tell when it is done with
     // them.
     const int result = post(is_read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, piece, id, IBV_SEND_SIGNALED);
     if (result != 0) {
-      if (!is_read) take_back_write();
+      if (!is_read) ledger_.take_back();
       if (i == 0) {
         operations_.drop(operation);
         return refused_post(result);
@@ -270,6 +266,8 @@ Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_re
     if (is_read) {
       ledger_.add_read();
       ++reads_under_way_;
+    } else {
+      writes_posted_ = number + 1;
     }
   }
   return Posted::ok;

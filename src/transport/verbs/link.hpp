@@ -18,7 +18,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "transport/transport.hpp"
@@ -159,16 +158,6 @@ class VerbsLink final : public Link {
   Posted post_transfer(Direction direction, const Wish& wish) override;
   Posted post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t remote_offset, std::span<const std::byte> bytes,
                        unsigned flags, Next next = Next::none);
-  std::uint64_t add_write(Ledger::Entry entry) noexcept {
-    const std::uint64_t number = ledger_.add(entry);
-    writes_before_ = std::exchange(writes_posted_, number + 1);
-    return number;
-  }
-  // The one that was added last: its post was refused.
-  void take_back_write() noexcept {
-    ledger_.take_back();
-    writes_posted_ = writes_before_;
-  }
   Posted post_set(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value);
   Posted post_unwanted_read(WorkKind kind, std::uint64_t number, const VerbsRemoteRegion& words, std::uint64_t offset,
                             std::uint64_t addend = 0);
@@ -229,7 +218,7 @@ class VerbsLink final : public Link {
   std::size_t inline_bytes_ = 0;
   unsigned read_depth_ = 0, reads_under_way_ = 0;  // with atomics
   // Numbers of the ledger: all writes posted, and those that a read behind them has shown to be placed, are below.
-  std::uint64_t writes_posted_ = 0, writes_before_ = 0, writes_placed_ = 0;
+  std::uint64_t writes_posted_ = 0, writes_placed_ = 0;
 
   std::array<unsigned, kReceivesAtOnce> free_receives_{};  // slots that are to be posted anew
   unsigned free_receive_count_ = 0;
