@@ -63,8 +63,8 @@ void keep_for_ever(const std::shared_ptr<const void>& used) noexcept {
 
 }  // namespace
 
-LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket, LinkState state)
-    : Link("shared memory", state),
+LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket)
+    : Link("shared memory", side == 0 ? LinkState::connecting : LinkState::ready),
       core_(std::move(core)),
       side_(side),
       memory_(std::move(memory)),
@@ -486,7 +486,6 @@ bool LocalLink::arm() {
   if (state_ != LinkState::ready) return true;
   if (std::exchange(owes_room_, false)) wake_peer(kWakeForRoom);
   const bool wants_room = wants_room_ || !kept_.empty();
-  is_armed_ = true;
   memory_.page().sides[side_].sleeping.store(wants_room ? kWakeForMessage | kWakeForRoom : kWakeForMessage,
                                              std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -496,10 +495,6 @@ bool LocalLink::arm() {
   return false;
 }
 
-void LocalLink::disarm() {
-  if (!is_armed_) return;
-  is_armed_ = false;
-  memory_.page().sides[side_].sleeping.store(0, std::memory_order_relaxed);
-}
+void LocalLink::disarm() { memory_.page().sides[side_].sleeping.store(0, std::memory_order_relaxed); }
 
 }  // namespace gigabar::transport::local

@@ -31,8 +31,8 @@ inline constexpr std::uint32_t kMaxPostedWrites = 256;
 
 class LocalLink final : public Link {
  public:
-  // `side`: 0 is the initiator.
-  LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket, LinkState state);
+  // `side`: 0 is the initiator, whose peer has still to answer.
+  LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket);
   // Waits for stop().
   ~LocalLink() override;
   LocalLink(const LocalLink&) = delete;
@@ -133,7 +133,6 @@ class LocalLink final : public Link {
   Producer producer_;
   Consumer consumer_;
   bool has_told_ready_ = false;
-  bool is_armed_ = false;
   bool wants_room_ = false;       // a message was refused for want of room
   bool owes_room_ = false;        // messages were taken since the peer's wish for room was looked at
   std::optional<Error> failure_;  // until it is told

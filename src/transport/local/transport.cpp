@@ -92,7 +92,7 @@ Result<std::unique_ptr<Link>> LocalTransport::offer(const Peer& peer, std::size_
   offer = {bytes_of(told), {}};
   offer.descriptors.push_back(std::move(file));
   offer.descriptors.push_back(std::move(peers));
-  return std::unique_ptr<Link>(std::make_unique<LocalLink>(core_, 0, std::move(*memory), std::move(own), LinkState::connecting));
+  return std::unique_ptr<Link>(std::make_unique<LocalLink>(core_, 0, std::move(*memory), std::move(own)));
 }
 
 Result<std::unique_ptr<Link>> LocalTransport::accept(const Peer& peer, Parcel offer, Parcel& answer) {
@@ -108,8 +108,7 @@ Result<std::unique_ptr<Link>> LocalTransport::accept(const Peer& peer, Parcel of
   AnswerBytes accepted;
   accepted.is_accepted = 1;
   answer = {bytes_of(accepted), {}};
-  return std::unique_ptr<Link>(
-      std::make_unique<LocalLink>(core_, 1, std::move(*memory), std::move(offer.descriptors[1]), LinkState::ready));
+  return std::unique_ptr<Link>(std::make_unique<LocalLink>(core_, 1, std::move(*memory), std::move(offer.descriptors[1])));
 }
 
 void LocalTransport::disarm() {

@@ -366,7 +366,7 @@ void VerbsLink::on_completion(const ibv_wc& completion, Sink& sink) {
   const std::uint64_t number = number_of(completion.wr_id);
   const WorkKind kind = kind_of(completion.wr_id);
   if (kind == WorkKind::ordered) return on_ordered(number, sink);
-  ++heard_;
+  has_heard_ = true;
   if (kind == WorkKind::receive) return on_receive(static_cast<unsigned>(number), completion.byte_len, sink);
   if (kind == WorkKind::read && operations_.find(number) == nullptr) return;
   ledger_.retire_read();
@@ -402,7 +402,7 @@ void VerbsLink::on_failed(const ibv_wc& completion) {
 }
 
 void VerbsLink::on_ordered(std::uint64_t number, Sink& sink) {
-  if (probe_posted_ns_ != 0 && number < probe_behind_) ++heard_;  // the probe waits behind large writes that go on
+  if (probe_posted_ns_ != 0 && number < probe_behind_) has_heard_ = true;  // the probe waits behind large writes that go on
   ledger_.retire_up_to(number, [&](const Ledger::Entry& entry) {
     if (entry.has_slot) return_slot();
     if (entry.operation != Ledger::kNoOperation) finish_piece(entry.operation, sink);
@@ -535,10 +535,7 @@ void VerbsLink::look_at_clock(std::int64_t now) {
                   "check the peer and the network"));
     return;
   }
-  if (heard_ != heard_before_) {
-    heard_before_ = heard_;
-    quiet_since_ns_ = now;
-  }
+  if (std::exchange(has_heard_, false)) quiet_since_ns_ = now;
   const std::int64_t limit_ns = transport_->options().connect_deadline_ns;
   if (probe_posted_ns_ == 0) {
     if (now - quiet_since_ns_ >= kQuietNs) post_probe(now);

@@ -241,7 +241,7 @@ class VerbsLink final : public Link {
   int kept_count_ = 0;
 
   // Whether the peer's adapter answers, looked at when nothing was heard for a while.
-  std::uint64_t heard_ = 0, heard_before_ = 0;
+  bool has_heard_ = false;
   std::int64_t quiet_since_ns_ = 0;
   std::int64_t probe_posted_ns_ = 0;  // 0: none under way
   std::uint64_t probe_behind_ = 0;    // entries of the ledger that the queue has before it

@@ -137,9 +137,9 @@ bool is_gid_of(ibv_context* context, unsigned port, int index, const RailAddress
 }
 
 // Nothing: no RDMA device has that address, its port is down, or its GID is not the wanted one.
-std::optional<Candidate> candidate_at(rdma_event_channel* channel, const RailAddress& address, const TransportOptions& options) {
+std::optional<Candidate> candidate_at(const RailAddress& address, const TransportOptions& options) {
   Candidate candidate;
-  candidate.id = make_id(channel, nullptr);
+  candidate.id = make_id(nullptr, nullptr);
   if (candidate.id == nullptr) return {};
   rdma_cm_id* const raw = candidate.id.get();
   SocketAddress socket = socket_address(address, 0);
@@ -159,10 +159,10 @@ std::optional<Candidate> candidate_at(rdma_event_channel* channel, const RailAdd
 }
 
 // The first address of each port, in the order of the library's devices.
-std::vector<Candidate> find_candidates(rdma_event_channel* channel, const TransportOptions& options) {
+std::vector<Candidate> find_candidates(const TransportOptions& options) {
   std::vector<Candidate> found;
   for (const RailAddress& address : addresses_of_host()) {
-    auto candidate = candidate_at(channel, address, options);
+    auto candidate = candidate_at(address, options);
     if (!candidate) continue;
     const auto is_same = [&](const Candidate& other) { return other.rail.name == candidate->rail.name; };
     if (std::ranges::none_of(found, is_same)) found.push_back(std::move(*candidate));
@@ -298,7 +298,7 @@ Result<void> add_rail(Rails& rails, rdma_event_channel* channel, Candidate candi
 }  // namespace
 
 Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& options) {
-  std::vector<Candidate> found = find_candidates(nullptr, options);
+  std::vector<Candidate> found = find_candidates(options);
   if (found.empty()) return no_rails(options);
   if (!options.rails.empty()) {
     auto named = take_named(std::move(found), options.rails);

@@ -275,18 +275,17 @@ void VerbsTransport::on_request(const CmEvent& event) {
   const auto rail = std::find_if(rails_.rails.begin(), rails_.rails.end(),
                                  [&](const Rail& one) { return one.listener != nullptr && one.listener.get() == event.listener; });
   const auto introduction = read_introduction(event.private_data());
-  if (rail == rails_.rails.end() || !introduction)
-    return refuse(std::move(id), Refusal::unknown_token, "it is no rank of this job");
+  if (rail == rails_.rails.end() || !introduction) return refuse(std::move(id), "it is no rank of this job");
   const auto index = static_cast<std::size_t>(rail - rails_.rails.begin());
   VerbsLink* expected = nullptr;
   // All of them, so that the time does not tell which one was near.
   for (VerbsLink* const link : links_) expected = link->is_expecting(index, introduction->token) ? link : expected;
-  if (expected == nullptr) return refuse(std::move(id), Refusal::unknown_token, "its token is not expected");
+  if (expected == nullptr) return refuse(std::move(id), "its token is not expected");
   expected->take_request(std::move(id), event, *introduction);
 }
 
-void VerbsTransport::refuse(Id id, Refusal refusal, const char* why) {
-  const auto reason = write_refusal(refusal);
+void VerbsTransport::refuse(Id id, const char* why) {
+  const auto reason = write_refusal(Refusal::unknown_token);
   rdmacm::functions().rdma_reject(id.get(), reason.data(), static_cast<std::uint8_t>(reason.size()));
   ++refused_count_;
   if (is_logged(LogLevel::info))

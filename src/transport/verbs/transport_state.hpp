@@ -54,7 +54,7 @@ class VerbsTransport final : public Transport {
   void leave(Device& device, const char* why);
   void handle(const CmEvent& event, Sink& sink);
   void on_request(const CmEvent& event);
-  void refuse(Id id, Refusal refusal, const char* why);
+  void refuse(Id id, const char* why);
   void take_wakes();
 
   TransportOptions options_;
