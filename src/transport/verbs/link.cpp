@@ -461,7 +461,7 @@ void VerbsLink::on_receive(unsigned slot, std::size_t bytes, Sink& sink) {
 void VerbsLink::on_message(const MessageHeader& header, const std::byte* bytes, Sink& sink) {
   if (header.kind == MessageKind::hello) {
     if (state_ == LinkState::broken) return;
-    if (is_initiator_ || step_ != Step::accepting) return fail(failed(Status::peer_lost, "the peer greeted at the wrong time"));
+    if (step_ != Step::accepting) return fail(failed(Status::peer_lost, "the peer greeted at the wrong time"));
     return become_ready(sink);
   }
   if (step_ != Step::up) return fail(failed(Status::peer_lost, "the peer sent a message before its greeting"));

@@ -197,7 +197,6 @@ class VerbsLink final : public Link {
   std::uint64_t read_piece_bytes_;
 
   Step step_ = Step::offered;
-  bool is_initiator_ = true;
   bool is_connected_ = false;  // rdma_disconnect has something to do
   std::int64_t deadline_ns_;
   Token own_token_;                  // which we show

@@ -21,7 +21,6 @@
 #include "gigabar/topology.hpp"
 #include "rdma/rail_order.hpp"
 #include "transport/verbs/device.hpp"
-#include "transport/verbs/network.hpp"
 
 namespace gigabar::transport::rdma {
 
@@ -81,6 +80,7 @@ constexpr std::uint64_t kPieceBytes = std::uint64_t{8} << 20;
 // What the kernel's software devices say instead of a vendor's number.
 constexpr std::uint32_t kVendorOfRxe = 0xffffff;
 constexpr std::uint32_t kVendorOfSiw = 0x626d74;
+constexpr int kMaxEthernetPriority = 7;
 
 // A port with the address it was found by: a rail without its device and listener.
 struct Candidate {
@@ -292,6 +292,19 @@ Result<void> add_rail(Rails& rails, rdma_event_channel* channel, Candidate candi
   rail.listener = std::move(*listener);
   rail.address.port = ntohs(rdmacm::functions().rdma_get_src_port(rail.listener.get()));
   rails.rails.push_back(std::move(rail));
+  return {};
+}
+
+// Whether connections of that kind can have the service level of the options. Errors: not_supported (iWARP has none),
+// invalid_argument (Ethernet has priorities 0 to 7).
+Result<void> check_service_level(const TransportOptions& options, Technology technology, const std::string& rail) {
+  if (options.service_level < 0 || technology == Technology::infiniband) return {};
+  const std::string object = text("service_level ", options.service_level, " on ", rail);
+  if (technology == Technology::iwarp)
+    return make_error(Status::not_supported, "open verbs", object, "iWARP runs over TCP, whose packets have no service level",
+                      "set traffic_class instead, or name rails of InfiniBand or RoCE");
+  if (options.service_level > kMaxEthernetPriority)
+    return make_error(Status::invalid_argument, "open verbs", object, "over RoCE it is the Ethernet priority, 0 to 7");
   return {};
 }
 
