@@ -187,7 +187,7 @@ MUTANTS = [
         ("placing_key_stays", "found->second.guards.erase(rank) == 0", "true", "PlacingHome.*"),
         ("placing_lane_of_any_link", "if (place.guard) place.guard->rank = found->second;", "", "PlacingHome.*"),
     ),
-    *of("tcp", "src/transport/tcp/link_lanes.cpp", "unit_test")(
+    *of("tcp", "src/transport/tcp/link_receive.cpp", "unit_test")(
         ("tcp_fence_not_awaited", "if (static_cast<std::int32_t>(placed - (*fence_)[lane]) < 0) return false;", "if (false) return false;", "TcpLanes.MessagesAreBehindTheirWrites"),
         ("tcp_fence_of_lanes_that_are_none", "return count != 0; })) {", "return count > 9; })) {", "TcpLanes.WhatIsNotAllowedThereBreaksTheLinkOnly"),
     ),

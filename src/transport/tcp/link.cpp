@@ -29,6 +29,8 @@ namespace {
 
 constexpr unsigned kMaxSendsPerTurn = 16;            // so that others get their turn where the socket takes all at once
 constexpr std::uint64_t kMaxQueuedUnits = 2U << 20;  // of messages that wait for the socket
+constexpr std::uint64_t kMinShareBytes = 32U << 10;
+constexpr std::uint64_t kShareAlignment = 4U << 10;  // copies go page by page
 
 bool has_unread(int socket) noexcept {
   int bytes = 0;
@@ -263,6 +265,45 @@ void TcpLink::begin(Direction direction, const Place& here, const RegionKey& the
   forget.call_off();
   ++transfers_;
   if (!is_idle()) pump();
+}
+
+void TcpLink::begin_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie) {
+  const std::uint64_t even = (bytes / lane_count_ + kShareAlignment) / kShareAlignment * kShareAlignment;
+  const std::uint64_t share_bytes = std::max(even, kMinShareBytes);
+  // One after the other they take the same lanes, whose threads are awake.
+  if (lane_writes_.empty()) next_lane_ = 0;
+  const std::uint64_t number = next_lane_write_++;
+  LaneWrite& write = lane_writes_[number];
+  write.cookie = cookie;
+  write.missing_shares = static_cast<unsigned>((bytes + share_bytes - 1) / share_bytes);
+  ++transfers_;
+  is_fence_due_ = true;
+  // A write of few shares goes where the last one ended.
+  for (std::uint64_t left = bytes, part = 0; left > 0; left -= part) {
+    part = std::min(share_bytes, left);
+    const unsigned lane = std::exchange(next_lane_, (next_lane_ + 1) % lane_count_);
+    try {
+      transport_.lane(lane).send(serial_, {first_piece(FrameKind::write, region, to, from, part), &write.missing_shares, number});
+    } catch (const std::bad_alloc&) {
+      return fail(Error::out_of_memory(), Farewell::own_failure);  // its end is told with the link's
+    }
+    ++sent_shares_[lane];
+    from.offset += part;
+    to.offset += part;
+  }
+}
+
+void TcpLink::put_fence() {
+  if (!is_fence_due_) return;
+  FrameHeader header = make_header(FrameKind::fence, 0, 0);
+  static_assert(sizeof sent_shares_ <= sizeof header.body);
+  std::memcpy(header.body.data(), sent_shares_.data(), sizeof sent_shares_);
+  post_small(header);
+  is_fence_due_ = false;
+}
+
+bool TcpLink::has_sent_all() const noexcept {
+  return is_idle() && std::ranges::all_of(lane_writes_, [](const auto& item) { return item.second.missing_shares == 0; });
 }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
