@@ -178,7 +178,7 @@ MUTANTS = [
         ("ucx_writes_beyond_the_region", "return place.offset <= entry.bytes && bytes <= entry.bytes - place.offset ? &entry : nullptr;", "return &entry;", "UcxHostile.*"),
     ),
     *of("ucx", "src/transport/ucx/link.cpp", "unit_ucx")(
-        ("ucx_repeated_number", "if (header.sequence < expected_ || ahead_.contains(header.sequence)) return", "if (header.sequence < expected_) return", "UcxHostile.*"),
+        ("ucx_repeated_number", "if (header.sequence < expected_ || held_.contains(header.sequence)) return", "if (header.sequence < expected_) return", "UcxHostile.*"),
         ("ucx_answer_that_is_too_long", " && data.size() <= read.missing_bytes && access.offset", " && access.offset", "UcxHostile.*"),
         ("ucx_acknowledges_what_was_not_sent", 'if (units > posted_units_) return refuse("it acknowledged messages that it was never sent");', "", "UcxHostile.*"),
     ),

@@ -2,6 +2,7 @@
 #include "transport/ucx/link.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -249,22 +250,29 @@ void UcxLink::take_acknowledgement(std::uint64_t units) {
   if (units > acknowledged_units_) acknowledged_units_ = units;
 }
 
-// Writes are placed as they come; a message waits for everything before it.
+// Writes are placed as they come; a message waits for everything before it, and until somebody can be told.
 void UcxLink::take_sequenced(const WireHeader& header, std::span<const std::byte> data) {
-  if (header.sequence < expected_ || ahead_.contains(header.sequence)) return refuse("it repeated a sequence number");
+  if (header.sequence < expected_ || held_.contains(header.sequence)) return refuse("it repeated a sequence number");
   const bool is_message = header.kind == static_cast<std::uint8_t>(WireKind::message);
   if (!is_message && !place(header, data)) return;
   if (is_message && data.size() > kMaxPayloadBytes) return refuse("a message was too long");
-  if (header.sequence != expected_) return hold(header, data);
-  ++expected_;
-  if (is_message) take_message(header.body, data);
-  while (!ahead_.empty() && ahead_.begin()->first == expected_ && state_ != LinkState::broken) {
-    const std::optional<Held> held = std::move(ahead_.extract(ahead_.begin()).mapped());
+  if (header.sequence - expected_ > kMaxAhead)
+    return refuse(text("too much was out of order: number ", header.sequence, " came, ", expected_, " did not"));
+  const bool is_next = header.sequence == expected_;
+  if (is_next && !is_message) {
     ++expected_;
-    if (!held) continue;
-    held_units_ -= units_of(held->payload.size());
-    take_message(held->header, held->payload);
+  } else if (is_next && can_tell() && !has_deliverable()) {
+    ++expected_;
+    deliver(header.body, data);
+  } else {
+    held_units_ += is_message ? units_of(data.size()) : 0;
+    if (held_units_ > kWindowUnits) return refuse("it sent more messages than it had leave for");
+    std::optional<Held>& held = held_[header.sequence];
+    if (is_message) held = Held{header.body, {data.begin(), data.end()}};
   }
+  for (auto next = held_.find(expected_); next != held_.end() && next->first == expected_; ++expected_)
+    next = next->second ? std::next(next) : held_.erase(next);
+  if (has_deliverable() && !deliver_held()) transport_.attend_to(*this);
 }
 
 bool UcxLink::place(const WireHeader& header, std::span<const std::byte> data) {
@@ -278,38 +286,16 @@ bool UcxLink::place(const WireHeader& header, std::span<const std::byte> data) {
   return placed == Placed::ok;
 }
 
-void UcxLink::hold(const WireHeader& header, std::span<const std::byte> data) {
-  if (ahead_.size() >= kMaxAhead || header.sequence - expected_ > kMaxAhead)
-    return refuse(text("too much was out of order: number ", header.sequence, " came, ", expected_, " did not"));
-  if (header.kind == static_cast<std::uint8_t>(WireKind::write)) {
-    ahead_.emplace(header.sequence, std::nullopt);
-    return;
-  }
-  held_units_ += units_of(data.size());
-  if (held_units_ > kWindowUnits) return refuse("it sent more messages than it had leave for");
-  ahead_.emplace(header.sequence, Held{header.body, {data.begin(), data.end()}});
-}
-
-void UcxLink::take_message(const Header& header, std::span<const std::byte> payload) {
-  if (transport_.sink() != nullptr && inbox_.empty() && is_ready_told_) return deliver(header, payload);
-  held_units_ += units_of(payload.size());
-  if (held_units_ > kWindowUnits) return refuse("it sent more messages than it had leave for");
-  inbox_.push_back({header, {payload.begin(), payload.end()}});
-  transport_.attend_to(*this);
-}
-
 void UcxLink::deliver(const Header& header, std::span<const std::byte> payload) {
   consumed_units_ += units_of(payload.size());
   transport_.sink()->message(*this, header, payload);
   send_credit();
 }
 
-bool UcxLink::deliver_inbox() {
-  if (!is_ready_told_) return false;
+bool UcxLink::deliver_held() {
   bool is_something = false;
-  while (!inbox_.empty()) {
-    const Held held = std::move(inbox_.front());
-    inbox_.pop_front();
+  while (can_tell() && has_deliverable()) {
+    const Held held = std::move(*held_.extract(held_.begin()).mapped());
     held_units_ -= units_of(held.payload.size());
     deliver(held.header, held.payload);
     is_something = true;
@@ -385,7 +371,7 @@ bool UcxLink::attend(Sink& sink) {
                     "look for a firewall between the hosts, and at UCX_NET_DEVICES");
   }
   bool is_something = tell_ready(sink);
-  is_something |= deliver_inbox();
+  is_something |= deliver_held();
   is_something |= tell_dones(sink);
   if (std::exchange(wants_pump_, false)) {
     pump();

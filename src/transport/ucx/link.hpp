@@ -77,14 +77,15 @@ class UcxLink final : public PlacedLink {
   // Receiving.
   void take_sequenced(const WireHeader& header, std::span<const std::byte> data);
   bool place(const WireHeader& header, std::span<const std::byte> data);
-  void hold(const WireHeader& header, std::span<const std::byte> data);
-  void take_message(const Header& header, std::span<const std::byte> payload);
   void deliver(const Header& header, std::span<const std::byte> payload);
   void take_read(const Access& asked);
   void take_answer(const Access& access, std::span<const std::byte> data);
   void take_acknowledgement(std::uint64_t units);
   void look_whether_ready();
-  bool deliver_inbox();
+  bool deliver_held();
+  bool can_tell() const noexcept { return transport_.sink() != nullptr && is_ready_told_; }
+  // Of what is before the next number only messages stay.
+  bool has_deliverable() const noexcept { return !held_.empty() && held_.begin()->first < expected_; }
 
   // Breaking.
   void begin_to_break(std::optional<Farewell> farewell) noexcept override;
@@ -114,12 +115,12 @@ class UcxLink final : public PlacedLink {
   std::uint64_t posted_units_ = 0;        // of messages
   std::uint64_t acknowledged_units_ = 0;  // by the peer
 
-  std::uint64_t expected_ = 0;                          // sequence
-  std::map<std::uint64_t, std::optional<Held>> ahead_;  // came too early; a write is in its place already
-  std::deque<Held> inbox_;                              // came while nobody could be told
-  std::uint64_t held_units_ = 0;                        // in both
-  std::uint64_t consumed_units_ = 0;                    // delivered
-  std::uint64_t told_units_ = 0;                        // of which the peer was told
+  std::uint64_t expected_ = 0;  // sequence
+  // What came too early, or while nobody could be told; a write is in its place already.
+  std::map<std::uint64_t, std::optional<Held>> held_;
+  std::uint64_t held_units_ = 0;
+  std::uint64_t consumed_units_ = 0;  // delivered
+  std::uint64_t told_units_ = 0;      // of which the peer was told
   bool is_credit_under_way_ = false;
 
   std::optional<Farewell> farewell_;  // what the peer is to hear
