@@ -177,8 +177,8 @@ MUTANTS = [
         ("ucx_guard_unchecked", "if (guard == entry.guards.end() || guard->second != place.guard->number) return nullptr;", "", "UcxHostile.*"),
         ("ucx_writes_beyond_the_region", "return place.offset <= entry.bytes && bytes <= entry.bytes - place.offset ? &entry : nullptr;", "return &entry;", "UcxHostile.*"),
     ),
-    *of("ucx", "src/transport/ucx/link_receive.cpp", "unit_ucx")(
-        ("ucx_repeated_number", "if (header.sequence < expected_ || ahead_.contains(header.sequence)) return", "if (header.sequence < expected_) return", "UcxHostile.*"),
+    *of("ucx", "src/transport/ucx/link.cpp", "unit_ucx")(
+        ("ucx_repeated_number", "if (header.sequence < expected_ || held_.contains(header.sequence)) return", "if (header.sequence < expected_) return", "UcxHostile.*"),
         ("ucx_answer_that_is_too_long", " && data.size() <= read.missing_bytes && access.offset", " && access.offset", "UcxHostile.*"),
         ("ucx_acknowledges_what_was_not_sent", 'if (units > posted_units_) return refuse("it acknowledged messages that it was never sent");', "", "UcxHostile.*"),
     ),
@@ -187,7 +187,7 @@ MUTANTS = [
         ("placing_key_stays", "found->second.guards.erase(rank) == 0", "true", "PlacingHome.*"),
         ("placing_lane_of_any_link", "if (place.guard) place.guard->rank = found->second;", "", "PlacingHome.*"),
     ),
-    *of("tcp", "src/transport/tcp/link_lanes.cpp", "unit_test")(
+    *of("tcp", "src/transport/tcp/link_receive.cpp", "unit_test")(
         ("tcp_fence_not_awaited", "if (static_cast<std::int32_t>(placed - (*fence_)[lane]) < 0) return false;", "if (false) return false;", "TcpLanes.MessagesAreBehindTheirWrites"),
         ("tcp_fence_of_lanes_that_are_none", "return count != 0; })) {", "return count > 9; })) {", "TcpLanes.WhatIsNotAllowedThereBreaksTheLinkOnly"),
     ),

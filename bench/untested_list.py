@@ -54,7 +54,7 @@ REASONS = [
         ("src/driver/archive/archive.cpp", '"is truncated"', "kWrite"),
         ("src/driver/hwloc/hwloc.cpp", "no_machine(name, errno)"),
         ("src/fabric/job/job_key.cpp", '"libsodium"'),
-        ("src/transport/ucx/worker.cpp", '"ucp_config_modify"', '"ucp_worker_create"', '"ucp_worker_get_efd"', '"ucp_worker_set_am_recv_handler"',
+        ("src/transport/ucx/transport.cpp", '"ucp_config_modify"', '"ucp_worker_create"', '"ucp_worker_get_efd"', '"ucp_worker_set_am_recv_handler"',
          '"ucp_worker_get_address"'),
     ),
     *because(
@@ -63,7 +63,7 @@ REASONS = [
     ),
     *because(
         "UCX takes the bytes of an address as they are, and dies of wrong ones: they come from ranks that hold the key",
-        ("src/transport/ucx/worker.cpp", '"ucp_ep_create"'),
+        ("src/transport/ucx/transport.cpp", '"ucp_ep_create"'),
     ),
     *because(
         "a check of what the library's own code gives, which only a mistake there would fail",

@@ -5,14 +5,17 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "base/bytes.hpp"
+#include "base/clock.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/undo.hpp"
 #include "gigabar/copy.hpp"
 
 namespace gigabar::transport {
@@ -29,6 +32,18 @@ Placed copy_to_place(const Home::Entry& entry, std::uint64_t offset, std::span<c
 }
 
 std::string not_sent(std::string_view transport) { return text(transport, " does not send GPU memory"); }
+
+// Why a write or read cannot be posted; nothing: it can. `object`: the link, for the error.
+std::optional<Error> why_no_transfer(const Wish& wish, const std::string& object, std::string_view transport) {
+  if (static_cast<const PlacedRegion&>(wish.local).is_mapped()) {
+    return make_error(Status::not_supported, "post", object, not_sent(transport), "stage it through host memory");
+  }
+  const bool is_right = wish.bytes <= kTransferBytes && is_inside(wish.local_offset, wish.bytes, wish.local.bytes()) &&
+                        is_inside(wish.remote_offset, wish.bytes, wish.remote.bytes());
+  if (is_right) return {};
+  return make_error(Status::out_of_range, "post", object,
+                    text(counted(wish.bytes, "byte"), " from ", wish.local_offset, " to ", wish.remote_offset, " leave a region"));
+}
 
 }  // namespace
 
@@ -86,6 +101,8 @@ std::string_view sentence_of(Farewell reason) noexcept {
 
 Home::Home(std::string_view transport) noexcept : transport_(transport), process_(::getpid()) {}
 
+bool Home::is_of_this_process() const noexcept { return process_ == ::getpid(); }
+
 std::uint32_t Home::add_region(Entry entry) {
   const std::lock_guard lock(mutex_);
   while (next_region_ == 0 || regions_.contains(next_region_)) ++next_region_;
@@ -101,7 +118,7 @@ void Home::wait_for_lanes(const IsMeant& is_meant) const noexcept {
 }
 
 void Home::remove_region(std::uint32_t number) noexcept {
-  if (process_ != ::getpid()) return;
+  if (!is_of_this_process()) return;
   // A lane may still be copying through its mapping: that goes last.
   decltype(regions_)::node_type removed;
   {
@@ -119,7 +136,7 @@ Result<std::uint64_t> Home::guard_of(std::uint32_t number, Rank rank) {
 }
 
 void Home::forget_guard(std::uint32_t number, Rank rank) noexcept {
-  if (process_ != ::getpid()) return;
+  if (!is_of_this_process()) return;
   {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find(number);
@@ -137,7 +154,7 @@ void Home::add_link(std::uint64_t number, Rank rank) {
 }
 
 void Home::remove_link(std::uint64_t number) noexcept {
-  if (process_ != ::getpid()) return;
+  if (!is_of_this_process()) return;
   {
     const std::lock_guard lock(mutex_);
     links_.erase(number);
@@ -230,24 +247,25 @@ Result<std::unique_ptr<Region>> PlacedRegion::make(std::shared_ptr<Home> home, c
 }
 
 PlacedRegion::PlacedRegion(std::shared_ptr<Home> home, const MemoryRange& range, std::optional<Mapping> mapping)
-    : home_(std::move(home)),
-      address_(reinterpret_cast<std::uintptr_t>(range.address)),
-      bytes_(range.bytes),
-      kind_(range.kind),
-      is_mapped_(mapping.has_value()),
-      reason_(is_mapped_ ? "received bytes are stored by the CPU through a mapping"
-                         : "host memory is sent as it is, and received bytes are placed by the CPU"),
-      number_(home_->add_region({static_cast<std::byte*>(range.address), range.bytes, std::move(mapping), {}})) {}
+    : Region(range), home_(std::move(home)), is_mapped_(mapping.has_value()) {
+  if (is_mapped_) how_ = "mapped";
+  reason_ = is_mapped_ ? "received bytes are stored by the CPU through a mapping"
+                       : "host memory is sent as it is, and received bytes are placed by the CPU";
+  // Last: where the rest throws there is no destructor that takes it out again.
+  number_ = home_->add_region({static_cast<std::byte*>(range.address), range.bytes, std::move(mapping), {}});
+}
 
 Result<Parcel> PlacedRegion::key(const Peer& peer) const {
   const auto guard = home_->guard_of(number_, peer.rank);
   if (!guard) return guard.error();
   Parcel parcel;
-  parcel.bytes = encode(RegionKey{number_, *guard, bytes_, is_mapped_});
+  parcel.bytes = encode(RegionKey{number_, *guard, bytes(), is_mapped_});
   return parcel;
 }
 
-Result<std::unique_ptr<RemoteRegion>> open_placed_region(const Parcel& key) {
+// --- Transports ------------------------------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<RemoteRegion>> PlacedTransport::open_region(const Peer& /*peer*/, Parcel key) {
   if (!key.descriptors.empty()) {
     return make_error(Status::bad_file, "open region", "the peer's region key", "it came with descriptors");
   }
@@ -256,14 +274,60 @@ Result<std::unique_ptr<RemoteRegion>> open_placed_region(const Parcel& key) {
   return std::unique_ptr<RemoteRegion>(std::make_unique<PlacedRemoteRegion>(*decoded));
 }
 
-// --- For links -------------------------------------------------------------------------------------------------------------------
+std::string PlacedTransport::why_no_words() const {
+  return text("over ", home_->transport(), " the target's CPU places all bytes, and so sets its notifications");
+}
 
-Reach reach_by_placing(Direction direction, const Region& local, const RemoteRegion& remote, std::string_view transport,
-                       std::string_view rail) {
+void PlacedTransport::attend_to(PlacedLink& link) noexcept {
+  if (std::ranges::find(attended_, &link) == attended_.end()) attended_.push_back(&link);
+}
+
+// What the sink's own posts add is for the next poll().
+bool PlacedTransport::attend(Sink& sink) {
+  bool is_something = false;
+  for (std::size_t count = attended_.size(); count > 0; --count) {
+    PlacedLink* const link = attended_.front();
+    attended_.erase(attended_.begin());
+    Undo again([&] { attend_to(*link); });
+    is_something |= link->attend(sink);
+    again.call_off();
+  }
+  return is_something;
+}
+
+// --- Links -----------------------------------------------------------------------------------------------------------------------
+
+PlacedLink::PlacedLink(PlacedTransport& transport, Rank rank, std::size_t payload_bytes, std::string_view rail)
+    : Link(rail), hub_(transport), rank_(rank), connect_until_ns_(now_ns() + transport.connect_deadline_ns()) {
+  limits_.payload_bytes = payload_bytes;
+  limits_.quick_payload_bytes = 4096;
+  limits_.write_bytes = limits_.read_bytes = kTransferBytes;
+}
+
+std::string PlacedLink::object() const { return text("rank ", rank_, " over ", rail_); }
+
+Error PlacedLink::about_this(const Error& error) const {
+  ErrorRecord record = error.record();
+  record.object = object();
+  return Error(std::move(record));
+}
+
+Posted PlacedLink::post_message(const Header& header, std::span<const std::byte> payload) {
+  if (state_ == LinkState::broken) return Posted::broken;
+  if (!can_post()) return Posted::full;
+  if (payload.size() <= limits_.payload_bytes) return send_message(header, payload);
+  fail(make_error(Status::out_of_range, "send a message", object(),
+                  text(counted(payload.size(), "byte"), " are more than the limit")),
+       Farewell::own_failure);
+  return Posted::broken;
+}
+
+Reach PlacedLink::reach(Direction direction, const Region& local, const RemoteRegion& remote) const {
+  const std::string_view transport = hub_.home()->transport();
   const bool is_local_mapped = static_cast<const PlacedRegion&>(local).is_mapped();
   const bool is_remote_mapped = static_cast<const PlacedRemoteRegion&>(remote).key().is_mapped;
   if (!is_local_mapped && !is_remote_mapped) {
-    return {true, TransferPath::host, text("host memory at both ends, over ", transport, " (", rail, ')')};
+    return {true, TransferPath::host, text("host memory at both ends, over ", transport, " (", rail_, ')')};
   }
   if (direction == Direction::read) {
     return {false, TransferPath::none, text("answers of ", transport, " are sent from host memory, and placed there")};
@@ -271,35 +335,95 @@ Reach reach_by_placing(Direction direction, const Region& local, const RemoteReg
   const bool is_sent_from_gpu = direction == Direction::write ? is_local_mapped : is_remote_mapped;
   if (is_sent_from_gpu) return {false, TransferPath::none, not_sent(transport)};
   return {true, TransferPath::bar,
-          text("the receiver's CPU stores it into GPU memory through a mapping as it arrives, over ", transport, " (", rail, ')')};
+          text("the receiver's CPU stores it into GPU memory through a mapping as it arrives, over ", transport, " (", rail_, ')')};
 }
 
-std::optional<Error> why_no_transfer(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                                     std::uint64_t remote_offset, std::uint64_t bytes, const std::string& object,
-                                     std::string_view transport) {
-  if (static_cast<const PlacedRegion&>(local).is_mapped()) {
-    return make_error(Status::not_supported, "post", object, not_sent(transport), "stage it through host memory");
+Posted PlacedLink::post_transfer(Direction direction, const Wish& wish) {
+  if (state_ == LinkState::broken) return Posted::broken;
+  if (!can_post() || transfers_ + dones_.size() >= kMaxTransfers) return Posted::full;
+  if (auto why = why_no_transfer(wish, object(), hub_.home()->transport())) {
+    ++transfers_;
+    finish(wish.cookie, std::move(*why));
+  } else {
+    const Place here = static_cast<const PlacedRegion&>(wish.local).at(wish.local_offset);
+    begin(direction, here, static_cast<const PlacedRemoteRegion&>(wish.remote).key(), wish);
   }
-  const bool is_inside = bytes > 0 && bytes <= kTransferBytes && bytes <= local.bytes() && local_offset <= local.bytes() - bytes &&
-                         bytes <= remote.bytes() && remote_offset <= remote.bytes() - bytes;
-  if (is_inside) return {};
-  return make_error(Status::out_of_range, "post", object,
-                    text(counted(bytes, "byte"), " from ", local_offset, " to ", remote_offset, " leave a region"));
+  return Posted::ok;
 }
 
-std::string why_no_words(std::string_view transport) {
-  return text("over ", transport, " the target's CPU places all bytes, and so sets its notifications");
+std::uint32_t PlacedLink::add_read(const Place& to, const Wish& wish) {
+  while (reads_.contains(next_read_)) ++next_read_;
+  reads_.emplace(next_read_, Read{wish.cookie, to, wish.bytes, wish.bytes});
+  return next_read_++;
 }
 
-Error taken_back_under_way(const char* operation, std::string object) {
-  return make_error(Status::invalid_argument, operation, std::move(object),
-                    text("the local region was taken back during the ", operation),
-                    text("wait for a ", operation, " before its memory is deregistered"));
+bool PlacedLink::may_read(const Place& from, std::uint64_t bytes, std::size_t waiting_count) {
+  const bool is_allowed = bytes > 0 && bytes <= kTransferBytes && hub_.home()->memory(from, bytes) != nullptr;
+  if (!is_allowed) {
+    refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
+  } else if (waiting_count >= kMaxTransfers) {
+    refuse("it asked for too much at once");
+  }
+  return state_ != LinkState::broken;
 }
 
-Error placing_failed(std::string object) {
-  return make_error(Status::device_error, "place a write", std::move(object),
-                    "the GPU's memory could not be written to through its mapping");
+void PlacedLink::become_ready() {
+  state_ = LinkState::ready;
+  is_ready_due_ = true;
+  hub_.attend_to(*this);
+}
+
+void PlacedLink::finish(std::uint64_t cookie, Result<void> outcome) {
+  dones_.push_back({cookie, std::move(outcome)});
+  --transfers_;
+  hub_.attend_to(*this);
+}
+
+bool PlacedLink::tell_ready(Sink& sink) {
+  if (!std::exchange(is_ready_due_, false)) return false;
+  is_ready_told_ = true;
+  sink.ready(*this);
+  return true;
+}
+
+void PlacedLink::tell_end(Sink& sink) {
+  for (; !reads_.empty(); reads_.erase(reads_.begin())) give_up(reads_.begin()->second.cookie);
+  tell_dones(sink);
+  const auto error = std::exchange(error_, std::nullopt);
+  sink.broken(*this, *error);
+}
+
+void PlacedLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
+  if (state_ == LinkState::broken) return;
+  begin_to_break(farewell);
+  state_ = LinkState::broken;
+  error_ = std::move(error);
+  hub_.attend_to(*this);
+}
+
+void PlacedLink::refuse(std::string_view why, Farewell reason) {
+  if (state_ == LinkState::broken) return;
+  fail(make_error(Status::peer_lost, "connection", object(), text("the peer broke the rules: ", why)), reason);
+}
+
+void PlacedLink::lost(std::string cause, std::string remedy, NativeCode native) {
+  if (state_ == LinkState::broken) return;
+  fail(make_error(Status::peer_lost, "connection", object(), std::move(cause), std::move(remedy), std::move(native)));
+}
+
+void PlacedLink::fail_as_taken_back(const char* operation) {
+  fail(make_error(Status::invalid_argument, operation, object(), text("the local region was taken back during the ", operation),
+                  text("wait for a ", operation, " before its memory is deregistered")),
+       Farewell::own_failure);
+}
+
+void PlacedLink::fail_to_place() {
+  fail(make_error(Status::device_error, "place a write", object(), "the GPU's memory could not be written to through its mapping"),
+       Farewell::own_failure);
+}
+
+void PlacedLink::fail_to_connect(const char* cause, const char* remedy) {
+  fail(make_error(Status::timed_out, "connect", object(), cause, remedy));
 }
 
 }  // namespace gigabar::transport

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the transports share whose target's CPU places all bytes (tcp and ucx): keys, regions, and what of this process their peers
-// reach: host memory, and to write to GPU memory that the CPU has mapped.
+// What the transports share whose target's CPU places all bytes (tcp and ucx): keys, regions, what of this process their peers
+// reach (host memory, and to write to GPU memory that the CPU has mapped), and what of a link does not depend on how bytes travel.
 //
 // Every access is looked up, so that taking a region or a key back needs no more than forgetting it.
 #pragma once
@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,6 +19,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "gigabar/mapping.hpp"
 #include "transport/transport.hpp"
@@ -88,6 +90,8 @@ class Home {
   // `transport`: its name, for errors; a constant.
   explicit Home(std::string_view transport) noexcept;
   std::string_view transport() const noexcept { return transport_; }
+  // False in a forked child, which has none of the threads, no right to the connections, and a mutex that may be held for ever.
+  bool is_of_this_process() const noexcept;
 
   // --- For the thread that has the transport ---
   std::uint32_t add_region(Entry entry);
@@ -132,7 +136,7 @@ class Home {
   void wait_for_lanes(const IsMeant& is_meant) const noexcept;
 
   const std::string_view transport_;
-  const pid_t process_;       // a forked child has none of the lanes, and a mutex that may be held for ever
+  const pid_t process_;
   mutable std::mutex mutex_;  // for changes, and for what lanes look up
   std::unordered_map<std::uint32_t, Entry> regions_;
   std::unordered_map<std::uint64_t, Rank> links_;
@@ -150,11 +154,6 @@ class PlacedRegion final : public Region {
   PlacedRegion(const PlacedRegion&) = delete;
   PlacedRegion& operator=(const PlacedRegion&) = delete;
 
-  std::uintptr_t address() const noexcept override { return address_; }
-  std::size_t bytes() const noexcept override { return bytes_; }
-  MemoryKind kind() const noexcept override { return kind_; }
-  std::string_view how() const noexcept override { return is_mapped_ ? "mapped" : "none"; }
-  const std::string& reason() const noexcept override { return reason_; }
   Result<Parcel> key(const Peer& peer) const override;
   void take_back_key(Rank rank) noexcept override { home_->forget_guard(number_, rank); }
 
@@ -167,12 +166,8 @@ class PlacedRegion final : public Region {
   PlacedRegion(std::shared_ptr<Home> home, const MemoryRange& range, std::optional<Mapping> mapping);
 
   std::shared_ptr<Home> home_;
-  std::uintptr_t address_;
-  std::size_t bytes_;
-  MemoryKind kind_;
   bool is_mapped_;
-  std::string reason_;
-  std::uint32_t number_;
+  std::uint32_t number_ = 0;
 };
 
 class PlacedRemoteRegion final : public RemoteRegion {
@@ -185,22 +180,105 @@ class PlacedRemoteRegion final : public RemoteRegion {
   RegionKey key_;
 };
 
-// Errors: bad_file.
-Result<std::unique_ptr<RemoteRegion>> open_placed_region(const Parcel& key);
+// --- Links and transports -------------------------------------------------------------------------------------------------------
 
-// --- For links: `local` and `remote` are of the two classes above ---------------------------------------------------------------
+// What a message counts that waits: its bytes and the record that keeps them.
+constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
 
-// `rail`: over what, for the reason.
-Reach reach_by_placing(Direction direction, const Region& local, const RemoteRegion& remote, std::string_view transport,
-                       std::string_view rail);
-// Why a write or read cannot be posted; nothing: it can. `object`: the link, for the error.
-std::optional<Error> why_no_transfer(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                                     std::uint64_t remote_offset, std::uint64_t bytes, const std::string& object,
-                                     std::string_view transport);
-std::string why_no_words(std::string_view transport);
+class PlacedLink;
 
-// What a link breaks with.
-Error taken_back_under_way(const char* operation, std::string object);
-Error placing_failed(std::string object);
+class PlacedTransport : public Transport {
+ public:
+  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) final { return PlacedRegion::make(home_, range); }
+  Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) final;
+  std::string why_no_words() const final;
+
+  // --- For the links ---
+  const std::shared_ptr<Home>& home() const noexcept { return home_; }
+  bool is_of_this_process() const noexcept { return home_->is_of_this_process(); }
+  std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
+  // The link has something to tell or to do: its attend() is called in the next poll().
+  void attend_to(PlacedLink& link) noexcept;
+
+ protected:
+  // `name`: a constant.
+  PlacedTransport(TransportKind kind, std::string_view name, std::vector<std::string> rails = {})
+      : Transport(kind, std::move(rails)), home_(std::make_shared<Home>(name)) {}
+  bool attend(Sink& sink);
+
+  const std::shared_ptr<Home> home_;
+  std::int64_t connect_deadline_ns_ = 0;
+  std::vector<PlacedLink*> attended_;  // who adds a link reserves its place
+};
+
+// `local` and `remote` are of the two classes above.
+class PlacedLink : public Link {
+ public:
+  Posted post_message(const Header& header, std::span<const std::byte> payload) final;
+  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const final;
+  std::string why_no_word(WordKind, const RemoteRegion&) const final { return hub_.why_no_words(); }
+  Posted post_word(WordKind, const RemoteRegion&, std::size_t, std::uint32_t) final { return Posted::full; }
+
+  // --- For the transport ---
+  std::int64_t connect_until_ns() const noexcept { return connect_until_ns_; }
+  // What is to be told or done without an event. True when something happened.
+  virtual bool attend(Sink& sink) = 0;
+  // Breaks the link because of what the peer sent.
+  void refuse(std::string_view why, Farewell reason = Farewell::bad_message);
+
+ protected:
+  // Of the peer's memory into ours.
+  struct Read {
+    std::uint64_t cookie = 0;
+    Place to;
+    std::uint64_t bytes = 0;
+    std::uint64_t missing_bytes = 0;
+  };
+
+  // `rail`: what it is called until it is known.
+  PlacedLink(PlacedTransport& transport, Rank rank, std::size_t payload_bytes, std::string_view rail);
+
+  // Posts that the link's state and the limits allow. begin() counts in transfers_, once the transfer is sure to end.
+  virtual bool can_post() const noexcept { return state_ == LinkState::ready; }
+  virtual Posted send_message(const Header& header, std::span<const std::byte> payload) = 0;
+  virtual void begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) = 0;
+  // Of the peer's answers.
+  std::uint32_t add_read(const Place& to, const Wish& wish);
+  // Whether the peer may have that, and has `waiting_count` answers before it; else it is refused.
+  bool may_read(const Place& from, std::uint64_t bytes, std::size_t waiting_count);
+
+  // What is told in attend().
+  void become_ready();
+  void finish(std::uint64_t cookie, Result<void> outcome);
+  bool tell_ready(Sink& sink);
+  // Everything that was posted ends before the link does: writes are given up before.
+  void give_up(std::uint64_t cookie) { finish(cookie, about_this(*error_)); }
+  void tell_end(Sink& sink);
+
+  void fail(Error error, std::optional<Farewell> farewell = {}) noexcept;
+  // `farewell`: what the peer is to hear. The link is not broken yet.
+  virtual void begin_to_break(std::optional<Farewell> farewell) noexcept = 0;
+  void lost(std::string cause, std::string remedy = {}, NativeCode native = {});
+  // The memory of a "write" or "read" went during it.
+  void fail_as_taken_back(const char* operation);
+  void fail_to_place();
+  void fail_to_connect(const char* cause, const char* remedy);
+  std::string object() const;
+  Error about_this(const Error& error) const;
+
+  PlacedTransport& hub_;
+  const Rank rank_;
+  const std::int64_t connect_until_ns_;
+  bool is_ready_told_ = false;  // to the sink, which hears that before any message
+  std::map<std::uint32_t, Read> reads_;
+  unsigned transfers_ = 0;      // writes and reads that have not ended
+  std::optional<Error> error_;  // why it broke, until it is told
+
+ private:
+  Posted post_transfer(Direction direction, const Wish& wish) final;
+
+  std::uint32_t next_read_ = 1;
+  bool is_ready_due_ = false;  // to be told
+};
 
 }  // namespace gigabar::transport

@@ -9,11 +9,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -45,22 +47,46 @@ struct Peer {
   std::string address;        // what its transport of the same kind answered to address(); written by another process: not trusted
 };
 
+// Memory that is to be registered. `descriptor`: of a memfd that the whole range is mapped from at `descriptor_offset_bytes`, or
+// -1; local peers can then map the same pages.
+struct MemoryRange {
+  void* address = nullptr;
+  std::size_t bytes = 0;
+  MemoryKind kind = MemoryKind::host_pageable;
+  int device = -1;
+  int descriptor = -1;
+  std::uint64_t descriptor_offset_bytes = 0;
+  bool holds_words = false;               // of post_word(); `bytes` is then bytes_of_words()
+  std::shared_ptr<void> pages = nullptr;  // keeps the memory and the descriptor; none: both are there for as long as the region is
+};
+
 // Memory of this process that a transport can reach. The destructor takes the right back: nothing lands there afterwards through
 // links that are gone, and links still up must have nothing under way on it.
 class Region {
  public:
   virtual ~Region() = default;
-  virtual std::uintptr_t address() const noexcept = 0;
-  virtual std::size_t bytes() const noexcept = 0;
-  virtual MemoryKind kind() const noexcept = 0;
+  std::uintptr_t address() const noexcept { return address_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  MemoryKind kind() const noexcept { return kind_; }
   // How it was made reachable, one word and a sentence: "dma_buf", "peer_memory", "pinned", "memfd", "cuda_ipc", "none".
-  virtual std::string_view how() const noexcept = 0;
-  virtual const std::string& reason() const noexcept = 0;
+  std::string_view how() const noexcept { return how_; }
+  const std::string& reason() const noexcept { return reason_; }
   // What `peer` needs to open it, at most kMaxParcelBytes. Errors: out_of_descriptors, device_error.
   virtual Result<Parcel> key(const Peer& peer) const = 0;
   // Afterwards the key that the rank has does not fit, where the target's CPU checks keys (tcp, ucx); its adapter does not (verbs),
   // nor do mapped pages (local). key() makes another one.
   virtual void take_back_key(Rank /*rank*/) noexcept {}
+
+ protected:
+  explicit Region(const MemoryRange& range) noexcept
+      : address_(reinterpret_cast<std::uintptr_t>(range.address)), bytes_(range.bytes), kind_(range.kind) {}
+  std::string_view how_ = "none";
+  std::string reason_;
+
+ private:
+  const std::uintptr_t address_;
+  const std::size_t bytes_;
+  const MemoryKind kind_;
 };
 
 // A peer's memory in reach of loads and stores of this process. What is opened for it stays open for as long as `hold` lives, also
@@ -84,19 +110,6 @@ class RemoteRegion {
   }
   // For threads of the CPU, whatever memory it is; stores of device memory gather in write-combining buffers. Errors: as map.
   virtual Result<MappedRegion> map_for_cpu() { return map(-1); }
-};
-
-// Memory that is to be registered. `descriptor`: of a memfd that the whole range is mapped from at `descriptor_offset_bytes`, or
-// -1; local peers can then map the same pages.
-struct MemoryRange {
-  void* address = nullptr;
-  std::size_t bytes = 0;
-  MemoryKind kind = MemoryKind::host_pageable;
-  int device = -1;
-  int descriptor = -1;
-  std::uint64_t descriptor_offset_bytes = 0;
-  bool holds_words = false;               // of post_word(); `bytes` is then bytes_of_words()
-  std::shared_ptr<void> pages = nullptr;  // keeps the memory and the descriptor; none: both are there for as long as the region is
 };
 
 // Memory of words: a counter of 8 bytes for each of the first kCountedWords, and behind them 8 bytes for each word, whose first 4
@@ -136,6 +149,20 @@ enum class Direction : std::uint8_t {
   answer  // the peer writes from the remote region to the local one; for reach() only
 };
 
+// A write or a read that is to be posted.
+struct Wish {
+  const Region& local;
+  std::uint64_t local_offset;
+  const RemoteRegion& remote;
+  std::uint64_t remote_offset;
+  std::uint64_t bytes;
+  std::uint64_t cookie;  // which done() tells
+};
+
+constexpr bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t whole) noexcept {
+  return bytes >= 1 && bytes <= whole && offset <= whole - bytes;
+}
+
 struct LinkLimits {
   std::size_t payload_bytes = 0;        // most payload of one message, at least 4096
   std::size_t quick_payload_bytes = 0;  // up to here a message costs about as much as an empty one
@@ -148,6 +175,8 @@ struct LinkLimits {
 };
 
 enum class LinkState : std::uint8_t { connecting, ready, broken };
+
+class Sink;
 
 // One connection with one peer over one rail. Promises to both sides:
 // - messages arrive whole, once, in the order in which they were posted;
@@ -162,10 +191,10 @@ enum class LinkState : std::uint8_t { connecting, ready, broken };
 class Link {
  public:
   virtual ~Link() = default;
-  virtual LinkState state() const noexcept = 0;
-  virtual const LinkLimits& limits() const noexcept = 0;
+  LinkState state() const noexcept { return state_; }
+  const LinkLimits& limits() const noexcept { return limits_; }
   // "mlx5_0/1", "lo", "shared memory"; for reports.
-  virtual const std::string& rail() const noexcept = 0;
+  const std::string& rail() const noexcept { return rail_; }
   // What this process has taken for the link: rings (half of what both sides share), message buffers, what is queued now. Without
   // what the kernel and the network's library keep for it.
   virtual std::uint64_t memory_bytes() const noexcept = 0;
@@ -177,10 +206,14 @@ class Link {
   virtual Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const = 0;
   // Only where reach() can. Ranges are inside their regions: the link checks it and answers an out_of_range done(), but a caller
   // has checked before. `bytes` 1 .. limits().write_bytes. The order among writes and reads is not defined.
-  virtual Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                            std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) = 0;
-  virtual Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                           std::uint64_t bytes, std::uint64_t cookie) = 0;
+  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                    std::uint64_t bytes, std::uint64_t cookie) {
+    return post_transfer(Direction::write, {local, local_offset, remote, remote_offset, bytes, cookie});
+  }
+  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                   std::uint64_t bytes, std::uint64_t cookie) {
+    return post_transfer(Direction::read, {local, local_offset, remote, remote_offset, bytes, cookie});
+  }
 
   // A write of 1 .. limits().copied_write_bytes from host memory, which is copied before it returns: there is no done(). Full also
   // where it cannot be; post_write says why. `is_word_next`: post_word() comes next; until then, or the next poll(),
@@ -219,6 +252,24 @@ class Link {
 
   // Whom the caller keeps it for; transports leave it alone.
   void* owner = nullptr;
+
+ protected:
+  explicit Link(std::string_view rail, LinkState state = LinkState::connecting) : state_(state), rail_(rail) {}
+  struct Done {
+    std::uint64_t cookie;
+    Result<void> outcome;
+  };
+  // What the sink posts meanwhile is for the next time. True when there was something.
+  bool tell_dones(Sink& sink);
+
+  LinkState state_;
+  LinkLimits limits_;
+  std::string rail_;
+  std::deque<Done> dones_;  // to be told
+
+ private:
+  // Of post_write() and post_read().
+  virtual Posted post_transfer(Direction direction, const Wish& wish) = 0;
 };
 
 // Who is told what happened, from inside Transport::poll() only. May post on any link; must not destroy one.
@@ -234,15 +285,25 @@ class Sink {
   ~Sink() = default;
 };
 
+inline bool Link::tell_dones(Sink& sink) {
+  const std::size_t count = dones_.size();
+  for (std::size_t told = 0; told < count; ++told) {
+    const Done done = std::move(dones_.front());
+    dones_.pop_front();
+    sink.done(*this, done.cookie, done.outcome);
+  }
+  return count > 0;
+}
+
 // Goes after its links.
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual TransportKind kind() const noexcept = 0;
+  TransportKind kind() const noexcept { return kind_; }
   // What peers must know to offer a link, at most 1024 bytes; part of the rank's address.
   virtual std::string address() const = 0;
   // Names of the rails of this side, best first; at least one.
-  virtual const std::vector<std::string>& rails() const noexcept = 0;
+  const std::vector<std::string>& rails() const noexcept { return rail_names_; }
 
   // Registers memory on every rail. Errors: not_supported (this transport cannot reach such memory: stage it), out_of_memory,
   // no_permission, out_of_descriptors, device_error; each says why and what to do.
@@ -274,6 +335,14 @@ class Transport {
   virtual bool needs_processor() const noexcept { return false; }
   // Connections to its own ports that were turned away.
   virtual std::uint64_t refused_count() const noexcept { return 0; }
+
+ protected:
+  explicit Transport(TransportKind kind, std::vector<std::string> rail_names = {})
+      : rail_names_(std::move(rail_names)), kind_(kind) {}
+  std::vector<std::string> rail_names_;
+
+ private:
+  const TransportKind kind_;
 };
 
 // What the fabric was asked for, as far as transports care.

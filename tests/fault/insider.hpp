@@ -276,24 +276,13 @@ class Insider {
   void lose_beside_a_copy(Rank rank, QueueId queue, const bool& has_ended) {
     class Copying final : public transport::Link {
      public:
-      explicit Copying(const bool& ended) : has_ended_(ended) {}
-      transport::LinkState state() const noexcept override { return transport::LinkState::ready; }
-      const transport::LinkLimits& limits() const noexcept override { return limits_; }
-      const std::string& rail() const noexcept override { return rail_; }
+      explicit Copying(const bool& ended) : Link("copying", transport::LinkState::ready), has_ended_(ended) {}
       std::uint64_t memory_bytes() const noexcept override { return 0; }
       transport::Posted post_message(const transport::Header&, std::span<const std::byte>) override {
         return transport::Posted::full;
       }
       transport::Reach reach(transport::Direction, const transport::Region&, const transport::RemoteRegion&) const override {
         return {};
-      }
-      transport::Posted post_write(const transport::Region&, std::uint64_t, const transport::RemoteRegion&, std::uint64_t,
-                                   std::uint64_t, std::uint64_t) override {
-        return transport::Posted::full;
-      }
-      transport::Posted post_read(const transport::Region&, std::uint64_t, const transport::RemoteRegion&, std::uint64_t,
-                                  std::uint64_t, std::uint64_t) override {
-        return transport::Posted::full;
       }
       std::string why_no_word(transport::WordKind, const transport::RemoteRegion&) const override { return "it is no memory"; }
       transport::Posted post_word(transport::WordKind, const transport::RemoteRegion&, std::size_t, std::uint32_t) override {
@@ -303,9 +292,9 @@ class Insider {
       bool stop() override { return has_ended_; }
 
      private:
+      transport::Posted post_transfer(transport::Direction, const transport::Wish&) override { return transport::Posted::full; }
+
       const bool& has_ended_;
-      transport::LinkLimits limits_;
-      std::string rail_ = "copying";
     };
     auto found = engine_->find_peer(rank);
     ASSERT_TRUE(test::is_ok(found));

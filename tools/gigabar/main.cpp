@@ -7,7 +7,7 @@
 #include "commands.hpp"
 #include "support/failure.hpp"
 #include "support/output.hpp"
-#include "transport/ucx/probe.hpp"
+#include "transport/ucx/open.hpp"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "base/descriptor.hpp"
 #include "transport/local/device_copier.hpp"
 #include "transport/local/peer_device.hpp"
-#include "transport/local/process_memory.hpp"
+#include "transport/local/peer_memory.hpp"
 #include "transport/local/wire.hpp"
 
 namespace gigabar::transport::local {
@@ -18,11 +18,6 @@ namespace gigabar::transport::local {
 class LocalLink;
 
 struct Core {
-  Core();
-  ~Core();
-  Core(const Core&) = delete;
-  Core& operator=(const Core&) = delete;
-
   // The copy engine of a device; the first failure is remembered. Errors: as DeviceCopier::open.
   Result<DeviceCopier*> copier_of(int device);
   std::shared_ptr<ProcessMemory> memory_of(std::int64_t process, std::uint64_t nonce_address, const Nonce& nonce);

@@ -30,10 +30,6 @@ Error out_of_range(std::uint64_t offset, std::uint64_t bytes, std::uint64_t regi
                     "the range is not inside the region, or empty, or longer than the link's limit", "check offset and length");
 }
 
-bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t region_bytes) {
-  return offset <= region_bytes && bytes <= region_bytes - offset;
-}
-
 bool is_aligned_for_words(const std::byte* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address) % sizeof(std::uint32_t) == 0;
 }
@@ -67,14 +63,14 @@ void keep_for_ever(const std::shared_ptr<const void>& used) noexcept {
 
 }  // namespace
 
-LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket, LinkState state)
-    : core_(std::move(core)),
+LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket)
+    : Link("shared memory", side == 0 ? LinkState::connecting : LinkState::ready),
+      core_(std::move(core)),
       side_(side),
       memory_(std::move(memory)),
       socket_(std::move(socket)),
       producer_(memory_.ring(side), memory_.page().rings[side]),
-      consumer_(memory_.ring(1 - side), memory_.page().rings[1 - side]),
-      state_(state) {
+      consumer_(memory_.ring(1 - side), memory_.page().rings[1 - side]) {
   limits_.payload_bytes = kMaxPayloadBytes;
   limits_.quick_payload_bytes = kQuickPayloadBytes;
   limits_.write_bytes = kMaxWriteBytes;
@@ -298,12 +294,12 @@ Reach LocalLink::reach(Direction direction, const Region& local, const RemoteReg
   return {true, TransferPath::p2p, route.reason};
 }
 
-Posted LocalLink::post(Direction direction, const Wish& wish) {
+Posted LocalLink::post_transfer(Direction direction, const Wish& wish) {
   if (state_ == LinkState::broken) return Posted::broken;
-  if (state_ == LinkState::connecting || transfers_.size() + done_.size() >= kMaxPostedWrites) return Posted::full;
+  if (state_ == LinkState::connecting || transfers_.size() + dones_.size() >= kMaxPostedWrites) return Posted::full;
   const auto& local = static_cast<const LocalRegion&>(wish.local);
   auto& remote = const_cast<PeerRegion&>(static_cast<const PeerRegion&>(wish.remote));
-  if (!is_inside(wish.local_offset, wish.bytes, local.bytes()) || wish.bytes == 0 || wish.bytes > kMaxWriteBytes)
+  if (!is_inside(wish.local_offset, wish.bytes, local.bytes()) || wish.bytes > kMaxWriteBytes)
     return finish_at_once(wish.cookie, out_of_range(wish.local_offset, wish.bytes, local.bytes()));
   if (!is_inside(wish.remote_offset, wish.bytes, remote.bytes()) || !remote.is_registered()) {
     const std::uint64_t region_bytes = remote.is_registered() ? remote.bytes() : 0;
@@ -325,10 +321,10 @@ Posted LocalLink::post_copied_write(std::span<const std::byte> bytes, const Remo
                                     bool /*is_word_next*/) {
   const auto& theirs = static_cast<const PeerRegion&>(remote);
   if (state_ == LinkState::broken) return Posted::broken;
-  const bool is_right = !bytes.empty() && bytes.size() <= limits_.copied_write_bytes && is_cpu_memory(theirs.kind()) &&
-                        is_inside(remote_offset, bytes.size(), theirs.bytes()) && theirs.is_registered();
-  if (state_ != LinkState::ready || !is_right || theirs.cpu_address() == nullptr) return Posted::full;
-  return theirs.write(remote_offset, bytes.data(), bytes.size()) ? Posted::ok : Posted::full;
+  const bool is_right = bytes.size() <= limits_.copied_write_bytes && is_inside(remote_offset, bytes.size(), theirs.bytes());
+  if (!is_right || !can_store(remote)) return Posted::full;
+  store(bytes, remote, remote_offset);
+  return Posted::ok;
 }
 
 // --- Stores ----------------------------------------------------------------------------------------------------------------------
@@ -418,9 +414,7 @@ bool LocalLink::advance_one(Transfer& transfer) {
     return true;
   }
   const std::size_t bytes = std::min<std::uint64_t>(transfer.bytes, kCpuSliceBytes);
-  Result<void> moved = transfer.direction == Direction::write
-                           ? transfer.remote->write(transfer.remote_offset, transfer.local, bytes)
-                           : transfer.remote->read(transfer.remote_offset, transfer.local, bytes);
+  Result<void> moved = transfer.remote->copy(transfer.direction, transfer.remote_offset, transfer.local, bytes);
   if (!moved) return lose(std::move(moved).error());
   transfer.local += bytes;
   transfer.remote_offset += bytes;
@@ -454,25 +448,15 @@ bool LocalLink::advance() {
 
 // --- Polling and sleeping --------------------------------------------------------------------------------------------------------
 
-bool LocalLink::tell_done(Sink& sink) {
-  const std::size_t count = done_.size();  // those that are posted from inside the calls wait for the next poll
-  for (std::size_t told = 0; told < count; ++told) {
-    const Done done = std::move(done_.front());
-    done_.pop_front();
-    sink.done(*this, done.cookie, done.outcome);
-  }
-  return count > 0;
-}
-
 bool LocalLink::tell_broken(Sink& sink) {
-  if (state_ != LinkState::broken || has_told_broken_ || !transfers_.empty() || !done_.empty()) return false;
-  has_told_broken_ = true;
-  sink.broken(*this, *failure_);
+  if (!failure_ || !transfers_.empty() || !dones_.empty()) return false;
+  const auto failure = std::exchange(failure_, std::nullopt);
+  sink.broken(*this, *failure);
   return true;
 }
 
 bool LocalLink::is_quiet() const noexcept {
-  return transfers_.empty() && done_.empty() && kept_.empty() && state_ != LinkState::broken;
+  return transfers_.empty() && dones_.empty() && kept_.empty() && state_ != LinkState::broken;
 }
 
 bool LocalLink::poll(Sink& sink) {
@@ -484,7 +468,7 @@ bool LocalLink::poll(Sink& sink) {
   if (!is_quiet()) {
     has_any |= advance();
     has_any |= send_kept();
-    has_any |= tell_done(sink);
+    has_any |= tell_dones(sink);
     has_any |= tell_broken(sink);
   }
   if (state_ != LinkState::ready) return has_any;
@@ -497,12 +481,11 @@ bool LocalLink::poll(Sink& sink) {
 
 // The other half of Dekker's: the wish is stored, then, behind a full fence, the ring and the words are looked at again.
 bool LocalLink::arm() {
-  const bool has_news = state_ == LinkState::broken ? !has_told_broken_ : state_ == LinkState::ready && !has_told_ready_;
-  if (has_news || !transfers_.empty() || !done_.empty()) return false;
+  const bool has_news = state_ == LinkState::broken ? failure_.has_value() : state_ == LinkState::ready && !has_told_ready_;
+  if (has_news || !transfers_.empty() || !dones_.empty()) return false;
   if (state_ != LinkState::ready) return true;
   if (std::exchange(owes_room_, false)) wake_peer(kWakeForRoom);
   const bool wants_room = wants_room_ || !kept_.empty();
-  is_armed_ = true;
   memory_.page().sides[side_].sleeping.store(wants_room ? kWakeForMessage | kWakeForRoom : kWakeForMessage,
                                              std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -512,10 +495,6 @@ bool LocalLink::arm() {
   return false;
 }
 
-void LocalLink::disarm() {
-  if (!is_armed_) return;
-  is_armed_ = false;
-  memory_.page().sides[side_].sleeping.store(0, std::memory_order_relaxed);
-}
+void LocalLink::disarm() { memory_.page().sides[side_].sleeping.store(0, std::memory_order_relaxed); }
 
 }  // namespace gigabar::transport::local

@@ -31,27 +31,16 @@ inline constexpr std::uint32_t kMaxPostedWrites = 256;
 
 class LocalLink final : public Link {
  public:
-  // `side`: 0 is the initiator.
-  LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket, LinkState state);
+  // `side`: 0 is the initiator, whose peer has still to answer.
+  LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket);
   // Waits for stop().
   ~LocalLink() override;
   LocalLink(const LocalLink&) = delete;
   LocalLink& operator=(const LocalLink&) = delete;
 
-  LinkState state() const noexcept override { return state_; }
-  const LinkLimits& limits() const noexcept override { return limits_; }
-  const std::string& rail() const noexcept override { return rail_; }
   std::uint64_t memory_bytes() const noexcept override { return sizeof *this + kLinkFileBytes / 2 + kept_bytes_; }
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
   Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
-  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                    std::uint64_t bytes, std::uint64_t cookie) override {
-    return post(Direction::write, {local, local_offset, remote, remote_offset, bytes, cookie});
-  }
-  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                   std::uint64_t bytes, std::uint64_t cookie) override {
-    return post(Direction::read, {local, local_offset, remote, remote_offset, bytes, cookie});
-  }
   // By the CPU, where this process maps the peer's pages.
   Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset,
                            bool is_word_next) override;
@@ -75,14 +64,6 @@ class LocalLink final : public Link {
   void take_wake() noexcept { take_wakes(socket_); }
 
  private:
-  struct Wish {
-    const Region& local;
-    std::uint64_t local_offset;
-    const RemoteRegion& remote;
-    std::uint64_t remote_offset;
-    std::uint64_t bytes;
-    std::uint64_t cookie;
-  };
   // One posted write or read that is not finished.
   struct Transfer {
     Direction direction = Direction::write;
@@ -95,10 +76,6 @@ class LocalLink final : public Link {
     std::uint64_t remote_offset = 0;
     std::byte* local = nullptr;
     std::uint64_t bytes = 0;
-  };
-  struct Done {
-    std::uint64_t cookie;
-    Result<void> outcome;
   };
   struct Word {
     std::uint32_t* value = nullptr;
@@ -114,12 +91,12 @@ class LocalLink final : public Link {
     Word word;
   };
 
-  Posted post(Direction direction, const Wish& wish);
+  Posted post_transfer(Direction direction, const Wish& wish) override;
   Posted post_by_cpu(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote);
   Posted post_by_engine(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote,
                         const Route& route);
   void add(Transfer transfer);
-  void finish(std::uint64_t cookie, Result<void> outcome) { done_.push_back({cookie, std::move(outcome)}); }
+  void finish(std::uint64_t cookie, Result<void> outcome) { dones_.push_back({cookie, std::move(outcome)}); }
   // What is over with its post.
   Posted finish_at_once(std::uint64_t cookie, Result<void> outcome) {
     finish(cookie, std::move(outcome));
@@ -145,7 +122,6 @@ class LocalLink final : public Link {
   bool advance();
   bool advance_one(Transfer& transfer);
   bool send_kept();
-  bool tell_done(Sink& sink);
   bool tell_broken(Sink& sink);
   bool take_messages(Sink& sink);
   std::uint64_t first_unfinished_write() const noexcept;
@@ -156,24 +132,18 @@ class LocalLink final : public Link {
   Descriptor socket_;
   Producer producer_;
   Consumer consumer_;
-  LinkState state_;
   bool has_told_ready_ = false;
-  bool has_told_broken_ = false;
-  bool is_armed_ = false;
-  bool wants_room_ = false;  // a message was refused for want of room
-  bool owes_room_ = false;   // messages were taken since the peer's wish for room was looked at
-  std::optional<Error> failure_;
+  bool wants_room_ = false;       // a message was refused for want of room
+  bool owes_room_ = false;        // messages were taken since the peer's wish for room was looked at
+  std::optional<Error> failure_;  // until it is told
   std::int64_t failed_at_ns_ = 0;
   std::int64_t stopped_at_ns_ = 0;  // 0: it was not
 
   std::uint32_t seen_words_ = 0;     // of the peer, when poll() looked last
   std::uint64_t writes_posted_ = 0;  // that were not finished at once
   std::deque<Transfer> transfers_;   // in the order in which they were posted
-  std::deque<Done> done_;
   std::deque<Kept> kept_;
   std::size_t kept_bytes_ = 0;
-  LinkLimits limits_;
-  std::string rail_ = "shared memory";
 };
 
 }  // namespace gigabar::transport::local

@@ -13,7 +13,6 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
-#include "memory/host_pages.hpp"
 
 namespace gigabar::transport::local {
 namespace {
@@ -60,21 +59,16 @@ Result<LinkMemory> LinkMemory::open(const Descriptor& file) {
 Result<LinkMemory> LinkMemory::map(const Descriptor& file) {
   void* const reserved = ::mmap(nullptr, kViewBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return failed("map", errno);
-  LinkMemory memory;
-  memory.address_ = static_cast<std::byte*>(reserved);
-  bool is_mapped = map_at(memory.address_, file, kLinkPageBytes, 0);
+  LinkMemory memory(std::unique_ptr<void, UnmapPages>(reserved, UnmapPages{kViewBytes}));
+  bool is_mapped = map_at(static_cast<std::byte*>(reserved), file, kLinkPageBytes, 0);
   for (unsigned direction = 0; direction < 2 && is_mapped; ++direction) {
     const std::size_t offset = kLinkPageBytes + direction * kRingBytes;
     is_mapped = map_at(memory.ring(direction), file, kRingBytes, offset) &&
                 map_at(memory.ring(direction) + kRingBytes, file, kRingBytes, offset);
   }
   if (!is_mapped) return failed("map", errno);
-  ::madvise(memory.address_, kViewBytes, MADV_DONTFORK);
+  ::madvise(reserved, kViewBytes, MADV_DONTFORK);
   return memory;
-}
-
-LinkMemory::~LinkMemory() {
-  if (address_ != nullptr) ::munmap(address_, kViewBytes);
 }
 
 Result<void> make_wake_pair(Descriptor& own, Descriptor& peers) {

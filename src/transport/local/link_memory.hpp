@@ -5,10 +5,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "base/descriptor.hpp"
 #include "gigabar/status.hpp"
+#include "memory/host_pages.hpp"
 #include "transport/local/ring.hpp"
 
 namespace gigabar::transport::local {
@@ -47,20 +49,15 @@ class LinkMemory {
   static Result<LinkMemory> open(const Descriptor& file);
 
   LinkMemory() noexcept = default;
-  LinkMemory(LinkMemory&& other) noexcept : address_(std::exchange(other.address_, nullptr)) {}
-  LinkMemory& operator=(LinkMemory&& other) noexcept {
-    LinkMemory moved(std::move(other));
-    std::swap(address_, moved.address_);
-    return *this;
+  LinkPage& page() const noexcept { return *static_cast<LinkPage*>(view_.get()); }
+  std::byte* ring(unsigned direction) const noexcept {
+    return static_cast<std::byte*>(view_.get()) + kLinkPageBytes + std::size_t{direction} * 2 * kRingBytes;
   }
-  ~LinkMemory();
-
-  LinkPage& page() const noexcept { return *reinterpret_cast<LinkPage*>(address_); }
-  std::byte* ring(unsigned direction) const noexcept { return address_ + kLinkPageBytes + std::size_t{direction} * 2 * kRingBytes; }
 
  private:
+  explicit LinkMemory(std::unique_ptr<void, UnmapPages> view) noexcept : view_(std::move(view)) {}
   static Result<LinkMemory> map(const Descriptor& file);
-  std::byte* address_ = nullptr;
+  std::unique_ptr<void, UnmapPages> view_;
 };
 
 // A socket to wake a peer with and to be woken by. Neither an eventfd nor a pipe: whether a write to those blocks is decided by

@@ -27,6 +27,15 @@ Error no_function(const char* operation, const char* name) {
                     "install a newer NVIDIA driver");
 }
 
+// ask(from, to) of the two devices with these ordinals.
+template <class Ask>
+CUresult ask_of_pair(const cuda::Functions& functions, int device, int other, const Ask& ask) {
+  CUdevice from = 0, to = 0;
+  CUresult result = functions.cuDeviceGet(&from, device);
+  if (result == CUDA_SUCCESS) result = functions.cuDeviceGet(&to, other);
+  return result == CUDA_SUCCESS ? ask(from, to) : result;
+}
+
 CUresult set_access(const cuda::Functions& functions, CUdeviceptr address, std::size_t bytes, int device) {
   CUmemAccessDesc access{};
   access.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
@@ -153,12 +162,9 @@ Result<void> PeerDevices::check_peer_access(int device, int other) {
   if (device == other) return {};
   const cuda::Functions& functions = cuda::driver().functions;
   if (functions.cuDeviceCanAccessPeer == nullptr) return no_function("reach", "cuDeviceCanAccessPeer");
-  CUdevice from = 0;
-  CUdevice to = 0;
   int can_access = 0;
-  CUresult result = functions.cuDeviceGet(&from, device);
-  if (result == CUDA_SUCCESS) result = functions.cuDeviceGet(&to, other);
-  if (result == CUDA_SUCCESS) result = functions.cuDeviceCanAccessPeer(&can_access, from, to);
+  const CUresult result = ask_of_pair(
+      functions, device, other, [&](CUdevice from, CUdevice to) { return functions.cuDeviceCanAccessPeer(&can_access, from, to); });
   if (result != CUDA_SUCCESS) return open_error("reach", device, result);
   if (can_access != 0) return {};
   return make_error(Status::not_supported, "reach", text("device ", other),
@@ -197,13 +203,10 @@ namespace {
 std::optional<bool> ask_cuda_for_atomics(int device, int other) {
   const cuda::Functions& functions = cuda::driver().functions;
   if (functions.cuDeviceGetP2PAttribute == nullptr) return {};
-  CUdevice from = 0;
-  CUdevice to = 0;
   int has_atomics = 0;
-  CUresult result = functions.cuDeviceGet(&from, device);
-  if (result == CUDA_SUCCESS) result = functions.cuDeviceGet(&to, other);
-  if (result == CUDA_SUCCESS)
-    result = functions.cuDeviceGetP2PAttribute(&has_atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from, to);
+  const CUresult result = ask_of_pair(functions, device, other, [&](CUdevice from, CUdevice to) {
+    return functions.cuDeviceGetP2PAttribute(&has_atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from, to);
+  });
   if (result != CUDA_SUCCESS) return {};
   return has_atomics != 0;
 }

@@ -86,7 +86,7 @@ RegionFacts::RegionFacts(const MemoryRange& range, std::uint64_t number)
 // --- LocalRegion -----------------------------------------------------------------------------------------------------------------
 
 LocalRegion::LocalRegion(std::shared_ptr<Core> core, const MemoryRange& range)
-    : core_(std::move(core)), facts_(add_to_registry(range)) {
+    : Region(range), core_(std::move(core)), facts_(add_to_registry(range)) {
   key_.region_id = facts_->id;
   key_.address = facts_->address;
   key_.bytes = facts_->bytes;
@@ -99,7 +99,7 @@ LocalRegion::~LocalRegion() {
   registry().regions.erase(facts_->id);
 }
 
-Result<std::unique_ptr<LocalRegion>> LocalRegion::make(std::shared_ptr<Core> core, const MemoryRange& range) {
+Result<std::unique_ptr<Region>> LocalRegion::make(std::shared_ptr<Core> core, const MemoryRange& range) {
   if (!is_plain_range(number_of(range.address), range.bytes)) {
     return make_error(Status::invalid_argument, "register memory", range_text(number_of(range.address), range.bytes),
                       "is no range of memory", "give an address and a length that is not 0");
@@ -118,7 +118,7 @@ Result<std::unique_ptr<LocalRegion>> LocalRegion::make(std::shared_ptr<Core> cor
     region->reason_ = region->prepare_device();
   }
   if (!prepared) return std::move(prepared).error();
-  return region;
+  return std::unique_ptr<Region>(std::move(region));
 }
 
 // A copy of the descriptor, so that the caller may close its own, unless the pages keep it. A file that allows it can no longer
@@ -137,6 +137,7 @@ Result<void> LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes,
   }
   ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK);
   key_.form = KeyForm::file;
+  how_ = "memfd";
   key_.offset_bytes = offset_bytes;
   reason_ = "peers reach the pages through their memfd";
   return {};
@@ -145,6 +146,7 @@ Result<void> LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes,
 Result<void> LocalRegion::prepare_host(const MemoryRange& range) {
   if (range.descriptor >= 0) return adopt_file(range.descriptor, range.descriptor_offset_bytes, range.pages != nullptr);
   key_.form = KeyForm::process;
+  how_ = "process_vm";
   key_.nonce = core_->nonce;
   key_.nonce_address = number_of(&core_->nonce);
   reason_ = "peers ask the kernel to copy from and to this process";
@@ -189,24 +191,15 @@ std::string LocalRegion::prepare_device() {
   }
   if (info.kind == MemoryKind::device_vmm) {
     key_.form = KeyForm::vmm;
+    how_ = "cuda_vmm";
     return "peers import the allocation's descriptor";
   }
   const auto identity = runtime->ipc_identity(info);
   if (!identity) return text("no CUDA IPC handle: ", identity.error().record().cause);
   key_.form = KeyForm::ipc;
+  how_ = "cuda_ipc";
   key_.ipc = *identity;
   return "peers open the allocation's CUDA IPC handle";
-}
-
-std::string_view LocalRegion::how() const noexcept {
-  switch (key_.form) {
-    case KeyForm::none: break;
-    case KeyForm::file: return "memfd";
-    case KeyForm::process: return "process_vm";
-    case KeyForm::ipc: return "cuda_ipc";
-    case KeyForm::vmm: return "cuda_vmm";
-  }
-  return "none";
 }
 
 Result<Parcel> LocalRegion::key(const Peer& peer) const {
@@ -269,7 +262,7 @@ const char* fault_of(const KeyBytes& key, std::size_t parcel_bytes, std::size_t 
 
 }  // namespace
 
-Result<std::unique_ptr<PeerRegion>> PeerRegion::open(std::shared_ptr<Core> core, const Peer& peer, Parcel key) {
+Result<std::unique_ptr<RemoteRegion>> PeerRegion::open(std::shared_ptr<Core> core, const Peer& peer, Parcel key) {
   KeyBytes told;
   if (!read_front(key.bytes, told)) return malformed_key("is too short");
   if (!peer.is_same_host) return malformed_key("comes from another host");
@@ -278,7 +271,7 @@ Result<std::unique_ptr<PeerRegion>> PeerRegion::open(std::shared_ptr<Core> core,
   std::unique_ptr<PeerRegion> region(new PeerRegion(std::move(core), peer.process, told));
   Result<void> opened = is_here ? region->find_here() : region->open_form(std::move(key));
   if (!opened) return std::move(opened).error();
-  return region;
+  return std::unique_ptr<RemoteRegion>(std::move(region));
 }
 
 // Plain addresses: what the key says has to be what is registered.
@@ -452,17 +445,12 @@ std::string PeerRegion::route_by_engine_to_device(const LocalRegion& local, Rout
   return text("the copy engine of device ", device, " reaches the peer's device memory");
 }
 
-Result<void> PeerRegion::write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
-  if (process_memory_) return process_memory_->write(key_.address + offset_bytes, source, bytes);
-  if (file_) return file_->write(offset_bytes, source, bytes);
-  std::memmove(cpu_address() + offset_bytes, source, bytes);
-  return {};
-}
-
-Result<void> PeerRegion::read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const {
-  if (process_memory_) return process_memory_->read(key_.address + offset_bytes, destination, bytes);
-  if (file_) return file_->read(offset_bytes, destination, bytes);
-  std::memmove(destination, cpu_address() + offset_bytes, bytes);
+Result<void> PeerRegion::copy(Direction direction, std::uint64_t offset_bytes, std::byte* local, std::size_t bytes) const {
+  if (process_memory_) return process_memory_->copy(direction, key_.address + offset_bytes, local, bytes);
+  std::byte* const address = cpu_address();
+  if (address == nullptr) return file_->copy(direction, offset_bytes, local, bytes);
+  const bool is_read = direction == Direction::read;
+  std::memmove(is_read ? local : address + offset_bytes, is_read ? address + offset_bytes : local, bytes);
   return {};
 }
 

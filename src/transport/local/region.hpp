@@ -14,8 +14,7 @@
 
 #include "base/descriptor.hpp"
 #include "transport/local/peer_device.hpp"
-#include "transport/local/peer_file.hpp"
-#include "transport/local/process_memory.hpp"
+#include "transport/local/peer_memory.hpp"
 #include "transport/local/wire.hpp"
 #include "transport/transport.hpp"
 
@@ -67,14 +66,9 @@ struct RegionFacts {
 class LocalRegion final : public Region {
  public:
   // Errors: invalid_argument (no memory), bad_file (a descriptor that is not the memory's), out_of_descriptors.
-  static Result<std::unique_ptr<LocalRegion>> make(std::shared_ptr<Core> core, const MemoryRange& range);
+  static Result<std::unique_ptr<Region>> make(std::shared_ptr<Core> core, const MemoryRange& range);
   ~LocalRegion() override;
 
-  std::uintptr_t address() const noexcept override { return facts_->address; }
-  std::size_t bytes() const noexcept override { return facts_->bytes; }
-  MemoryKind kind() const noexcept override { return facts_->kind; }
-  std::string_view how() const noexcept override;
-  const std::string& reason() const noexcept override { return reason_; }
   Result<Parcel> key(const Peer& peer) const override;
 
   int device() const noexcept { return facts_->device; }  // -1: not device memory
@@ -95,7 +89,6 @@ class LocalRegion final : public Region {
   KeyBytes key_;
   int file_ = -1;        // form file
   Descriptor own_file_;  // the same, unless the memory's pages keep it
-  std::string reason_;
 };
 
 // How bytes get between local memory of one kind and a peer's region.
@@ -112,7 +105,7 @@ struct Route {
 class PeerRegion final : public RemoteRegion {
  public:
   // Errors: bad_file (malformed), no_permission, out_of_memory, out_of_descriptors.
-  static Result<std::unique_ptr<PeerRegion>> open(std::shared_ptr<Core> core, const Peer& peer, Parcel key);
+  static Result<std::unique_ptr<RemoteRegion>> open(std::shared_ptr<Core> core, const Peer& peer, Parcel key);
 
   std::size_t bytes() const noexcept override { return key_.bytes; }
   Result<MappedRegion> map(int device) override;
@@ -121,9 +114,8 @@ class PeerRegion final : public RemoteRegion {
 
   // Found once per device of local memory. Opens what has to be opened.
   Route& route(const LocalRegion& local);
-  // By the CPU, when the route says so. Errors: peer_lost.
-  Result<void> write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
-  Result<void> read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
+  // By the CPU, when the route says so. A write reads `local` only. Errors: peer_lost.
+  Result<void> copy(Direction direction, std::uint64_t offset_bytes, std::byte* local, std::size_t bytes) const;
   // Null: this process does not map its pages. What `hold` points to keeps the mapping.
   std::byte* cpu_address() const noexcept;
   std::shared_ptr<void> hold() const {

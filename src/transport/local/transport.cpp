@@ -14,9 +14,6 @@
 namespace gigabar::transport {
 namespace local {
 
-Core::Core() = default;
-Core::~Core() = default;
-
 Result<DeviceCopier*> Core::copier_of(int device) {
   auto found = copiers.find(device);
   if (found == copiers.end()) {
@@ -40,21 +37,13 @@ namespace {
 
 class LocalTransport final : public Transport {
  public:
-  explicit LocalTransport(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  explicit LocalTransport(std::shared_ptr<Core> core)
+      : Transport(TransportKind::local, {"shared memory"}), core_(std::move(core)) {}
 
-  TransportKind kind() const noexcept override { return TransportKind::local; }
   std::string address() const override { return std::string(kAddress); }
-  const std::vector<std::string>& rails() const noexcept override { return rails_; }
-
-  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override {
-    auto region = LocalRegion::make(core_, range);
-    if (!region) return std::move(region).error();
-    return std::unique_ptr<Region>(std::move(*region));
-  }
+  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override { return LocalRegion::make(core_, range); }
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override {
-    auto region = PeerRegion::open(core_, peer, std::move(key));
-    if (!region) return std::move(region).error();
-    return std::unique_ptr<RemoteRegion>(std::move(*region));
+    return PeerRegion::open(core_, peer, std::move(key));
   }
 
   std::string why_no_words() const override { return {}; }
@@ -70,7 +59,6 @@ class LocalTransport final : public Transport {
   void disarm();
 
   const std::shared_ptr<Core> core_;
-  const std::vector<std::string> rails_{"shared memory"};
   bool is_armed_ = false;
 };
 
@@ -101,11 +89,10 @@ Result<std::unique_ptr<Link>> LocalTransport::offer(const Peer& peer, std::size_
   OfferBytes told;
   told.ring_lines = kRingLines;
   told.file_bytes = kLinkFileBytes;
-  offer.bytes = bytes_of(told);
-  offer.descriptors.clear();
+  offer = {bytes_of(told), {}};
   offer.descriptors.push_back(std::move(file));
   offer.descriptors.push_back(std::move(peers));
-  return std::unique_ptr<Link>(std::make_unique<LocalLink>(core_, 0, std::move(*memory), std::move(own), LinkState::connecting));
+  return std::unique_ptr<Link>(std::make_unique<LocalLink>(core_, 0, std::move(*memory), std::move(own)));
 }
 
 Result<std::unique_ptr<Link>> LocalTransport::accept(const Peer& peer, Parcel offer, Parcel& answer) {
@@ -120,10 +107,8 @@ Result<std::unique_ptr<Link>> LocalTransport::accept(const Peer& peer, Parcel of
   if (Result<void> checked = check_wake_socket(offer.descriptors[1]); !checked) return std::move(checked).error();
   AnswerBytes accepted;
   accepted.is_accepted = 1;
-  answer.bytes = bytes_of(accepted);
-  answer.descriptors.clear();
-  return std::unique_ptr<Link>(
-      std::make_unique<LocalLink>(core_, 1, std::move(*memory), std::move(offer.descriptors[1]), LinkState::ready));
+  answer = {bytes_of(accepted), {}};
+  return std::unique_ptr<Link>(std::make_unique<LocalLink>(core_, 1, std::move(*memory), std::move(offer.descriptors[1])));
 }
 
 void LocalTransport::disarm() {

@@ -2,7 +2,6 @@
 #include "transport/tcp/lane.hpp"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -190,13 +189,7 @@ class Lane::Connection {
 
 Lane::Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus,
            std::unique_ptr<secure::Poller> poller)
-    : index_(index),
-      home_(std::move(home)),
-      bell_(bell),
-      cpus_(cpus),
-      process_(::getpid()),
-      poller_(std::move(poller)),
-      scratch_(kLaneScratchBytes) {}
+    : index_(index), home_(std::move(home)), bell_(bell), cpus_(cpus), poller_(std::move(poller)), scratch_(kLaneScratchBytes) {}
 
 Result<std::unique_ptr<Lane>> Lane::open(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus) {
   auto poller = secure::Poller::open();
@@ -212,7 +205,7 @@ Result<std::unique_ptr<Lane>> Lane::open(unsigned index, std::shared_ptr<Home> h
 }
 
 Lane::~Lane() {
-  if (process_ != ::getpid()) {
+  if (!home_->is_of_this_process()) {
     if (thread_.joinable()) thread_.detach();  // it runs in the parent
     return;
   }

@@ -6,8 +6,6 @@
 // that the link's own connection can say which of them are before a message.
 #pragma once
 
-#include <sys/types.h>
-
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -93,7 +91,6 @@ class Lane {
   const std::shared_ptr<Home> home_;
   Bell& bell_;
   const std::vector<int> cpus_;
-  const pid_t process_;
   Bell wake_;  // for the thread: there are shares
   const std::unique_ptr<secure::Poller> poller_;
 

@@ -17,7 +17,6 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/quietly.hpp"
 #include "base/undo.hpp"
@@ -28,12 +27,10 @@ using secure::Moved;
 
 namespace {
 
-constexpr std::size_t kQuickBytes = 4096;
 constexpr unsigned kMaxSendsPerTurn = 16;            // so that others get their turn where the socket takes all at once
 constexpr std::uint64_t kMaxQueuedUnits = 2U << 20;  // of messages that wait for the socket
-
-// What a message in the queue counts: its bytes and the record that keeps them.
-constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
+constexpr std::uint64_t kMinShareBytes = 32U << 10;
+constexpr std::uint64_t kShareAlignment = 4U << 10;  // copies go page by page
 
 bool has_unread(int socket) noexcept {
   int bytes = 0;
@@ -55,14 +52,7 @@ TcpLink::CallBytes TcpLink::call_bytes_of(int socket) noexcept {
 }
 
 TcpLink::TcpLink(TcpTransport& transport, Rank rank, std::uint64_t number, const Security& security)
-    : transport_(transport),
-      rank_(rank),
-      number_(number),
-      security_(security),
-      connect_until_ns_(now_ns() + transport_.connect_deadline_ns()) {
-  limits_.payload_bytes = kMaxPayloadBytes;
-  limits_.quick_payload_bytes = kQuickBytes;
-  limits_.write_bytes = limits_.read_bytes = kTransferBytes;
+    : PlacedLink(transport, rank, kMaxPayloadBytes, "tcp"), transport_(transport), number_(number), security_(security) {
   // Last: where the rest throws there is no destructor that takes it out again.
   serial_ = transport_.add_link(*this, rank);
 }
@@ -111,14 +101,6 @@ void TcpLink::close_connections() noexcept {
   }
   if (stream_) secure::end_connection(stream_->socket().get());
   stream_.reset();
-}
-
-std::string TcpLink::object() const { return text("rank ", rank_, " over ", rail_); }
-
-Error TcpLink::about_this(const Error& error) const {
-  ErrorRecord record = error.record();
-  record.object = object();
-  return Error(std::move(record));
 }
 
 std::uint64_t TcpLink::memory_bytes() const noexcept {
@@ -179,8 +161,8 @@ void TcpLink::advance(std::int64_t now_ns) {
     if (progress == secure::Dial::Progress::failed) fail(about_this(dial->error()));
   }
   if (state_ != LinkState::connecting || now_ns < connect_until_ns_) return;
-  fail(make_error(Status::timed_out, "connect", object(), "no connection stands within the deadline",
-                  "look for a firewall between the hosts, and at GIGABAR_TCP_INTERFACES"));
+  fail_to_connect("no connection stands within the deadline",
+                  "look for a firewall between the hosts, and at GIGABAR_TCP_INTERFACES");
 }
 
 void TcpLink::take(std::uint64_t number, secure::Established established) {
@@ -194,7 +176,7 @@ void TcpLink::take(std::uint64_t number, secure::Established established) {
   Way& way = ways_[number - number_];
   way.stream.emplace(std::move(established), security_.protection, security_.cipher);
   way.dial.reset();
-  become_ready();
+  look_whether_ready();
 }
 
 Result<void> TcpLink::complete(Parcel answer) {
@@ -210,12 +192,12 @@ Result<void> TcpLink::complete(Parcel answer) {
   }
   is_completed_ = true;
   for (; ways_.size() > *lanes + 1; ways_.pop_back()) transport_.acceptor().forget(number_ + ways_.size() - 1);
-  become_ready();
+  look_whether_ready();
   transport_.set_timer();
   return {};
 }
 
-void TcpLink::become_ready() {
+void TcpLink::look_whether_ready() {
   if (!is_completed_ || !std::ranges::all_of(ways_, [](const Way& way) { return way.stream.has_value(); })) return;
   lane_count_ = static_cast<unsigned>(ways_.size() - 1);
   rail_ = text(rail_, lane_count_ > 0 ? text(" x", lane_count_) : std::string(), ", ", name_of(security_.protection));
@@ -231,28 +213,14 @@ void TcpLink::become_ready() {
   }
   ways_.clear();
   if (lane_count_ > 0) limits_.quick_read_bytes = kLaneBytes - 1;  // answers to reads take no lanes
-  state_ = LinkState::ready;
+  become_ready();
   look_at_ns_ = Silence::next_look_ns(now_ns(), transport_.connect_deadline_ns());
   want_events();
-  transport_.attend_to(*this);
 }
 
 // --- Posting ---------------------------------------------------------------------------------------------------------------------
 
-std::optional<Posted> TcpLink::why_not_post() const noexcept {
-  if (state_ == LinkState::broken) return Posted::broken;
-  if (state_ != LinkState::ready || send_code_) return Posted::full;
-  return {};
-}
-
-Posted TcpLink::post_message(const Header& header, std::span<const std::byte> payload) {
-  if (const auto why = why_not_post()) return *why;
-  if (payload.size() > limits_.payload_bytes) {
-    fail(make_error(Status::out_of_range, "send a message", object(),
-                    text(counted(payload.size(), "byte"), " are more than the limit")),
-         Farewell::own_failure);
-    return Posted::broken;
-  }
+Posted TcpLink::send_message(const Header& header, std::span<const std::byte> payload) {
   if (queued_units_ + units_of(payload.size()) > kMaxQueuedUnits) return Posted::full;
   put_fence();
   if (send_code_) return Posted::full;
@@ -281,49 +249,61 @@ void TcpLink::post_small(const FrameHeader& header, std::span<const std::byte> d
   want_events();
 }
 
-Posted TcpLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                           std::uint64_t bytes, std::uint64_t cookie) {
-  if (const auto why = why_not_post()) return *why;
-  if (transfers_ >= kMaxTransfers) return Posted::full;
-  if (auto why = why_no_transfer(local, local_offset, remote, remote_offset, bytes, object(), "TCP")) {
-    finish(cookie, std::move(*why));
-    return ++transfers_, Posted::ok;
+void TcpLink::begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) {
+  if (direction == Direction::write) {
+    const Access to{there.guard, wish.remote_offset, 0};
+    if (lane_count_ > 0 && wish.bytes >= kLaneBytes) return begin_by_lanes(here, there.region, to, wish.bytes, wish.cookie);
+    own_.push_back({first_piece(FrameKind::write, there.region, to, here, wish.bytes), {}, wish.cookie});
+    ++transfers_;
+    return pump();
   }
-  const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
-  const Place from = static_cast<const PlacedRegion&>(local).at(local_offset);
-  const Access to{key.guard, remote_offset, 0};
-  if (lane_count_ > 0 && bytes >= kLaneBytes) return post_by_lanes(from, key.region, to, bytes, cookie);
-  own_.push_back({first_piece(FrameKind::write, key.region, to, from, bytes), {}, cookie});
-  ++transfers_;
-  pump();
-  return Posted::ok;
-}
-
-Posted TcpLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                          std::uint64_t bytes, std::uint64_t cookie) {
-  if (const auto why = why_not_post()) return *why;
-  if (transfers_ >= kMaxTransfers) return Posted::full;
-  if (auto why = why_no_transfer(local, local_offset, remote, remote_offset, bytes, object(), "TCP")) {
-    finish(cookie, std::move(*why));
-    return ++transfers_, Posted::ok;
-  }
-  const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
-  while (reads_.contains(next_read_)) ++next_read_;
-  FrameHeader header = make_header(FrameKind::read, key.region, 0, {key.guard, remote_offset, bytes});
-  header.request = next_read_;
-  reads_.emplace(next_read_, Read{cookie, static_cast<const PlacedRegion&>(local).at(local_offset), bytes});
-  Undo forget([&] { reads_.erase(next_read_); });
+  FrameHeader header = make_header(FrameKind::read, there.region, 0, {there.guard, wish.remote_offset, wish.bytes});
+  const std::uint32_t number = add_read(here, wish);
+  header.request = number;
+  Undo forget([&] { reads_.erase(number); });
   post_small(header);
   forget.call_off();
-  ++next_read_;
   ++transfers_;
   if (!is_idle()) pump();
-  return Posted::ok;
 }
 
-void TcpLink::finish(std::uint64_t cookie, Result<void> outcome) {
-  dones_.push_back({cookie, std::move(outcome)});
-  transport_.attend_to(*this);
+void TcpLink::begin_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie) {
+  const std::uint64_t even = (bytes / lane_count_ + kShareAlignment) / kShareAlignment * kShareAlignment;
+  const std::uint64_t share_bytes = std::max(even, kMinShareBytes);
+  // One after the other they take the same lanes, whose threads are awake.
+  if (lane_writes_.empty()) next_lane_ = 0;
+  const std::uint64_t number = next_lane_write_++;
+  LaneWrite& write = lane_writes_[number];
+  write.cookie = cookie;
+  write.missing_shares = static_cast<unsigned>((bytes + share_bytes - 1) / share_bytes);
+  ++transfers_;
+  is_fence_due_ = true;
+  // A write of few shares goes where the last one ended.
+  for (std::uint64_t left = bytes, part = 0; left > 0; left -= part) {
+    part = std::min(share_bytes, left);
+    const unsigned lane = std::exchange(next_lane_, (next_lane_ + 1) % lane_count_);
+    try {
+      transport_.lane(lane).send(serial_, {first_piece(FrameKind::write, region, to, from, part), &write.missing_shares, number});
+    } catch (const std::bad_alloc&) {
+      return fail(Error::out_of_memory(), Farewell::own_failure);  // its end is told with the link's
+    }
+    ++sent_shares_[lane];
+    from.offset += part;
+    to.offset += part;
+  }
+}
+
+void TcpLink::put_fence() {
+  if (!is_fence_due_) return;
+  FrameHeader header = make_header(FrameKind::fence, 0, 0);
+  static_assert(sizeof sent_shares_ <= sizeof header.body);
+  std::memcpy(header.body.data(), sent_shares_.data(), sizeof sent_shares_);
+  post_small(header);
+  is_fence_due_ = false;
+}
+
+bool TcpLink::has_sent_all() const noexcept {
+  return is_idle() && std::ranges::all_of(lane_writes_, [](const auto& item) { return item.second.missing_shares == 0; });
 }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
@@ -339,7 +319,7 @@ bool TcpLink::send_frame() {
       return false;
     }
     if (data == nullptr) {
-      fail(taken_back_under_way("write", object()), Farewell::own_failure);
+      fail_as_taken_back("write");
       return false;
     }
   }
@@ -392,29 +372,12 @@ void TcpLink::note_failure(const Moved& moved) noexcept {
 
 // --- Breaking --------------------------------------------------------------------------------------------------------------------
 
-void TcpLink::refuse(std::string_view why, Farewell reason) {
-  if (state_ == LinkState::broken) return;
-  fail(make_error(Status::peer_lost, "connection", object(), text("the peer broke the rules: ", why)), reason);
-}
-
-void TcpLink::lost(std::string cause, std::string remedy, NativeCode native) {
-  fail(make_error(Status::peer_lost, "connection", object(), std::move(cause), std::move(remedy), std::move(native)));
-}
-
 void TcpLink::lost_by(std::string_view what, int code) { lost(text(what, std::strerror(code)), kConnectAnew, errno_code(code)); }
 
-void TcpLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
-  if (state_ == LinkState::broken) return;
-  if (state_ == LinkState::ready && farewell) say_farewell(*farewell);
-  state_ = LinkState::broken;
-  error_ = std::move(error);
-  transport_.attend_to(*this);
-}
-
-// Between two frames only; where it does not go out the peer sees the connection end.
-void TcpLink::say_farewell(Farewell reason) noexcept {
-  if (sending_ != nullptr || send_code_ || stream_->has_unsent()) return;
-  OutgoingFrame bye{.header = make_header(FrameKind::bye, static_cast<std::uint32_t>(reason), 0), .from = {}};
+// A farewell goes between two frames only; where it does not go out the peer sees the connection end.
+void TcpLink::begin_to_break(std::optional<Farewell> farewell) noexcept {
+  if (state_ != LinkState::ready || !farewell || sending_ != nullptr || send_code_ || stream_->has_unsent()) return;
+  OutgoingFrame bye{.header = make_header(FrameKind::bye, static_cast<std::uint32_t>(*farewell), 0), .from = {}};
   quietly([&] { note_failure(bye.send(*stream_, nullptr, 0)); });
 }
 
@@ -439,44 +402,27 @@ void TcpLink::look_for_silence(std::int64_t now_ns) {
   }
 }
 
-// What the sink posts meanwhile is for the next poll().
-bool TcpLink::tell_dones(Sink& sink) {
-  const std::vector<Done> dones = std::exchange(dones_, {});
-  transfers_ -= static_cast<unsigned>(dones.size());
-  for (const Done& done : dones) sink.done(*this, done.cookie, done.outcome);
-  return !dones.empty();
-}
-
-// Everything that was posted ends before the link does.
-bool TcpLink::tell_end(Sink& sink) {
+bool TcpLink::finish_breaking(Sink& sink) {
   if (!error_) return false;
-  // The last bytes that came may have ended some.
-  tell_dones(sink);
   close_connections();
   sending_ = nullptr;
   answers_.clear();
-  const auto tell = [&](std::uint64_t cookie) { sink.done(*this, cookie, about_this(*error_)); };
-  while (!own_.empty()) {
-    const Outgoing item = std::move(own_.front());
-    own_.pop_front();
-    if (item.kind() == FrameKind::write) tell(item.cookie);
+  for (; !own_.empty(); own_.pop_front()) {
+    if (own_.front().kind() == FrameKind::write) give_up(own_.front().cookie);
   }
-  while (!lane_writes_.empty()) tell(lane_writes_.extract(lane_writes_.begin()).mapped().cookie);
-  while (!reads_.empty()) tell(reads_.extract(reads_.begin()).mapped().cookie);
-  const auto error = std::exchange(error_, std::nullopt);
-  sink.broken(*this, *error);
+  for (; !lane_writes_.empty(); lane_writes_.erase(lane_writes_.begin())) give_up(lane_writes_.begin()->second.cookie);
+  tell_end(sink);
   return true;
 }
 
 bool TcpLink::attend(Sink& sink) {
-  bool is_something = state_ == LinkState::ready && !std::exchange(is_ready_told_, true);
-  if (is_something) sink.ready(*this);
+  bool is_something = state_ == LinkState::ready && tell_ready(sink);
   is_something |= tell_dones(sink);
   is_something |= leave_fence(sink);
   const bool was_hungry = std::exchange(is_hungry_, false);
   if (state_ == LinkState::ready && (send_code_ || was_hungry)) is_something |= receive(sink);
   if (state_ == LinkState::ready && send_code_ && !is_hungry_ && !fence_) lost_by("sending failed: ", *send_code_);
-  return tell_end(sink) || is_something;
+  return finish_breaking(sink) || is_something;
 }
 
 void TcpLink::handle(std::uint32_t events, Sink& sink) {

@@ -19,7 +19,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "secure/byte_stream.hpp"
@@ -34,27 +33,14 @@ inline constexpr std::uint64_t kLaneBytes = 64U << 10;    // smaller writes are 
 inline constexpr std::int64_t kMaxEndNs = 1'000'000'000;  // between the ends of a link's connections
 inline constexpr const char* kConnectAnew = "forget the peer and connect anew";
 
-class TcpLink final : public Link {
+class TcpLink final : public PlacedLink {
  public:
   TcpLink(TcpTransport& transport, Rank rank, std::uint64_t number, const Security& security);
   ~TcpLink() override;
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
 
-  LinkState state() const noexcept override { return state_; }
-  const LinkLimits& limits() const noexcept override { return limits_; }
-  const std::string& rail() const noexcept override { return rail_; }
   std::uint64_t memory_bytes() const noexcept override;
-  Posted post_message(const Header& header, std::span<const std::byte> payload) override;
-  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override {
-    return reach_by_placing(direction, local, remote, "TCP", rail_);
-  }
-  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                    std::uint64_t bytes, std::uint64_t cookie) override;
-  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                   std::uint64_t bytes, std::uint64_t cookie) override;
-  std::string why_no_word(WordKind, const RemoteRegion&) const override { return why_no_words("TCP"); }
-  Posted post_word(WordKind, const RemoteRegion&, std::size_t, std::uint32_t) override { return Posted::full; }
   Result<void> complete(Parcel answer) override;
 
   // Waits for the peer to connect; what it needs for that.
@@ -73,8 +59,7 @@ class TcpLink final : public Link {
   // Receives what has come. True when something has.
   bool listen(Sink& sink) { return state_ == LinkState::ready && receive(sink); }
   void want_events() noexcept;
-  // What is to be told or done without an event. True when something happened.
-  bool attend(Sink& sink);
+  bool attend(Sink& sink) override;
   // When advance() has to be called: while it connects, and then to see whether the other host still answers.
   std::int64_t next_ns() const noexcept;
   void advance(std::int64_t now_ns);
@@ -86,20 +71,11 @@ class TcpLink final : public Link {
     std::uint64_t cookie = 0;     // of a write
     FrameKind kind() const noexcept { return static_cast<FrameKind>(header.kind); }
   };
-  struct Read {
-    std::uint64_t cookie = 0;
-    Place to;  // of the next piece: they come in order
-    std::uint64_t missing_bytes = 0;
-  };
   // Data that comes now.
   struct Incoming {
     std::uint64_t left_bytes = 0;
     Place to;
     std::optional<std::uint32_t> read;  // whose answer it is
-  };
-  struct Done {
-    std::uint64_t cookie = 0;
-    Result<void> outcome;
   };
   // A connection that is being made: the link's own, and one for each lane.
   struct Way {
@@ -123,7 +99,9 @@ class TcpLink final : public Link {
 
   // Sending.
   static CallBytes call_bytes_of(int socket) noexcept;
-  std::optional<Posted> why_not_post() const noexcept;
+  bool can_post() const noexcept override { return state_ == LinkState::ready && !send_code_; }
+  Posted send_message(const Header& header, std::span<const std::byte> payload) override;
+  void begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) override;
   // Everything that was posted, over all connections.
   bool has_sent_all() const noexcept;
   bool is_idle() const noexcept { return own_.empty() && answers_.empty() && !stream_->has_unsent(); }
@@ -131,7 +109,6 @@ class TcpLink final : public Link {
   void finish_frame();
   void post_small(const FrameHeader& header, std::span<const std::byte> data = {});
   void pump();
-  void finish(std::uint64_t cookie, Result<void> outcome);
   void note_failure(const secure::Moved& moved) noexcept;
 
   // Receiving.
@@ -148,7 +125,7 @@ class TcpLink final : public Link {
   void placed(std::uint64_t bytes);
 
   // Lanes.
-  Posted post_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie);
+  void begin_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie);
   void put_fence();
   void take_fence(const FrameHeader& header);
   bool pass_fence() noexcept;
@@ -156,54 +133,37 @@ class TcpLink final : public Link {
   std::optional<Farewell> hear_farewell();
 
   // The end.
-  void become_ready();
+  void look_whether_ready();
   void look_for_silence(std::int64_t now_ns);
   void leave();
   bool send_in_time();
   void close_connections() noexcept;
-  bool tell_dones(Sink& sink);
-  bool tell_end(Sink& sink);
-  // Breaks the link because of what the peer sent.
-  void refuse(std::string_view why, Farewell reason);
-  void lost(std::string cause, std::string remedy = {}, NativeCode native = {});
+  bool finish_breaking(Sink& sink);
   void lost_by(std::string_view what, int code);
-  void fail(Error error, std::optional<Farewell> farewell = {}) noexcept;
-  void say_farewell(Farewell reason) noexcept;
-  std::string object() const;
-  Error about_this(const Error& error) const;
+  void begin_to_break(std::optional<Farewell> farewell) noexcept override;
 
   TcpTransport& transport_;
-  Rank rank_;
   std::uint64_t number_;
   Security security_;
   std::uint64_t serial_ = 0;
-  LinkState state_ = LinkState::connecting;
-  LinkLimits limits_;
-  std::string rail_ = "tcp";
-  std::int64_t connect_until_ns_;
-  std::int64_t look_at_ns_ = 0;  // ready: for it
+  std::int64_t look_at_ns_ = 0;  // ready: for silence
   bool is_listening_ = false;    // it is the peer that connects
   bool is_completed_ = false;    // the peer's answer has come
   std::deque<Way> ways_;         // connecting: one for each connection
   std::vector<Socket> sockets_;  // then
   std::optional<secure::ByteStream> stream_;
-  bool is_ready_told_ = false;
   CallBytes call_bytes_;
 
   std::deque<Outgoing> own_, answers_;
   std::deque<Outgoing>* sending_ = nullptr;  // the one of them whose first frame is being sent
   bool is_answers_turn_ = false;
   std::uint64_t queued_units_ = 0;  // of copies in own_
-  unsigned transfers_ = 0;          // writes and reads whose end is not told
-  std::vector<Done> dones_;         // to be told
   std::optional<int> send_code_;    // nothing can be sent any more; what has come is still told
 
   std::vector<std::byte> carried_;  // the beginning of a frame, of a message with a header all of it; at a fence what has come
   std::size_t missing_bytes_ = 0;   // at the end of that message
   Incoming incoming_;
   bool is_hungry_ = false;  // there may be more than was received in one turn
-  std::unordered_map<std::uint32_t, Read> reads_;
-  std::uint32_t next_read_ = 1;
 
   unsigned lane_count_ = 0;  // that both ends have
   std::map<std::uint64_t, LaneWrite> lane_writes_;
@@ -214,8 +174,6 @@ class TcpLink final : public Link {
   std::shared_ptr<LaneCounts> lane_counts_ = std::make_shared<LaneCounts>();
   std::optional<ShareCounts> fence_;   // the receiver waits there
   std::int64_t lane_ended_at_ns_ = 0;  // 0: none has
-
-  std::optional<Error> error_;  // why it broke, until it is told
 };
 
 }  // namespace gigabar::transport::tcp

@@ -4,8 +4,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "transport/tcp/link.hpp"
 
@@ -18,6 +20,7 @@ namespace {
 constexpr unsigned kMaxReceivesPerTurn = 8;
 // Less is copied from the buffer that everything comes through, in the same system call as what follows it.
 constexpr std::uint64_t kMinDirectBytes = 16384;
+constexpr std::uint64_t kMaxBehindFenceBytes = 64U << 20;  // that are looked through: more than sockets hold
 
 }  // namespace
 
@@ -117,7 +120,7 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
     if (bytes.size() < kHead) break;
     const auto header = parse_header(bytes);
     if (!header) {
-      refuse("what it sent is no frame", Farewell::bad_message);
+      refuse("what it sent is no frame");
       break;
     }
     const auto kind = static_cast<FrameKind>(header->kind);
@@ -147,20 +150,18 @@ void TcpLink::begin_write(const FrameHeader& header) {
 
 void TcpLink::begin_answer(const FrameHeader& header) {
   const auto found = reads_.find(header.number);
-  if (found == reads_.end()) return refuse("it answered what was not asked", Farewell::bad_message);
+  if (found == reads_.end()) return refuse("it answered what was not asked");
   Read& read = found->second;
-  if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for", Farewell::bad_message);
+  if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for");
   incoming_ = {header.data_bytes, read.to, header.number};
-  read.to.offset += header.data_bytes;
+  read.to.offset += header.data_bytes;  // they come in order
   read.missing_bytes -= header.data_bytes;
 }
 
 void TcpLink::take_read(const FrameHeader& header) {
   const Place from = place_of(header, rank_);
   const std::uint64_t bytes = access_of(header).bytes;
-  const bool is_allowed = bytes > 0 && bytes <= kTransferBytes && transport_.home()->memory(from, bytes) != nullptr;
-  if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
-  if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once", Farewell::bad_message);
+  if (!may_read(from, bytes, answers_.size())) return;
   answers_.push_back({first_piece(FrameKind::answer, static_cast<std::uint32_t>(header.request), {}, from, bytes), {}, 0});
   pump();
 }
@@ -168,12 +169,12 @@ void TcpLink::take_read(const FrameHeader& header) {
 void TcpLink::place(std::span<const std::byte> data) {
   switch (transport_.home()->copy_to(incoming_.to, data)) {
     case Placed::ok: return placed(data.size());
-    case Placed::failed: return fail(placing_failed(object()), Farewell::own_failure);
+    case Placed::failed: return fail_to_place();
     case Placed::no_link:
     case Placed::not_allowed: break;
   }
   if (!incoming_.read) return refuse("it writes to a region that was taken back", Farewell::bad_access);
-  fail(taken_back_under_way("read", object()), Farewell::own_failure);
+  fail_as_taken_back("read");
 }
 
 void TcpLink::placed(std::uint64_t bytes) {
@@ -184,6 +185,94 @@ void TcpLink::placed(std::uint64_t bytes) {
   if (found->second.missing_bytes > 0) return;
   finish(found->second.cookie, {});
   reads_.erase(found);
+}
+
+// --- Fences, and what lanes tell ------------------------------------------------------------------------------------------------
+
+// Afterwards there is a fence_ where shares are missing.
+void TcpLink::take_fence(const FrameHeader& header) {
+  ShareCounts counts;
+  std::memcpy(counts.data(), header.body.data(), sizeof counts);
+  if (std::any_of(counts.begin() + lane_count_, counts.end(), [](std::uint32_t count) { return count != 0; })) {
+    return refuse("it counts large writes over connections that the link has not");
+  }
+  fence_ = counts;
+  pass_fence();
+}
+
+// Whether all shares before it are in place. Either a lane sees that it is waited for, or its share is seen here.
+bool TcpLink::pass_fence() noexcept {
+  lane_counts_->is_waited_for.store(true, std::memory_order_seq_cst);
+  for (std::size_t lane = 0; lane < fence_->size(); ++lane) {
+    const std::uint32_t placed = lane_counts_->placed_shares[lane].load(std::memory_order_seq_cst);
+    if (static_cast<std::int32_t>(placed - (*fence_)[lane]) < 0) return false;
+  }
+  lane_counts_->is_waited_for.store(false, std::memory_order_relaxed);
+  fence_.reset();
+  return true;
+}
+
+bool TcpLink::leave_fence(Sink& sink) {
+  if (!fence_ || state_ != LinkState::ready || !pass_fence()) return false;
+  const std::vector<std::byte> come = std::exchange(carried_, {});
+  const auto rest = take_frames(come, sink);
+  if (state_ != LinkState::ready) return true;
+  carry(rest);
+  if (!fence_) {
+    is_hungry_ = true;
+    transport_.attend_to(*this);
+  }
+  want_events();
+  return true;
+}
+
+// Behind a fence that is not passed any more: what the peer said last. What is before that is of no use.
+std::optional<Farewell> TcpLink::hear_farewell() {
+  Scratch& scratch = transport_.scratch();
+  std::vector<std::byte> come = std::exchange(carried_, {});
+  std::uint64_t data_bytes = 0;  // of a frame, that are still to come
+  for (std::uint64_t heard_bytes = 0; heard_bytes < kMaxBehindFenceBytes;) {
+    std::span<const std::byte> left(come);
+    for (;;) {
+      const std::size_t part = std::min<std::uint64_t>(data_bytes, left.size());
+      left = left.subspan(part);
+      data_bytes -= part;
+      if (left.size() < kHead) break;
+      const auto header = parse_header(left);
+      if (!header) return {};
+      if (static_cast<FrameKind>(header->kind) == FrameKind::bye) return static_cast<Farewell>(header->number);
+      left = left.subspan(kHead);
+      data_bytes = header->data_bytes;
+    }
+    const iovec place{scratch.data(), scratch.size()};
+    const Moved moved = stream_->receive(std::span(&place, 1));
+    if (moved.how != Moved::How::ok) return {};
+    heard_bytes += moved.bytes;
+    come.erase(come.begin(), come.end() - static_cast<std::ptrdiff_t>(left.size()));
+    come.insert(come.end(), scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+  }
+  return {};
+}
+
+void TcpLink::take_event(const LaneEvent& event) {
+  if (state_ == LinkState::broken) return;
+  switch (event.kind) {
+    case LaneEvent::Kind::sent: return finish(lane_writes_.extract(event.number).mapped().cookie, {});
+    case LaneEvent::Kind::placed: return transport_.attend_to(*this);
+    case LaneEvent::Kind::refused:
+      return refuse(event.reason == Farewell::bad_access ? "a write to an unknown region, with a wrong guard or out of range"
+                                                         : "what it sent over a connection for large writes is none",
+                    event.reason);
+    case LaneEvent::Kind::failed: return fail_to_place();
+    case LaneEvent::Kind::gone: return fail_as_taken_back("write");
+    case LaneEvent::Kind::over:
+      if (event.end.how != Moved::How::ended) return hear_end(event.end);
+  }
+  // The link's own connection brings what the peer said last. Where it stays as it is, this one was closed alone.
+  if (lane_ended_at_ns_ != 0) return;
+  lane_ended_at_ns_ = now_ns();
+  look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
+  transport_.set_timer();
 }
 
 }  // namespace gigabar::transport::tcp

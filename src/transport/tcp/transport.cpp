@@ -88,7 +88,8 @@ std::string TcpTransport::rail_of(const secure::SocketAddress& address) const {
   return rail != rails_.end() ? rail->interface : secure::host_of(secure::with_port(address, 0));
 }
 
-TcpTransport::TcpTransport(std::unique_ptr<secure::Poller> poller) : poller_(std::move(poller)), acceptor_(*poller_) {}
+TcpTransport::TcpTransport(std::unique_ptr<secure::Poller> poller)
+    : PlacedTransport(TransportKind::tcp, "TCP"), poller_(std::move(poller)), acceptor_(*poller_) {}
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TransportOptions& options) {
   auto rails = find_rails(options.tcp_interfaces);
@@ -150,8 +151,7 @@ Result<std::unique_ptr<Link>> TcpTransport::offer(const Peer& peer, std::size_t 
   const auto number = random_number();
   if (!number) return number.error();
   auto link = std::make_unique<TcpLink>(*this, peer.rank, *number, *security);
-  offer.bytes = encode(link->expect_peer(rail));
-  offer.descriptors.clear();
+  offer = {encode(link->expect_peer(rail)), {}};
   return std::unique_ptr<Link>(std::move(link));
 }
 
@@ -164,8 +164,7 @@ Result<std::unique_ptr<Link>> TcpTransport::accept(const Peer& peer, Parcel offe
   const auto decoded = decode_offer(offer.bytes);
   if (!decoded) return decoded.error();
   auto link = std::make_unique<TcpLink>(*this, peer.rank, decoded->link, *security);
-  answer.bytes = encode_answer(decoded->link, link->dial(*decoded));
-  answer.descriptors.clear();
+  answer = {encode_answer(decoded->link, link->dial(*decoded)), {}};
   return std::unique_ptr<Link>(std::move(link));
 }
 
@@ -183,23 +182,6 @@ void TcpTransport::remove_link(std::uint64_t serial) noexcept {
   if (found->second == asked_first_) asked_first_ = nullptr;
   if (found->second == last_speaker_) last_speaker_ = nullptr;
   links_.erase(found);
-}
-
-void TcpTransport::attend_to(TcpLink& link) noexcept {
-  if (std::ranges::find(attended_, &link) == attended_.end()) attended_.push_back(&link);
-}
-
-// What the sink's own posts add is for the next poll().
-bool TcpTransport::attend(Sink& sink) {
-  bool is_something = false;
-  for (std::size_t count = attended_.size(); count > 0; --count) {
-    TcpLink* const link = attended_.front();
-    attended_.erase(attended_.begin());
-    Undo again([&] { attend_to(*link); });
-    is_something |= link->attend(sink);
-    again.call_off();
-  }
-  return is_something;
 }
 
 void TcpTransport::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {

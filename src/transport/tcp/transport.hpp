@@ -43,7 +43,7 @@ inline constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
 using Scratch = std::array<std::byte, kScratchBytes>;
 
 // Outlives its links.
-class TcpTransport final : public Transport {
+class TcpTransport final : public PlacedTransport {
  public:
   // Waits, at most 100 ms, for what let_go_out() was given.
   ~TcpTransport() override;
@@ -52,12 +52,7 @@ class TcpTransport final : public Transport {
   // Errors: as open_tcp().
   static Result<std::unique_ptr<TcpTransport>> open(const TransportOptions& options);
 
-  TransportKind kind() const noexcept override { return TransportKind::tcp; }
   std::string address() const override { return address_text(security_); }
-  const std::vector<std::string>& rails() const noexcept override { return rail_names_; }
-  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override { return PlacedRegion::make(home_, range); }
-  Result<std::unique_ptr<RemoteRegion>> open_region(const Peer&, Parcel key) override { return open_placed_region(key); }
-  std::string why_no_words() const override { return transport::why_no_words("TCP"); }
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;
   Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;
@@ -72,21 +67,15 @@ class TcpTransport final : public Transport {
   const Rail& rail(std::size_t index) const noexcept { return rails_[index]; }
   // The name of the rail that has the address, or the address itself.
   std::string rail_of(const secure::SocketAddress& address) const;
-  const std::shared_ptr<Home>& home() const noexcept { return home_; }
   // How many connections large writes of a link may have.
   unsigned lane_count();
   Lane& lane(unsigned index) noexcept { return *lanes_[index]; }
   // Where links receive, one at a time.
   Scratch& scratch() noexcept { return *scratch_; }
-  std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
-  // False in a child after fork, which shares the sockets and must leave them alone.
-  bool is_of_this_process() const noexcept { return poller_->is_owner(); }
 
   // Gives the link a serial number, for its tokens. From then on attend_to() finds memory for it. Throws std::bad_alloc.
   std::uint64_t add_link(TcpLink& link, Rank rank);
   void remove_link(std::uint64_t serial) noexcept;
-  // The link has something to tell or to do: its attend() is called in the next poll().
-  void attend_to(TcpLink& link) noexcept;
   // A link that connects has begun, or wants to be asked at another time.
   void set_timer();
 
@@ -107,7 +96,6 @@ class TcpTransport final : public Transport {
   std::optional<Security> security_with(const Peer& peer) const;
   void watch_again() noexcept;
   bool poll_sockets(Sink& sink);
-  bool attend(Sink& sink);
   void look_at_lanes();
   void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
   void run_timers();
@@ -116,18 +104,14 @@ class TcpTransport final : public Transport {
   std::unique_ptr<secure::Poller> poller_;  // outlives all that is watched
   secure::Acceptor acceptor_;
   std::vector<Rail> rails_;
-  std::vector<std::string> rail_names_;
-  std::shared_ptr<Home> home_ = std::make_shared<Home>("TCP");
   Bell bell_;                                 // of the lanes
   unsigned wanted_lanes_ = 0;                 // no more than there can be, once they are opened
   std::vector<int> cpus_;                     // that their threads are kept on
   std::vector<std::unique_ptr<Lane>> lanes_;  // opened for the first link
   std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
-  std::int64_t connect_deadline_ns_ = 0;
   Security security_;
   std::unordered_map<std::uint64_t, TcpLink*> links_;  // by serial number
   std::uint64_t serial_ = 0;
-  std::vector<TcpLink*> attended_;
   struct Leaving {
     secure::ByteStream stream;
     std::int64_t until_ns = 0;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link's outgoing half, and its end.
 #include "transport/ucx/link.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/quietly.hpp"
@@ -14,24 +13,15 @@
 namespace gigabar::transport::ucx {
 namespace {
 
-constexpr std::size_t kQuickBytes = 4096;
 constexpr unsigned kMaxSendsPerTurn = 32;          // so that others get their turn where the socket takes all at once
 constexpr std::int64_t kLingerNs = 100'000'000;    // for a farewell to go out
 constexpr std::int64_t kGiveUpNs = 2'000'000'000;  // for UCX to return what was cancelled
-
-Result<void> cancelled(const std::string& object, const Error& why) {
-  ErrorRecord record = why.record();
-  record.object = object;
-  return Error(std::move(record));
-}
+constexpr std::size_t kMaxAhead = 4096;            // messages and writes that overtook one
 
 }  // namespace
 
 UcxLink::UcxLink(UcxTransport& transport, const Peer& peer, std::uint64_t number)
-    : transport_(transport), rank_(peer.rank), number_(number), connect_until_ns_(now_ns() + transport_.connect_deadline_ns()) {
-  limits_.payload_bytes = kMaxPayloadBytes;
-  limits_.quick_payload_bytes = kQuickBytes;
-  limits_.write_bytes = limits_.read_bytes = kTransferBytes;
+    : PlacedLink(transport, peer.rank, kMaxPayloadBytes, "ucx"), transport_(transport), number_(number) {
   transport_.add_link(number_, *this);
   transport_.attend_to(*this);
 }
@@ -39,7 +29,7 @@ UcxLink::UcxLink(UcxTransport& transport, const Peer& peer, std::uint64_t number
 UcxLink::~UcxLink() {
   if (!transport_.is_of_this_process()) return;
   if (endpoint_ != nullptr) {
-    const bool can_tell = state_ != LinkState::broken && !endpoint_->is_lost();
+    const bool can_tell = state_ != LinkState::broken && !endpoint_->is_lost;
     const bool is_reading = pieces_under_way_ > 0;
     state_ = LinkState::broken;
     // In order, after what was sent before.
@@ -58,8 +48,6 @@ UcxLink::~UcxLink() {
     if (item.operation != nullptr) transport_.give_back(*item.operation);
   }
 }
-
-std::string UcxLink::object() const { return text("rank ", rank_, " over ", rail_); }
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
@@ -88,34 +76,26 @@ Result<void> UcxLink::complete(Parcel answer) {
           : Result<Invitation>(make_error(Status::bad_file, "complete a link", object(), "descriptors came too"));
   Result<void> connected = invitation ? connect(*invitation) : Result<void>(invitation.error());
   if (!connected) {
-    fail(Error(connected.record()), {});
+    fail(Error(connected.record()));
     return connected;
   }
-  become_ready();
+  look_whether_ready();
   return {};
 }
 
 // The peer can receive: it said something, and it is known where it is.
-void UcxLink::become_ready() {
+void UcxLink::look_whether_ready() {
   if (state_ != LinkState::connecting || endpoint_ == nullptr || !has_heard_) return;
-  state_ = LinkState::ready;
   rail_ = transport_.rail_of(*endpoint_);
-  transport_.tell({this, Ready{}});
+  become_ready();
   pump();  // the peer, ready before, may have asked for something
 }
 
 // --- Posting ---------------------------------------------------------------------------------------------------------------------
 
-Posted UcxLink::post_message(const Header& header, std::span<const std::byte> payload) {
-  if (state_ == LinkState::broken) return Posted::broken;
+Posted UcxLink::send_message(const Header& header, std::span<const std::byte> payload) {
   const std::uint64_t units = units_of(payload.size());
-  if (state_ != LinkState::ready || posted_units_ - acknowledged_units_ + units > kWindowUnits) return Posted::full;
-  if (payload.size() > limits_.payload_bytes) {
-    fail(make_error(Status::out_of_range, "send a message", object(),
-                    text(counted(payload.size(), "byte"), " are more than the limit")),
-         Farewell::own_failure);
-    return Posted::broken;
-  }
+  if (posted_units_ - acknowledged_units_ + units > kWindowUnits) return Posted::full;
   Operation& operation = transport_.take_operation(WireKind::message, peer_number_);
   operation.copy.assign(payload.begin(), payload.end());
   operation.data = operation.copy;
@@ -126,42 +106,17 @@ Posted UcxLink::post_message(const Header& header, std::span<const std::byte> pa
   return Posted::ok;
 }
 
-Reach UcxLink::reach(Direction direction, const Region& local, const RemoteRegion& remote) const {
-  return reach_by_placing(direction, local, remote, "UCX", rail_);
-}
-
-Posted UcxLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                           std::uint64_t bytes, std::uint64_t cookie) {
-  return post_transfer(WireKind::write, local, local_offset, remote, remote_offset, bytes, cookie);
-}
-
-Posted UcxLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                          std::uint64_t bytes, std::uint64_t cookie) {
-  return post_transfer(WireKind::read, local, local_offset, remote, remote_offset, bytes, cookie);
-}
-
-Posted UcxLink::post_transfer(WireKind kind, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                              std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
-  if (state_ == LinkState::broken) return Posted::broken;
-  if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMaxTransfers) return Posted::full;
-  if (auto why = why_no_transfer(local, local_offset, remote, remote_offset, bytes, object(), "UCX")) {
-    transport_.tell({this, Done{cookie, std::move(*why)}});
-    return Posted::ok;
-  }
-  const Place here = static_cast<const PlacedRegion&>(local).at(local_offset);
-  const RegionKey& key = static_cast<const PlacedRemoteRegion&>(remote).key();
-  Access there{key.region, 0, key.guard, remote_offset, bytes};
-  if (kind == WireKind::write) {
-    writes_.push_back({cookie, here, there});
+void UcxLink::begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) {
+  Access to{there.region, 0, there.guard, wish.remote_offset, wish.bytes};
+  if (direction == Direction::write) {
+    writes_.push_back({.cookie = wish.cookie, .from = here, .to = to});
     outgoing_.push_back({nullptr, &writes_.back()});
   } else {
-    while (reads_.contains(next_request_)) ++next_request_;
-    there.request = next_request_++;
-    reads_[there.request] = {cookie, here, bytes, bytes};
-    outgoing_.push_back({&transport_.take_operation(kind, peer_number_, there), nullptr});
+    to.request = add_read(here, wish);
+    outgoing_.push_back({&transport_.take_operation(WireKind::read, peer_number_, to), nullptr});
   }
+  ++transfers_;
   pump();
-  return Posted::ok;
 }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
@@ -178,7 +133,7 @@ void UcxLink::pump() {
     // Both in turn: neither waits for all of the other.
     is_answers_turn_ = outgoing_.empty() || (!answers_.empty() && !is_answers_turn_);
     if (is_answers_turn_) {
-      send_answer();
+      send_piece(answers_.front());
     } else {
       send_next();
     }
@@ -198,36 +153,31 @@ void UcxLink::send_next() {
   send(*next.operation);
 }
 
-void UcxLink::send_piece(Write& write) {
-  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, write.to.bytes - write.sent_bytes);
-  Place place = write.from;
-  place.offset += write.sent_bytes;
+// Of an answer the bytes are copied: the region may go before UCX has sent them.
+void UcxLink::send_piece(Transfer& transfer) {
+  const bool is_write = transfer.kind == WireKind::write;
+  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, transfer.to.bytes - transfer.sent_bytes);
+  Place place = transfer.from;
+  place.offset += transfer.sent_bytes;
   const std::byte* from = transport_.home()->memory(place, bytes);
-  if (from == nullptr) return fail(taken_back_under_way("write", object()), Farewell::own_failure);
-  Operation& operation = transport_.take_operation(WireKind::write, peer_number_,
-                                                   {write.to.region, 0, write.to.guard, write.to.offset + write.sent_bytes, bytes});
-  operation.data = {from, bytes};
-  operation.owner = &write;
-  write.sent_bytes += bytes;
-  if (write.sent_bytes == write.to.bytes) outgoing_.pop_front();
-  ++pieces_under_way_;
-  send(operation);
-}
-
-// The bytes are copied: the region may go before UCX has sent them.
-void UcxLink::send_answer() {
-  Answer& answer = answers_.front();
-  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, answer.asked.bytes - answer.sent_bytes);
-  Place place = place_of(answer.asked, rank_);
-  place.offset += answer.sent_bytes;
-  const std::byte* from = transport_.home()->memory(place, bytes);
+  if (from == nullptr && is_write) return fail_as_taken_back("write");
   if (from == nullptr) return refuse("it reads from a region that was taken back", Farewell::bad_access);
-  Operation& operation =
-      transport_.take_operation(WireKind::answer, peer_number_, {0, answer.asked.request, 0, answer.sent_bytes, bytes});
-  operation.copy.assign(from, from + bytes);
-  operation.data = operation.copy;
-  answer.sent_bytes += bytes;
-  if (answer.sent_bytes == answer.asked.bytes) answers_.pop_front();
+  Access to = transfer.to;
+  to.offset += transfer.sent_bytes;
+  to.bytes = bytes;
+  Operation& operation = transport_.take_operation(transfer.kind, peer_number_, to);
+  if (is_write) {
+    operation.data = {from, bytes};
+    operation.owner = &transfer;
+    ++pieces_under_way_;
+  } else {
+    operation.copy.assign(from, from + bytes);
+    operation.data = operation.copy;
+  }
+  transfer.sent_bytes += bytes;
+  const bool is_last = transfer.sent_bytes == transfer.to.bytes;
+  if (is_last && is_write) outgoing_.pop_front();
+  if (is_last && !is_write) answers_.pop_front();
   send(operation);
 }
 
@@ -254,60 +204,151 @@ void UcxLink::sent(Operation& operation, ucs_status_t status) {
   if (kind == WireKind::credit) is_credit_under_way_ = false;
   if (kind == WireKind::write) {
     --pieces_under_way_;
-    if (status == UCS_OK) finish_piece(*static_cast<Write*>(operation.owner), operation.data.size());
+    if (status == UCS_OK) finish_piece(*static_cast<Transfer*>(operation.owner), operation.data.size());
   }
-  if (status != UCS_OK) return lost(status);
+  if (status != UCS_OK) return lost_by(status);
   // Not from here: UCX is going through what waits for the socket, and what is sent meanwhile overtakes all of that, thousands of
   // pieces where the peer takes them as fast as they come.
   if (!is_pumping_ && !(outgoing_.empty() && answers_.empty())) pump_later();
   send_credit();
 }
 
-void UcxLink::finish_piece(Write& write, std::uint64_t bytes) {
+void UcxLink::finish_piece(Transfer& write, std::uint64_t bytes) {
   write.finished_bytes += bytes;
   if (write.finished_bytes < write.to.bytes || state_ == LinkState::broken) return;
-  transport_.tell({this, Done{write.cookie, {}}});
-  writes_.remove_if([&](const Write& item) { return &item == &write; });
+  finish(write.cookie, {});
+  writes_.remove_if([&](const Transfer& item) { return &item == &write; });
+}
+
+// --- Receiving: every byte was written by another process -----------------------------------------------------------------------
+
+void UcxLink::receive(const WireHeader& header, std::span<const std::byte> data) {
+  if (state_ == LinkState::broken) return;
+  const auto kind = static_cast<WireKind>(header.kind);
+  const Access access = access_of(header);
+  if (kind == WireKind::bye) {
+    return lost(std::string(sentence_of(static_cast<Farewell>(access.request))));
+  }
+  has_heard_ = true;
+  look_whether_ready();
+  take_acknowledgement(header.acknowledged);
+  if (state_ == LinkState::broken) return;
+  switch (kind) {
+    case WireKind::message:
+    case WireKind::write: return take_sequenced(header, data);
+    case WireKind::read: return take_read(access);
+    case WireKind::answer: return take_answer(access, data);
+    case WireKind::hello:
+    case WireKind::credit:
+    case WireKind::bye: return;
+  }
+}
+
+void UcxLink::take_acknowledgement(std::uint64_t units) {
+  if (units > posted_units_) return refuse("it acknowledged messages that it was never sent");
+  // An older one may arrive late.
+  if (units > acknowledged_units_) acknowledged_units_ = units;
+}
+
+// Writes are placed as they come; a message waits for everything before it, and until somebody can be told.
+void UcxLink::take_sequenced(const WireHeader& header, std::span<const std::byte> data) {
+  if (header.sequence < expected_ || held_.contains(header.sequence)) return refuse("it repeated a sequence number");
+  const bool is_message = header.kind == static_cast<std::uint8_t>(WireKind::message);
+  if (!is_message && !place(header, data)) return;
+  if (is_message && data.size() > kMaxPayloadBytes) return refuse("a message was too long");
+  if (header.sequence - expected_ > kMaxAhead)
+    return refuse(text("too much was out of order: number ", header.sequence, " came, ", expected_, " did not"));
+  const bool is_next = header.sequence == expected_;
+  if (is_next && !is_message) {
+    ++expected_;
+  } else if (is_next && can_tell() && !has_deliverable()) {
+    ++expected_;
+    deliver(header.body, data);
+  } else {
+    held_units_ += is_message ? units_of(data.size()) : 0;
+    if (held_units_ > kWindowUnits) return refuse("it sent more messages than it had leave for");
+    std::optional<Held>& held = held_[header.sequence];
+    if (is_message) held = Held{header.body, {data.begin(), data.end()}};
+  }
+  for (auto next = held_.find(expected_); next != held_.end() && next->first == expected_; ++expected_)
+    next = next->second ? std::next(next) : held_.erase(next);
+  if (has_deliverable() && !deliver_held()) transport_.attend_to(*this);
+}
+
+bool UcxLink::place(const WireHeader& header, std::span<const std::byte> data) {
+  const Access access = access_of(header);
+  const bool is_whole = !data.empty() && access.bytes == data.size();
+  const Placed placed = is_whole ? transport_.home()->copy_to(place_of(access, rank_), data) : Placed::not_allowed;
+  if (placed == Placed::failed) fail_to_place();
+  if (placed == Placed::not_allowed) {
+    refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
+  }
+  return placed == Placed::ok;
+}
+
+void UcxLink::deliver(const Header& header, std::span<const std::byte> payload) {
+  consumed_units_ += units_of(payload.size());
+  transport_.sink()->message(*this, header, payload);
+  send_credit();
+}
+
+bool UcxLink::deliver_held() {
+  bool is_something = false;
+  while (can_tell() && has_deliverable()) {
+    const Held held = std::move(*held_.extract(held_.begin()).mapped());
+    held_units_ -= units_of(held.payload.size());
+    deliver(held.header, held.payload);
+    is_something = true;
+  }
+  return is_something;
+}
+
+void UcxLink::take_read(const Access& asked) {
+  const Place from = place_of(asked, rank_);
+  if (!may_read(from, asked.bytes, answers_.size())) return;
+  answers_.push_back({.kind = WireKind::answer, .from = from, .to = {.request = asked.request, .bytes = asked.bytes}});
+  pump();
+}
+
+void UcxLink::take_answer(const Access& access, std::span<const std::byte> data) {
+  const auto found = reads_.find(access.request);
+  if (found == reads_.end()) return refuse("it answered what was not asked");
+  Read& read = found->second;
+  const bool is_inside = !data.empty() && data.size() <= read.missing_bytes && access.offset <= read.bytes - data.size();
+  if (!is_inside) return refuse("an answer was longer than what was asked for");
+  Place place = read.to;
+  place.offset += access.offset;
+  if (transport_.home()->copy_to(place, data) != Placed::ok) return fail_as_taken_back("read");
+  read.missing_bytes -= data.size();
+  if (read.missing_bytes > 0) return;
+  finish(read.cookie, {});
+  reads_.erase(found);
 }
 
 // --- Breaking --------------------------------------------------------------------------------------------------------------------
 
-void UcxLink::lost(ucs_status_t status) {
-  if (state_ == LinkState::broken) return;
-  fail(
-      make_error(Status::peer_lost, "connection", object(), text_of(status), "forget the peer and connect anew", native_of(status)),
-      {});
+void UcxLink::lost_by(ucs_status_t status) {
+  if (state_ != LinkState::broken) lost(text_of(status), "forget the peer and connect anew", native_of(status));
 }
 
-void UcxLink::refuse(std::string_view why, Farewell reason) {
-  if (state_ == LinkState::broken) return;
-  fail(make_error(Status::peer_lost, "connection", object(), text("the peer broke the rules: ", why)), reason);
-}
-
-void UcxLink::fail(Error error, std::optional<Farewell> farewell) {
-  if (state_ == LinkState::broken) return;
-  state_ = LinkState::broken;
-  error_ = std::move(error);
-  if (endpoint_ != nullptr && !endpoint_->is_lost()) farewell_ = farewell;
+void UcxLink::begin_to_break(std::optional<Farewell> farewell) noexcept {
+  if (endpoint_ != nullptr && !endpoint_->is_lost) farewell_ = farewell;
   give_up_at_ns_ = now_ns() + kGiveUpNs;
-  transport_.attend_to(*this);
 }
 
 // Nothing is told before UCX has returned all local memory.
-bool UcxLink::finish_breaking(std::int64_t now_ns) {
+bool UcxLink::finish_breaking(Sink& sink) {
+  if (!error_) return false;
   if (endpoint_ != nullptr) {
     transport_.close(*endpoint_);
-    if (pieces_under_way_ > 0 && now_ns < give_up_at_ns_) return false;
+    if (pieces_under_way_ > 0 && now_ns() < give_up_at_ns_) return false;
     if (pieces_under_way_ > 0) log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s"));
     transport_.leave(*std::exchange(endpoint_, nullptr), kLingerNs);
     if (farewell_) say_farewell(*farewell_);
   }
-  for (const Write& write : writes_) transport_.tell({this, Done{write.cookie, cancelled(object(), *error_)}});
-  for (const auto& [request, read] : reads_) transport_.tell({this, Done{read.cookie, cancelled(object(), *error_)}});
-  writes_.clear();
-  reads_.clear();
+  for (; !writes_.empty(); writes_.pop_front()) give_up(writes_.front().cookie);
   answers_.clear();
-  transport_.tell({this, *error_});
+  tell_end(sink);
   return true;
 }
 
@@ -324,30 +365,21 @@ void UcxLink::say_farewell(Farewell reason) {
   transport_.leave(**endpoint, kLingerNs);
 }
 
-UcxLink::Work UcxLink::work(std::int64_t now_ns) {
-  if (state_ == LinkState::broken) {
-    const bool did_something = deliver_inbox();
-    const bool is_over = finish_breaking(now_ns);
-    return {did_something || is_over, is_over};
+bool UcxLink::attend(Sink& sink) {
+  if (state_ == LinkState::connecting && now_ns() >= connect_until_ns_) {
+    fail_to_connect("the peer's UCX did not answer within the deadline",
+                    "look for a firewall between the hosts, and at UCX_NET_DEVICES");
   }
-  if (state_ == LinkState::connecting) {
-    if (now_ns < connect_until_ns_) return {};
-    fail(make_error(Status::timed_out, "connect", object(), "the peer's UCX did not answer within the deadline",
-                    "look for a firewall between the hosts, and at UCX_NET_DEVICES"),
-         {});
-    return {true, false};
-  }
-  bool did_something = deliver_inbox();
+  bool is_something = tell_ready(sink);
+  is_something |= deliver_held();
+  is_something |= tell_dones(sink);
   if (std::exchange(wants_pump_, false)) {
     pump();
-    did_something = true;
+    is_something = true;
   }
-  return {did_something, state_ == LinkState::ready && inbox_.empty() && !wants_pump_};
-}
-
-std::optional<std::int64_t> UcxLink::wakes_at_ns() const {
-  if (state_ == LinkState::connecting) return connect_until_ns_;
-  return {};
+  is_something |= finish_breaking(sink);
+  if (state_ == LinkState::connecting || error_) transport_.attend_to(*this);
+  return is_something;
 }
 
 }  // namespace gigabar::transport::ucx

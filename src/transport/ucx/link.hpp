@@ -9,6 +9,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@
 
 namespace gigabar::transport::ucx {
 
-class UcxLink final : public Link {
+class UcxLink final : public PlacedLink {
  public:
   // The number is told to the peer, which puts it into everything that it sends.
   UcxLink(UcxTransport& transport, const Peer& peer, std::uint64_t number);
@@ -25,19 +26,8 @@ class UcxLink final : public Link {
   UcxLink(const UcxLink&) = delete;
   UcxLink& operator=(const UcxLink&) = delete;
 
-  LinkState state() const noexcept override { return state_; }
-  const LinkLimits& limits() const noexcept override { return limits_; }
-  const std::string& rail() const noexcept override { return rail_; }
   // UCX's own buffers are of the worker, not of a link.
   std::uint64_t memory_bytes() const noexcept override { return sizeof *this + held_units_; }
-  Posted post_message(const Header& header, std::span<const std::byte> payload) override;
-  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
-  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                    std::uint64_t bytes, std::uint64_t cookie) override;
-  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                   std::uint64_t bytes, std::uint64_t cookie) override;
-  std::string why_no_word(WordKind, const RemoteRegion&) const override { return why_no_words("UCX"); }
-  Posted post_word(WordKind, const RemoteRegion&, std::size_t, std::uint32_t) override { return Posted::full; }
   Result<void> complete(Parcel answer) override;
 
   // What the peer needs to connect.
@@ -46,44 +36,27 @@ class UcxLink final : public Link {
   Result<void> connect(const Invitation& invitation);
 
   // --- For the transport ---
+  bool attend(Sink& sink) override;
   // UCX is done with an operation, which is given back afterwards. Called from its progress(), and from send().
   void sent(Operation& operation, ucs_status_t status);
   // The connection broke.
-  void lost(ucs_status_t status);
+  void lost_by(ucs_status_t status);
   void receive(const WireHeader& header, std::span<const std::byte> data);
-  // Breaks the link because of what the peer sent.
-  void refuse(std::string_view why, Farewell reason = Farewell::bad_message);
-  struct Work {
-    bool did_something = false;
-    bool is_over = false;  // nothing left to attend to
-  };
-  Work work(std::int64_t now_ns);
-  void told_ready() noexcept { is_ready_told_ = true; }
-  // When work() has to be called next; nothing: at once.
-  std::optional<std::int64_t> wakes_at_ns() const;
 
  private:
-  struct Write {
-    std::uint64_t cookie = 0;
+  // What goes out in pieces: a write, or the answer to a read.
+  struct Transfer {
+    WireKind kind = WireKind::write;
+    std::uint64_t cookie = 0;  // of a write
     Place from;
-    Access to;
+    Access to;  // where the pieces go, and all bytes
     std::uint64_t sent_bytes = 0;
-    std::uint64_t finished_bytes = 0;  // of which UCX needs the local memory no more
-  };
-  struct Read {
-    std::uint64_t cookie = 0;
-    Place to;
-    std::uint64_t bytes = 0;
-    std::uint64_t missing_bytes = 0;
-  };
-  struct Answer {
-    Access asked;
-    std::uint64_t sent_bytes = 0;
+    std::uint64_t finished_bytes = 0;  // of a write: of which UCX needs the local memory no more
   };
   // Either one.
   struct Outgoing {
     Operation* operation = nullptr;
-    Write* write = nullptr;
+    Transfer* write = nullptr;
   };
   struct Held {
     Header header{};
@@ -91,53 +64,47 @@ class UcxLink final : public Link {
   };
 
   // Sending.
-  Posted post_transfer(WireKind kind, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                       std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie);
+  Posted send_message(const Header& header, std::span<const std::byte> payload) override;
+  void begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) override;
   void pump();
   void pump_later();  // in the next poll()
   void send_next();
-  void send_piece(Write& write);
-  void send_answer();
+  void send_piece(Transfer& transfer);
   void send(Operation& operation);
   void send_credit();
-  void finish_piece(Write& write, std::uint64_t bytes);
+  void finish_piece(Transfer& write, std::uint64_t bytes);
 
   // Receiving.
   void take_sequenced(const WireHeader& header, std::span<const std::byte> data);
   bool place(const WireHeader& header, std::span<const std::byte> data);
-  void hold(const WireHeader& header, std::span<const std::byte> data);
-  void take_message(const Header& header, std::span<const std::byte> payload);
   void deliver(const Header& header, std::span<const std::byte> payload);
   void take_read(const Access& asked);
   void take_answer(const Access& access, std::span<const std::byte> data);
   void take_acknowledgement(std::uint64_t units);
-  void become_ready();
-  bool deliver_inbox();
+  void look_whether_ready();
+  bool deliver_held();
+  bool can_tell() const noexcept { return transport_.sink() != nullptr && is_ready_told_; }
+  // Of what is before the next number only messages stay.
+  bool has_deliverable() const noexcept { return !held_.empty() && held_.begin()->first < expected_; }
 
   // Breaking.
-  void fail(Error error, std::optional<Farewell> farewell);
-  bool finish_breaking(std::int64_t now_ns);
+  void begin_to_break(std::optional<Farewell> farewell) noexcept override;
+  bool finish_breaking(Sink& sink);
   Operation& farewell(Farewell reason) const;
   void say_farewell(Farewell reason);
-  std::string object() const;
 
   static constexpr unsigned kMaxUnderWay = 16;  // operations of a link that UCX has, of which each holds at most a piece
 
   UcxTransport& transport_;
-  Rank rank_;
   std::uint64_t number_;
   std::uint64_t peer_number_ = 0;
   std::string peer_address_;
-  LinkState state_ = LinkState::connecting;
-  LinkLimits limits_;
-  std::string rail_ = "ucx";
-  std::int64_t connect_until_ns_;
   Endpoint* endpoint_ = nullptr;
-  bool has_heard_ = false;      // from the peer
-  bool is_ready_told_ = false;  // to the sink, which hears that before any message
+  bool has_heard_ = false;  // from the peer
 
   std::deque<Outgoing> outgoing_;  // in order: a message leaves after the writes before it
-  std::list<Write> writes_;
+  std::list<Transfer> writes_;
+  std::deque<Transfer> answers_;  // to the peer's reads
   std::uint32_t piece_bytes_ = 0;
   unsigned under_way_ = 0;         // operations that UCX has
   unsigned pieces_under_way_ = 0;  // those of them that read the caller's memory
@@ -148,19 +115,14 @@ class UcxLink final : public Link {
   std::uint64_t posted_units_ = 0;        // of messages
   std::uint64_t acknowledged_units_ = 0;  // by the peer
 
-  std::map<std::uint32_t, Read> reads_;
-  std::uint32_t next_request_ = 1;
-  std::deque<Answer> answers_;  // to the peer's reads
-
-  std::uint64_t expected_ = 0;                          // sequence
-  std::map<std::uint64_t, std::optional<Held>> ahead_;  // came too early; a write is in its place already
-  std::deque<Held> inbox_;                              // came while nobody could be told
-  std::uint64_t held_units_ = 0;                        // in both
-  std::uint64_t consumed_units_ = 0;                    // delivered
-  std::uint64_t told_units_ = 0;                        // of which the peer was told
+  std::uint64_t expected_ = 0;  // sequence
+  // What came too early, or while nobody could be told; a write is in its place already.
+  std::map<std::uint64_t, std::optional<Held>> held_;
+  std::uint64_t held_units_ = 0;
+  std::uint64_t consumed_units_ = 0;  // delivered
+  std::uint64_t told_units_ = 0;      // of which the peer was told
   bool is_credit_under_way_ = false;
 
-  std::optional<Error> error_;        // why it broke, until it is told
   std::optional<Farewell> farewell_;  // what the peer is to hear
   std::int64_t give_up_at_ns_ = 0;    // broken: UCX should have returned everything by then
 };

@@ -1,13 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// open_ucx() of every build, with UCX's headers or without.
+// Of every build, with UCX's headers or without.
 #include "transport/ucx/open.hpp"
+
+#include <string_view>
+
 #include "base/errors.hpp"
+#include "driver/probe.hpp"
 #include "driver/ucp/ucp.hpp"
 #if GIGABAR_HAS_UCP
 #include "transport/ucx/transport.hpp"
 #endif
 
 namespace gigabar::transport {
+namespace {
+
+// Over loopback alone: this process is to be reached from nowhere else. What UCX says of it by an error the process that is tried
+// for will hear itself.
+void open_ucx_once() {
+#if GIGABAR_HAS_UCP
+  TransportOptions options;
+  options.ucx_devices = "lo";
+  if (const auto opened = ucx::UcxTransport::open(options); opened) (*opened)->progress();
+#endif
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Transport>> open_ucx([[maybe_unused]] const TransportOptions& options) {
 #if GIGABAR_HAS_UCP
@@ -17,6 +34,14 @@ Result<std::unique_ptr<Transport>> open_ucx([[maybe_unused]] const TransportOpti
 #else
   return make_error("open UCX", "libucp", ucp::availability());
 #endif
+}
+
+void serve_ucx_probes(int argument_count, char** arguments) {
+  serve_probes();
+  if (argument_count != 3 || std::string_view(arguments[1]) != kProbeOption || std::string_view(arguments[2]) != "libucp") return;
+  begin_probe();
+  open_ucx_once();
+  end_probe();
 }
 
 }  // namespace gigabar::transport

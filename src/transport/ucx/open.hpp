@@ -12,4 +12,8 @@ namespace gigabar::transport {
 // Why it cannot be used, or the opened transport. Errors: unavailable with the availability's reason, and as register_memory.
 Result<std::unique_ptr<Transport>> open_ucx(const TransportOptions& options);
 
+// UCX opened by a process that may die of it (driver/probe.hpp): what main() of a program calls first that can be started for
+// probes. Returns, unless this process was.
+void serve_ucx_probes(int argument_count, char** arguments);
+
 }  // namespace gigabar::transport

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the links are told, and when they and UCX get their turn. The calls of UCX are in worker.cpp.
 #include "transport/ucx/transport.hpp"
 
 #include <sys/epoll.h>
@@ -7,25 +6,133 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
+#include <memory>
 #include <new>
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/options.hpp"
+#include "base/quietly.hpp"
+#include "base/uncancelled.hpp"
 #include "transport/ucx/link.hpp"
 
 namespace gigabar::transport::ucx {
 namespace {
 
+constexpr unsigned kMessageId = 0x67;
+constexpr std::int64_t kEndDeadlineNs = 2'000'000'000;  // for UCX to give back what was cancelled
+constexpr unsigned kMaxProgressCalls = 32;              // of UCX's own in one progress(), so that other work gets its turn
+
+// One segment of UCX's TCP transport carries a piece or a message, for larger ones are cut and put together again in a buffer of
+// UCX's. It receives segments of 64 KiB and copies into such of 8 KiB to send, by default: with those a write of 32 KiB took 20 us
+// over loopback, with 64 KiB 12; 1 MiB went at 2.2 and 7.4 GB/s, and no faster with 128 KiB.
+constexpr std::uint64_t kSegmentBytes = 64U << 10;
+constexpr std::uint32_t kPieceBytes = 60U << 10;  // whole pages, and the headers fit too
+constexpr std::uint64_t kSegmentRestBytes = 512;  // of headers: ours, UCP's and TCP's
+
+const ucp::Library& lib() { return ucp::library(); }
+
+Error failed(const char* call, const std::string& object, ucs_status_t code, std::string remedy = {}) {
+  Status status = Status::device_error;
+  if (code == UCS_ERR_NO_MEMORY) status = Status::out_of_memory;
+  if (code == UCS_ERR_NO_DEVICE || code == UCS_ERR_UNREACHABLE) status = Status::unavailable;
+  return make_error(status, "use UCX", object, text(call, " failed: ", text_of(code)), std::move(remedy), native_of(code));
+}
+
+// UCX's configuration: its own variables of the environment, then what is wanted here where they say nothing.
+struct ConfigurationCloser {
+  void operator()(ucp_config_t* configuration) const noexcept { lib().ucp_config_release(configuration); }
+};
+using Configuration = std::unique_ptr<ucp_config_t, ConfigurationCloser>;
+
+ucs_status_t set(const Configuration& configuration, const char* name, const char* value) {
+  return lib().ucp_config_modify(configuration.get(), name, value);
+}
+// A name that this UCX does not know changes nothing.
+void set_default(const Configuration& configuration, const char* name, const char* value) {
+  if (!environment(text("UCX_", name).c_str())) static_cast<void>(set(configuration, name, value));
+}
+// UCX 1.13 knows what is a transport's without its name in front, later ones with it.
+void set_tcp_default(const Configuration& configuration, const char* name, const char* value) {
+  const std::string full = text("TCP_", name);
+  if (environment(text("UCX_", full).c_str())) return;
+  for (const char* known : {full.c_str(), name}) static_cast<void>(set(configuration, known, value));
+}
+
+// What fits into a fragment, whatever the user made of it.
+std::uint32_t choose_piece_bytes() {
+  std::uint64_t most = kPieceBytes;
+  for (const char* name : {"UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}) {
+    const auto segment = environment(name);
+    if (!segment) continue;
+    const std::uint64_t bytes = parse_bytes(*segment).value_or(0);
+    most = std::min(most, std::max(bytes, kMinPieceBytes + kSegmentRestBytes) - kSegmentRestBytes);
+  }
+  return static_cast<std::uint32_t>(most);
+}
+
+// Shared memory is the local transport's, and UCX notices the death of a peer there only after its keep-alive interval. Its GPU
+// transports would open the GPUs' drivers for memory that is never given to it.
+constexpr const char* kTransports = "^shm,self,cuda,rocm,ze";
+
+Result<Configuration> configure(const std::string& devices) {
+  ucp_config_t* read = nullptr;
+  if (const ucs_status_t status = lib().ucp_config_read(nullptr, nullptr, &read); status != UCS_OK) {
+    return failed("ucp_config_read", "its configuration", status, "look at the variables UCX_*");
+  }
+  Configuration configuration(read);
+  if (const auto transports = environment("GIGABAR_UCX_TLS")) {
+    const ucs_status_t status = set(configuration, "TLS", transports->c_str());
+    if (status != UCS_OK) return failed("ucp_config_modify", text("GIGABAR_UCX_TLS=", *transports), status);
+  } else {
+    set_default(configuration, "TLS", kTransports);
+  }
+  // UCX listens at an address of every interface that it uses, and obeys whoever connects: its TCP protocol has a write to any
+  // address of this process.
+  if (const ucs_status_t status = set(configuration, "NET_DEVICES", devices.c_str()); status != UCS_OK) {
+    return failed("ucp_config_modify", text("NET_DEVICES=", devices), status);
+  }
+  // UCX refuses to send larger ones than it receives.
+  if (parse_bytes(environment("UCX_TCP_RX_SEG_SIZE").value_or("")).value_or(kSegmentBytes) >= kSegmentBytes) {
+    set_tcp_default(configuration, "TX_SEG_SIZE", std::to_string(kSegmentBytes).c_str());
+  }
+  // UCX 1.13.1 handles a write event of a connection that it has just freed in the same round, when both ends destroy it while data
+  // waits for the socket (uct_tcp_iface_handle_events after a FIN). Zero-copy sends make that frequent; without them it is rare.
+  set_default(configuration, "ZCOPY_THRESH", "inf");
+  // One event a round. UCX 1.13.1 takes up to 16 at once and ends the process (an assertion in uct_tcp_iface_handle_events) when
+  // one of them belongs to a connection that was found broken since: by a send from the callback of an event before it.
+  set_tcp_default(configuration, "MAX_POLL", "1");
+  set_tcp_default(configuration, "CONN_NB", "y");  // connect() would block for minutes when the peer's host is gone
+  return configuration;
+}
+
+// "#   lane[0]:  1:tcp/lo.0 md[1] -> ...": the first lane's "tcp/lo".
+std::string first_lane(std::string_view information) {
+  const std::size_t lane = information.find("lane[0]:");
+  if (lane == std::string_view::npos) return {};
+  const std::size_t number = information.find_first_not_of(' ', lane + 8);
+  const std::size_t colon = number == std::string_view::npos ? number : information.find(':', number);
+  if (colon == std::string_view::npos) return {};
+  const std::string_view rest = information.substr(colon + 1);
+  std::string_view name = rest.substr(0, rest.find_first_of(" \n"));
+  const std::size_t path = name.rfind('.');
+  if (path != std::string_view::npos && name.find_first_not_of("0123456789", path + 1) == std::string_view::npos) {
+    name = name.substr(0, path);
+  }
+  return name.find('/') != std::string_view::npos && name.size() <= 64 ? std::string(name) : std::string();
+}
+
 Error no_descriptor(const char* call, int code) {
   return make_error(status_of_errno(code), "open UCX", "wake descriptor", text(call, " failed"), {}, errno_code(code));
 }
 
-std::string library_version() {
-  const ucp::Library& library = ucp::library();
-  return text(library.major, '.', library.minor, '.', library.patch);
-}
+std::string library_version() { return text(lib().major, '.', lib().minor, '.', lib().patch); }
 
 }  // namespace
 
@@ -67,15 +174,14 @@ Availability UcxTransport::can_reach(const Peer& peer) const {
 }
 
 Result<std::unique_ptr<Link>> UcxTransport::offer(const Peer& peer, std::size_t rail, Parcel& offer) {
-  if (rail >= rails_.size()) {
+  if (rail >= rails().size()) {
     return make_error(Status::invalid_argument, "offer a link", text("rail ", rail),
                       "UCX has one rail, and chooses networks itself");
   }
   const auto number = random_number();
   if (!number) return number.error();
   auto link = std::make_unique<UcxLink>(*this, peer, *number);
-  offer.bytes = encode(InvitationKind::offer, link->invitation());
-  offer.descriptors.clear();
+  offer = {encode(InvitationKind::offer, link->invitation()), {}};
   return std::unique_ptr<Link>(std::move(link));
 }
 
@@ -89,21 +195,18 @@ Result<std::unique_ptr<Link>> UcxTransport::accept(const Peer& peer, Parcel offe
   if (!number) return number.error();
   auto link = std::make_unique<UcxLink>(*this, peer, *number);
   if (Result<void> connected = link->connect(*invitation); !connected) return std::move(connected).error();
-  answer.bytes = encode(InvitationKind::answer, link->invitation());
-  answer.descriptors.clear();
+  answer = {encode(InvitationKind::answer, link->invitation()), {}};
   return std::unique_ptr<Link>(std::move(link));
 }
 
-void UcxTransport::add_link(std::uint64_t number, UcxLink& link) { links_.emplace(number, &link); }
+void UcxTransport::add_link(std::uint64_t number, UcxLink& link) {
+  attended_.reserve(links_.size() + 1);
+  links_.emplace(number, &link);
+}
 
 void UcxTransport::remove_link(std::uint64_t number, UcxLink& link) {
   links_.erase(number);
   std::erase(attended_, &link);
-  std::erase_if(events_, [&](const Event& event) { return event.link == &link; });
-}
-
-void UcxTransport::attend_to(UcxLink& link) {
-  if (std::find(attended_.begin(), attended_.end(), &link) == attended_.end()) attended_.push_back(&link);
 }
 
 bool UcxTransport::poll(Sink& sink) {
@@ -111,8 +214,7 @@ bool UcxTransport::poll(Sink& sink) {
   sink_ = &sink;
   bool is_something = progress();
   if (std::exchange(is_starved_, false)) fail_all();
-  is_something |= attend();
-  is_something |= deliver();
+  is_something |= attend(sink);
   sink_ = nullptr;
   return is_something;
 }
@@ -120,58 +222,21 @@ bool UcxTransport::poll(Sink& sink) {
 // There was no memory for something of a link; of which is not known.
 void UcxTransport::fail_all() {
   try {
-    for (auto& [number, link] : links_) link->lost(UCS_ERR_NO_MEMORY);
+    for (auto& [number, link] : links_) link->lost_by(UCS_ERR_NO_MEMORY);
   } catch (const std::bad_alloc&) {
     is_starved_ = true;
     throw;
   }
 }
 
-bool UcxTransport::attend() {
-  if (attended_.empty()) return false;
-  const std::int64_t now = now_ns();
-  bool is_something = false;
-  // Links may join the list meanwhile; none leaves it, for none is destroyed in here.
-  for (std::size_t i = 0; i < attended_.size();) {
-    const UcxLink::Work work = attended_[i]->work(now);
-    is_something |= work.did_something;
-    if (work.is_over) {
-      attended_.erase(attended_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
-  }
-  return is_something;
-}
-
-bool UcxTransport::deliver() {
-  // What the sink's own posts add is for the next poll().
-  const std::size_t count = events_.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const Event event = std::move(events_.front());
-    events_.pop_front();
-    if (const Done* done = std::get_if<Done>(&event.what)) {
-      sink_->done(*event.link, done->cookie, done->outcome);
-    } else if (const Error* error = std::get_if<Error>(&event.what)) {
-      sink_->broken(*event.link, *error);
-    } else {
-      event.link->told_ready();
-      sink_->ready(*event.link);
-    }
-  }
-  return count > 0;
-}
-
 bool UcxTransport::arm() {
-  if (!events_.empty()) return false;
   std::int64_t first = std::numeric_limits<std::int64_t>::max();
-  for (const UcxLink* link : attended_) {
-    const auto wakes_at = link->wakes_at_ns();
-    if (!wakes_at) return false;
-    first = std::min(first, *wakes_at);
+  for (const PlacedLink* link : attended_) {
+    if (link->state() != LinkState::connecting) return false;
+    first = std::min(first, link->connect_until_ns());
   }
   if (leaving_count_ > 0) return false;  // closing goes on in progress() only
-  if (ucp::library().ucp_worker_arm(worker_) != UCS_OK) return false;
+  if (lib().ucp_worker_arm(worker_) != UCS_OK) return false;
   if (first != std::numeric_limits<std::int64_t>::max()) set_timer(first);
   return true;
 }
@@ -192,6 +257,235 @@ void UcxTransport::arrived(const std::optional<WireHeader>& header, std::span<co
   if (found == links_.end()) return;
   if (is_rendezvous) return found->second->refuse("it sent data by rendezvous");
   found->second->receive(*header, data);
+}
+
+// --- Calls of UCX, and its calls of us ------------------------------------------------------------------------------------------
+
+std::string text_of(ucs_status_t status) {
+  const char* words = lib().ucs_status_string(status);
+  return words != nullptr ? words : "unknown status";
+}
+
+NativeCode native_of(ucs_status_t status) { return {NativeDomain::none, status, text("UCX status ", static_cast<int>(status))}; }
+
+Result<void> UcxTransport::open_context(const std::string& devices) {
+  auto configuration = configure(devices);
+  if (!configuration) return std::move(configuration).error();
+  ucp_params_t parameters{};
+  parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  parameters.name = "gigabar";
+  const ucs_status_t status = lib().ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, configuration->get(), &context_);
+  if (status == UCS_OK) return {};
+  context_ = nullptr;
+  return failed("ucp_init", ucp::availability().reason, status,
+                "look at UCX_TLS, GIGABAR_UCX_TLS, UCX_NET_DEVICES and 'ucx_info -d'");
+}
+
+Result<void> UcxTransport::open_worker() {
+  const std::string object = ucp::availability().reason;
+  ucp_worker_params_t parameters{};
+  parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucs_status_t status = lib().ucp_worker_create(context_, &parameters, &worker_);
+  if (status != UCS_OK) return worker_ = nullptr, failed("ucp_worker_create", object, status);
+  int descriptor = -1;
+  if (status = lib().ucp_worker_get_efd(worker_, &descriptor); status != UCS_OK) {
+    return failed("ucp_worker_get_efd", object, status);
+  }
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kMessageId;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  handler.cb = &UcxTransport::on_arrival;
+  handler.arg = this;
+  if (status = lib().ucp_worker_set_am_recv_handler(worker_, &handler); status != UCS_OK) {
+    return failed("ucp_worker_set_am_recv_handler", object, status);
+  }
+  ucp_address_t* address = nullptr;
+  std::size_t bytes = 0;
+  if (status = lib().ucp_worker_get_address(worker_, &address, &bytes); status != UCS_OK) {
+    return failed("ucp_worker_get_address", object, status);
+  }
+  worker_address_.assign(reinterpret_cast<const char*>(address), bytes);
+  lib().ucp_worker_release_address(worker_, address);
+  piece_bytes_ = choose_piece_bytes();
+  return open_wake_descriptor(descriptor);
+}
+
+UcxTransport::~UcxTransport() {
+  if (!is_of_this_process()) return;
+  if (worker_ != nullptr) {
+    for (const auto& endpoint : endpoints_) {
+      endpoint->link = nullptr;
+      close(*endpoint);
+    }
+    const Deadline deadline = Deadline::after_ns(kEndDeadlineNs);
+    while (!endpoints_.empty() && !deadline.has_passed()) {
+      lib().ucp_worker_progress(worker_);
+      tidy();
+    }
+    if (!endpoints_.empty()) {
+      quietly([&] { log(LogLevel::warning, text("ucx: ", counted(endpoints_.size(), "connection"), " did not end in 2 s")); });
+    }
+    lib().ucp_worker_destroy(worker_);
+  }
+  if (context_ != nullptr) lib().ucp_cleanup(context_);
+}
+
+Result<Endpoint*> UcxTransport::connect(const std::string& address, UcxLink* link, const std::string& peer) {
+  // UCX takes no length: what a malformed address makes it read beyond the end is ours and zero.
+  std::string padded = address;
+  padded.resize(2 * kMaxParcelBytes);
+  auto endpoint = std::make_unique<Endpoint>();
+  endpoint->transport = this;
+  endpoint->link = link;
+  ucp_ep_params_t parameters{};
+  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  parameters.address = reinterpret_cast<const ucp_address_t*>(padded.data());
+  parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  parameters.err_handler.cb = &UcxTransport::on_lost;
+  parameters.err_handler.arg = endpoint.get();
+  const ucs_status_t status = lib().ucp_ep_create(worker_, &parameters, &endpoint->handle);
+  if (status != UCS_OK) return failed("ucp_ep_create", peer, status, "look at UCX_TLS and UCX_NET_DEVICES at both ranks");
+  endpoints_.push_back(std::move(endpoint));
+  return endpoints_.back().get();
+}
+
+std::string UcxTransport::rail_of(const Endpoint& endpoint) const {
+  std::string rail;
+  char* information = nullptr;
+  std::size_t bytes = 0;
+  if (lib().ucp_ep_print_info != nullptr && endpoint.handle != nullptr) {
+    if (std::FILE* stream = ::open_memstream(&information, &bytes)) {
+      lib().ucp_ep_print_info(endpoint.handle, stream);
+      std::fclose(stream);
+      rail = first_lane({information, bytes});
+      std::free(information);  // NOLINT(cppcoreguidelines-no-malloc): as open_memstream asks
+    }
+  }
+  return rail.empty() ? "ucx" : rail;
+}
+
+void UcxTransport::close(Endpoint& endpoint) {
+  if (endpoint.handle == nullptr) return;
+  if (endpoint.close_at_ns == 0) ++leaving_count_;
+  endpoint.close_at_ns = 1;
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  void* request = lib().ucp_ep_close_nbx(std::exchange(endpoint.handle, nullptr), &parameters);
+  if (request != nullptr && !UCS_PTR_IS_ERR(request)) endpoint.closing = request;
+}
+
+void UcxTransport::leave(Endpoint& endpoint, std::int64_t linger_ns) {
+  endpoint.link = nullptr;
+  if (endpoint.handle == nullptr) return;
+  if (endpoint.close_at_ns == 0) ++leaving_count_;
+  endpoint.close_at_ns = now_ns() + linger_ns;
+}
+
+Operation& UcxTransport::take_operation(WireKind kind, std::uint64_t link, const Access& access) {
+  if (free_operations_.empty()) {
+    if (free_operations_.capacity() <= operations_.size()) free_operations_.reserve(2 * operations_.size() + 64);
+    free_operations_.push_back(&operations_.emplace_back());
+  }
+  Operation& operation = *free_operations_.back();
+  free_operations_.pop_back();
+  operation.header = make_header(kind, link, 0);
+  set_access(operation.header, access);
+  return operation;
+}
+
+void UcxTransport::give_back(Operation& operation) {
+  operation.endpoint = nullptr;
+  operation.owner = nullptr;
+  operation.data = {};
+  free_operations_.push_back(&operation);  // there is room for each
+}
+
+void UcxTransport::send(Endpoint& endpoint, Operation& operation) {
+  const Uncancelled uncancelled;
+  operation.endpoint = &endpoint;
+  ++endpoint.under_way;
+  if (endpoint.handle == nullptr || endpoint.is_lost) return finished(operation, UCS_ERR_CANCELED);
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  parameters.cb.send = &UcxTransport::on_sent;
+  parameters.user_data = &operation;
+  parameters.flags = UCP_AM_SEND_FLAG_EAGER;
+  parameters.memory_type = UCS_MEMORY_TYPE_HOST;
+  const std::span<const std::byte> data = operation.data;
+  void* const request = lib().ucp_am_send_nbx(endpoint.handle, kMessageId, &operation.header, sizeof operation.header,
+                                              data.empty() ? nullptr : data.data(), data.size(), &parameters);
+  if (request == nullptr) return finished(operation, UCS_OK);
+  if (UCS_PTR_IS_ERR(request)) return finished(operation, UCS_PTR_STATUS(request));
+}
+
+void UcxTransport::finished(Operation& operation, ucs_status_t status) {
+  Endpoint& endpoint = *operation.endpoint;
+  --endpoint.under_way;
+  if (endpoint.link != nullptr) endpoint.link->sent(operation, status);
+  give_back(operation);
+}
+
+bool UcxTransport::progress() {
+  bool is_something = false;
+  for (unsigned i = 0; i < kMaxProgressCalls && lib().ucp_worker_progress(worker_) != 0; ++i) is_something = true;
+  if (leaving_count_ > 0) is_something |= tidy();
+  return is_something;
+}
+
+// Closes endpoints whose time is over and drops those that are closed.
+bool UcxTransport::tidy() {
+  const std::int64_t now = now_ns();
+  const auto is_over = [&](const std::unique_ptr<Endpoint>& item) {
+    Endpoint& endpoint = *item;
+    if (endpoint.close_at_ns == 0) return false;
+    if (endpoint.handle != nullptr && (endpoint.is_lost || now >= endpoint.close_at_ns)) close(endpoint);
+    if (endpoint.closing != nullptr && lib().ucp_request_check_status(endpoint.closing) != UCS_INPROGRESS) {
+      lib().ucp_request_free(std::exchange(endpoint.closing, nullptr));
+    }
+    return endpoint.link == nullptr && endpoint.handle == nullptr && endpoint.closing == nullptr && endpoint.under_way == 0;
+  };
+  const std::size_t over = std::erase_if(endpoints_, is_over);
+  leaving_count_ -= over;
+  return over > 0;
+}
+
+void UcxTransport::on_sent(void* request, ucs_status_t status, void* operation) noexcept {
+  lib().ucp_request_free(request);
+  auto& sent = *static_cast<Operation*>(operation);
+  UcxTransport& transport = *sent.endpoint->transport;
+  try {
+    transport.finished(sent, status);
+  } catch (const std::bad_alloc&) {
+    transport.is_starved_ = true;
+  }
+}
+
+void UcxTransport::on_lost(void* endpoint, ucp_ep_h, ucs_status_t status) noexcept {
+  auto& lost = *static_cast<Endpoint*>(endpoint);
+  lost.is_lost = true;
+  try {
+    if (lost.link != nullptr) lost.link->lost_by(status);
+  } catch (const std::bad_alloc&) {
+    lost.transport->is_starved_ = true;
+  }
+}
+
+ucs_status_t UcxTransport::on_arrival(void* transport, const void* header, std::size_t header_bytes, void* data,
+                                      std::size_t data_bytes, const ucp_am_recv_param_t* parameters) noexcept try {
+  const bool is_rendezvous = (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;  // `data` is no data then
+  static_cast<UcxTransport*>(transport)->arrived(parse_header(header, header_bytes, data_bytes),
+                                                 {static_cast<const std::byte*>(data), data_bytes}, is_rendezvous);
+  // UCX takes the data back; a rendezvous that nobody started ends with UCS_OK at its sender.
+  return UCS_OK;
+} catch (const std::bad_alloc&) {
+  static_cast<UcxTransport*>(transport)->is_starved_ = true;
+  return UCS_OK;
 }
 
 }  // namespace gigabar::transport::ucx

@@ -4,9 +4,6 @@
 // a link only through its endpoint, which forgets it first, or by its number.
 #pragma once
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -15,7 +12,6 @@
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -25,7 +21,7 @@
 
 namespace gigabar::transport::ucx {
 
-class Endpoint;
+struct Endpoint;
 class UcxLink;
 class UcxTransport;
 
@@ -38,33 +34,19 @@ struct Operation {
   void* owner = nullptr;            // the sender's; not looked at here
 };
 
-class Endpoint {
- public:
-  bool is_lost() const noexcept { return is_lost_; }
-
- private:
-  friend class UcxTransport;
-  UcxTransport* transport_ = nullptr;
-  ucp_ep_h handle_ = nullptr;  // null: closed
-  UcxLink* link_ = nullptr;    // null: nobody is told
-  void* closing_ = nullptr;    // UCX's request
-  unsigned under_way_ = 0;     // operations that UCX has
-  bool is_lost_ = false;
-  std::int64_t close_at_ns_ = 0;  // without a link: when it is to be closed
-};
-
-struct Done {
-  std::uint64_t cookie = 0;
-  Result<void> outcome;
-};
-struct Ready {};
-struct Event {
-  UcxLink* link = nullptr;
-  std::variant<Ready, Done, Error> what;
+// Links read `is_lost` only.
+struct Endpoint {
+  UcxTransport* transport = nullptr;
+  ucp_ep_h handle = nullptr;  // null: closed
+  UcxLink* link = nullptr;    // null: nobody is told
+  void* closing = nullptr;    // UCX's request
+  unsigned under_way = 0;     // operations that UCX has
+  bool is_lost = false;
+  std::int64_t close_at_ns = 0;  // without a link: when it is to be closed
 };
 
 // Outlives its links.
-class UcxTransport final : public Transport {
+class UcxTransport final : public PlacedTransport {
  public:
   // Listens at the interfaces that the options name, whatever UCX_NET_DEVICES says: UCX obeys whoever connects. Errors: unavailable
   // (UCX's availability; no network that it can use), out_of_memory, out_of_descriptors, device_error.
@@ -74,12 +56,7 @@ class UcxTransport final : public Transport {
   UcxTransport(const UcxTransport&) = delete;
   UcxTransport& operator=(const UcxTransport&) = delete;
 
-  TransportKind kind() const noexcept override { return TransportKind::ucx; }
   std::string address() const override;
-  const std::vector<std::string>& rails() const noexcept override { return rails_; }
-  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override { return PlacedRegion::make(home_, range); }
-  Result<std::unique_ptr<RemoteRegion>> open_region(const Peer&, Parcel key) override { return open_placed_region(key); }
-  std::string why_no_words() const override { return transport::why_no_words("UCX"); }
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;
   Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;
@@ -90,18 +67,11 @@ class UcxTransport final : public Transport {
   std::uint64_t strangers() const noexcept { return strangers_; }
 
   // --- For the links ---
-  const std::shared_ptr<Home>& home() const noexcept { return home_; }
-  // False in a child after fork, which has neither UCX's threads nor a right to the connections.
-  bool is_of_this_process() const noexcept { return process_ == ::getpid(); }
-  std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
   // The sink of the poll() under way; null outside of it.
   Sink* sink() const noexcept { return sink_; }
 
   void add_link(std::uint64_t number, UcxLink& link);
   void remove_link(std::uint64_t number, UcxLink& link);
-  // The link has timers or undelivered messages: its work() is called in each poll() until it returns false.
-  void attend_to(UcxLink& link);
-  void tell(Event event) { events_.push_back(std::move(event)); }
 
   // --- UCX's worker and its endpoints ---
   const std::string& worker_address() const noexcept { return worker_address_; }
@@ -127,13 +97,12 @@ class UcxTransport final : public Transport {
   bool progress();
 
  private:
-  UcxTransport() = default;
+  // Which networks a link takes, and how many, is UCX's own choice.
+  UcxTransport() : PlacedTransport(TransportKind::ucx, "UCX", {"ucx"}) {}
   Result<void> open_context(const std::string& devices);
   Result<void> open_worker();
   Result<void> open_wake_descriptor(int worker_descriptor);
   void set_timer(std::int64_t at_ns);
-  bool deliver();
-  bool attend();
   void fail_all();
   void arrived(const std::optional<WireHeader>& header, std::span<const std::byte> data, bool is_rendezvous);
   void finished(Operation& operation, ucs_status_t status);
@@ -144,15 +113,9 @@ class UcxTransport final : public Transport {
   static ucs_status_t on_arrival(void* transport, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
                                  const ucp_am_recv_param_t* parameters) noexcept;
 
-  std::vector<std::string> rails_{"ucx"};  // which networks a link takes, and how many, is UCX's own choice
-  pid_t process_ = ::getpid();             // that opened it
-  std::shared_ptr<Home> home_ = std::make_shared<Home>("UCX");
   std::unordered_map<std::uint64_t, UcxLink*> links_;
-  std::vector<UcxLink*> attended_;
-  std::deque<Event> events_;
   Sink* sink_ = nullptr;
   std::uint64_t strangers_ = 0;
-  std::int64_t connect_deadline_ns_ = 0;
   Descriptor wake_;  // an epoll of the worker's descriptor and the timer
   Descriptor timer_;
   bool is_timer_set_ = false;

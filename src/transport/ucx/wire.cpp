@@ -13,6 +13,7 @@ namespace {
 constexpr std::uint16_t kMagic = 0x6762;
 constexpr std::string_view kParcelMagic = "GBUX";
 constexpr std::string_view kAddressName = "ucx";
+constexpr const char* kWhat = "the peer's UCX parcel";
 
 // Of an invitation: magic, version, kind, length of the address, sum, number of the link, bytes of a piece, zeros. The address
 // follows.
@@ -23,10 +24,6 @@ constexpr std::size_t kSumAt = 8;
 std::uint64_t sum_of(std::string invitation) {
   invitation.replace(kSumAt, sizeof(std::uint64_t), sizeof(std::uint64_t), '\0');
   return fnv1a(invitation);
-}
-
-Error malformed(const char* cause) {
-  return make_error(Status::bad_file, "read", "the peer's UCX parcel", cause, "use the same version of Gigabar at every rank");
 }
 
 }  // namespace
@@ -42,19 +39,20 @@ std::string encode(InvitationKind kind, const Invitation& invitation) {
 }
 
 Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes) {
-  if (bytes.size() <= kHeadBytes || bytes.size() > kMaxParcelBytes) return malformed("its length cannot be");
+  if (bytes.size() <= kHeadBytes || bytes.size() > kMaxParcelBytes) return malformed(kWhat, "its length cannot be");
   ByteReader reader(bytes);
   const bool is_ours = reader.bytes(kParcelMagic.size()) == kParcelMagic;
-  if (reader.number<std::uint8_t>() != kVersion || !is_ours) return malformed("it is of another kind or version");
-  if (reader.number<std::uint8_t>() != static_cast<std::uint8_t>(kind)) return malformed("an offer was mistaken for an answer");
-  if (reader.number<std::uint16_t>() != bytes.size() - kHeadBytes) return malformed("it was cut");
+  if (reader.number<std::uint8_t>() != kVersion || !is_ours) return malformed(kWhat, "it is of another kind or version");
+  if (reader.number<std::uint8_t>() != static_cast<std::uint8_t>(kind))
+    return malformed(kWhat, "an offer was mistaken for an answer");
+  if (reader.number<std::uint16_t>() != bytes.size() - kHeadBytes) return malformed(kWhat, "it was cut");
   if (reader.number<std::uint64_t>() != sum_of(std::string(bytes))) {
-    return malformed("its sum is wrong: it was damaged on the way");
+    return malformed(kWhat, "its sum is wrong: it was damaged on the way");
   }
   Invitation invitation{reader.number<std::uint64_t>(), reader.number<std::uint32_t>(), std::string(bytes.substr(kHeadBytes))};
   if (reader.number<std::uint32_t>() != 0 || invitation.link == 0 || invitation.piece_bytes < kMinPieceBytes ||
       invitation.piece_bytes > kMaxPieceBytes) {
-    return malformed("a number in it is out of range");
+    return malformed(kWhat, "a number in it is out of range");
   }
   return invitation;
 }

@@ -9,6 +9,7 @@
 
 #include "driver/rdmacm/rdmacm.hpp"
 #include "driver/verbs/functions.hpp"
+#include "memory/host_pages.hpp"
 #include "rdma/registration.hpp"
 #include "transport/transport.hpp"
 #include "transport/verbs/wire.hpp"
@@ -42,15 +43,11 @@ using verbs::code_of;
 class Pages {
  public:
   explicit Pages(std::size_t bytes) noexcept;  // data() is null when there is no memory
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  ~Pages();
-  std::byte* data() const noexcept { return data_; }
-  std::size_t bytes() const noexcept { return bytes_; }
+  std::byte* data() const noexcept { return static_cast<std::byte*>(taken_.get()); }
+  std::size_t bytes() const noexcept { return taken_.get_deleter().bytes; }
 
  private:
-  std::byte* data_;
-  std::size_t bytes_;
+  std::unique_ptr<void, UnmapPages> taken_;
 };
 
 // One opened device, kept by everything that uses it. The context is librdmacm's, which closes it when no id is bound to the
@@ -86,7 +83,6 @@ struct Rail {
   std::string name;     // "mlx5_0/1"
   RailAddress address;  // `port` is the listener's
   std::shared_ptr<Device> device;
-  std::size_t device_index = 0;
   unsigned port = 1;
   std::uint64_t piece_bytes = 0;  // most bytes of one work request
   Id listener;                    // null: the device is gone

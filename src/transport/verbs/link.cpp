@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
@@ -25,10 +26,6 @@ constexpr std::int64_t kQuietNs = 1'000'000'000;
 // answers to one READ still come and another is asked for again, rxe of Linux 6.1 may count the first one's packets wrong: a READ
 // then ends as done without its data. So there is one at a time, of so many bytes.
 constexpr std::uint64_t kReadPieceBytesOfRxe = 256 << 10;
-
-bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t whole) noexcept {
-  return bytes >= 1 && bytes <= whole && offset <= whole - bytes;
-}
 
 std::uint64_t address_of(const void* memory) noexcept { return reinterpret_cast<std::uintptr_t>(memory); }
 
@@ -72,18 +69,15 @@ const char* name_of(WorkKind kind) noexcept {
 }  // namespace
 
 VerbsLink::VerbsLink(VerbsTransport& transport, std::size_t rail, const Token& token, std::int64_t deadline_ns)
-    : transport_(&transport),
+    : Link(transport.rail(rail).name),
+      transport_(&transport),
       device_(transport.rail(rail).device),
-      order_(transport.order()),
       rail_index_(rail),
-      rail_name_(transport.rail(rail).name),
-      piece_bytes_(transport.rail(rail).piece_bytes),
-      read_piece_bytes_(device_->is_rxe ? std::min(piece_bytes_, kReadPieceBytesOfRxe) : piece_bytes_),
-      local_address_(transport.rail(rail).address),
+      read_piece_bytes_(device_->is_rxe ? std::min(own_rail().piece_bytes, kReadPieceBytesOfRxe) : own_rail().piece_bytes),
       deadline_ns_(deadline_ns),
       own_token_(token) {
   limits_.payload_bytes = limits_.copied_write_bytes = kPayloadBytes;
-  limits_.write_bytes = piece_bytes_ * kMaxPieces;
+  limits_.write_bytes = own_rail().piece_bytes * kMaxPieces;
   transport_->add(this);
 }
 
@@ -93,6 +87,8 @@ VerbsLink::~VerbsLink() {
   id_.reset();  // with its queue pair, before the completion queue of that
   if (completions_ != nullptr) verbs::functions().ibv_destroy_cq(completions_);
 }
+
+const Rail& VerbsLink::own_rail() const noexcept { return transport_->rail(rail_index_); }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
@@ -170,17 +166,12 @@ Posted VerbsLink::refused_post(int result) {
 Posted VerbsLink::post_ordered(ibv_wr_opcode opcode, const Span& span, bool is_inline, unsigned flags, Next next) {
   if (is_inline) flags |= IBV_SEND_INLINE;
   if (span.bytes > kMaxUnsignalledBytes) flags |= IBV_SEND_SIGNALED;
-  const bool is_write = opcode == IBV_WR_RDMA_WRITE;
-  const Ledger::Entry entry{Ledger::kNoOperation, !is_inline};
-  const std::uint64_t number = is_write ? add_write(entry) : ledger_.add(entry);
+  const std::uint64_t number = ledger_.add({Ledger::kNoOperation, !is_inline});
   if (const int result = post(opcode, span, work_id(WorkKind::ordered, number), flags, 0, next); result != 0) {
-    if (is_write) {
-      take_back_write();
-    } else {
-      ledger_.take_back();
-    }
+    ledger_.take_back();
     return refused_post(result);
   }
+  if (opcode == IBV_WR_RDMA_WRITE) writes_posted_ = number + 1;
   if (!is_inline) take_slot();
   count_signal((flags & IBV_SEND_SIGNALED) != 0);
   return Posted::ok;
@@ -235,19 +226,19 @@ Reach VerbsLink::reach(Direction direction, const Region& local, const RemoteReg
   const auto* const theirs = dynamic_cast<const VerbsRemoteRegion*>(&remote);
   const auto no = [](std::string why) { return Reach{false, TransferPath::none, std::move(why)}; };
   if (ours == nullptr || theirs == nullptr) return no("one of the regions is not registered with RDMA devices");
-  if (state_ != LinkState::ready) return no(text("the link over ", rail_name_, " is not ready"));
+  if (state_ != LinkState::ready) return no(text("the link over ", rail_, " is not ready"));
   if (!theirs->has_rail(peer_rail_)) return no("the peer's memory is not registered on the rail of this link");
   if (direction == Direction::read && limits_.read_bytes == 0)
-    return no(text("the adapters of ", rail_name_, " and its peer agreed on no reads"));
+    return no(text("the adapters of ", rail_, " and its peer agreed on no reads"));
   const bool is_gdr = is_gpu_memory(local.kind()) || is_gpu_memory(theirs->kind());
   return {true, is_gdr ? TransferPath::gdr : TransferPath::host,
-          is_gdr ? text(rail_name_, network_, " reaches the GPU memory itself (here: ", local.how(), ")")
-                 : text(rail_name_, network_, " moves it between pinned host memories"),
+          is_gdr ? text(rail_, network_, " reaches the GPU memory itself (here: ", local.how(), ")")
+                 : text(rail_, network_, " moves it between pinned host memories"),
           !is_gdr};
 }
 
 Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_read, bool fills_gpu) {
-  const std::uint64_t piece_bytes = is_read ? read_piece_bytes_ : piece_bytes_;
+  const std::uint64_t piece_bytes = is_read ? read_piece_bytes_ : own_rail().piece_bytes;
   const auto count = static_cast<unsigned>((span.bytes + piece_bytes - 1) / piece_bytes);
   if (!operations_.has_room() || !ledger_.has_room(count)) return Posted::full;
   if (is_read && reads_under_way_ + count > read_depth_) return Posted::full;
@@ -258,13 +249,13 @@ Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_re
     piece.local += begin;
     piece.remote += begin;
     piece.bytes = std::min(piece_bytes, span.bytes - begin);
-    const std::uint64_t id =
-        is_read ? work_id(WorkKind::read, operation) : work_id(WorkKind::ordered, add_write({operation, false}));
+    const std::uint64_t number = is_read ? operation : ledger_.add({operation, false});
+    const std::uint64_t id = work_id(is_read ? WorkKind::read : WorkKind::ordered, number);
     // Each one signalled: siw sends what is not from the pages themselves, and later completions do not tell when it is done with
     // them.
     const int result = post(is_read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, piece, id, IBV_SEND_SIGNALED);
     if (result != 0) {
-      if (!is_read) take_back_write();
+      if (!is_read) ledger_.take_back();
       if (i == 0) {
         operations_.drop(operation);
         return refused_post(result);
@@ -275,37 +266,31 @@ Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_re
     if (is_read) {
       ledger_.add_read();
       ++reads_under_way_;
+    } else {
+      writes_posted_ = number + 1;
     }
   }
   return Posted::ok;
 }
 
-Posted VerbsLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                             std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
-  return post_transfer(false, local, local_offset, remote, remote_offset, bytes, cookie);
-}
-
-Posted VerbsLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                            std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
-  return post_transfer(true, local, local_offset, remote, remote_offset, bytes, cookie);
-}
-
-Posted VerbsLink::post_transfer(bool is_read, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                                std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
+Posted VerbsLink::post_transfer(Direction direction, const Wish& wish) {
   if (state_ == LinkState::broken || failure_) return Posted::broken;
   if (state_ != LinkState::ready) return Posted::full;
-  const auto& ours = static_cast<const VerbsRegion&>(local);
-  const auto& theirs = static_cast<const VerbsRemoteRegion&>(remote);
-  const bool is_right = is_inside(local_offset, bytes, ours.bytes()) && is_inside(remote_offset, bytes, theirs.bytes()) &&
-                        bytes <= (is_read ? limits_.read_bytes : limits_.write_bytes) && theirs.has_rail(peer_rail_);
+  const bool is_read = direction == Direction::read;
+  const auto& ours = static_cast<const VerbsRegion&>(wish.local);
+  const auto& theirs = static_cast<const VerbsRemoteRegion&>(wish.remote);
+  const bool is_right = is_inside(wish.local_offset, wish.bytes, ours.bytes()) &&
+                        is_inside(wish.remote_offset, wish.bytes, theirs.bytes()) &&
+                        wish.bytes <= (is_read ? limits_.read_bytes : limits_.write_bytes) && theirs.has_rail(peer_rail_);
   if (!is_right) {
-    const char* const what = is_read ? "a read of " : "a write of ";
-    refused_.push_back({cookie, failed(Status::out_of_range, text(what, counted(bytes, "byte"), " is not inside both regions"))});
+    const std::string cause =
+        text(is_read ? "a read of " : "a write of ", counted(wish.bytes, "byte"), " is not inside both regions");
+    dones_.push_back({wish.cookie, failed(Status::out_of_range, cause)});
     return Posted::ok;
   }
-  const Span span{ours.address() + local_offset, theirs.address() + remote_offset, bytes, ours.local_key(rail_index_),
-                  theirs.remote_key(peer_rail_)};
-  const Posted posted = post_pieces(span, cookie, is_read, is_read && is_gpu_memory(ours.kind()));
+  const Span span{ours.address() + wish.local_offset, theirs.address() + wish.remote_offset, wish.bytes,
+                  ours.local_key(rail_index_), theirs.remote_key(peer_rail_)};
+  const Posted posted = post_pieces(span, wish.cookie, is_read, is_read && is_gpu_memory(ours.kind()));
   if (posted == Posted::ok && !is_read) has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.kind());
   return posted;
 }
@@ -355,7 +340,7 @@ bool VerbsLink::poll(Sink& sink) {
   const int count = take_completions(completions);
   for (int i = 0; i < count; ++i) on_completion(completions[static_cast<std::size_t>(i)], sink);
   post_what_waits();
-  const bool has_told = !refused_.empty() && tell_refused(sink);
+  const bool has_told = tell_dones(sink);
   if (count == 0 && free_receive_count_ > 0 && !failure_) post_receives();
   if (credits_.must_return() && state_ == LinkState::ready && !failure_) post_control(MessageKind::credits);
   if (!failure_) return count > 0 || has_told;
@@ -365,7 +350,7 @@ bool VerbsLink::poll(Sink& sink) {
 
 bool VerbsLink::arm() {
   if (state_ == LinkState::broken) return true;
-  if (failure_ || kept_count_ > 0 || has_waiting() || !refused_.empty()) return false;
+  if (failure_ || kept_count_ > 0 || has_waiting() || !dones_.empty()) return false;
   if (completions_ == nullptr || pair_ == nullptr) return true;
   if (const int result = ibv_req_notify_cq(completions_, 0); result != 0) {
     fail(call_failed("ibv_req_notify_cq", describe(), code_of(result)));
@@ -376,18 +361,12 @@ bool VerbsLink::arm() {
   return kept_count_ == 0 && !failure_;
 }
 
-bool VerbsLink::tell_refused(Sink& sink) {
-  const std::vector<Refused> told = std::exchange(refused_, {});
-  for (const Refused& one : told) sink.done(*this, one.cookie, Result<void>(one.error));
-  return true;
-}
-
 void VerbsLink::on_completion(const ibv_wc& completion, Sink& sink) {
   if (completion.status != IBV_WC_SUCCESS) return on_failed(completion);
   const std::uint64_t number = number_of(completion.wr_id);
   const WorkKind kind = kind_of(completion.wr_id);
   if (kind == WorkKind::ordered) return on_ordered(number, sink);
-  ++heard_;
+  has_heard_ = true;
   if (kind == WorkKind::receive) return on_receive(static_cast<unsigned>(number), completion.byte_len, sink);
   if (kind == WorkKind::read && operations_.find(number) == nullptr) return;
   ledger_.retire_read();
@@ -402,7 +381,7 @@ void VerbsLink::on_completion(const ibv_wc& completion, Sink& sink) {
 
 bool VerbsLink::is_port_up() const {
   ibv_port_attr port{};
-  const auto number = static_cast<std::uint8_t>(transport_->rail(rail_index_).port);
+  const auto number = static_cast<std::uint8_t>(own_rail().port);
   const int result = verbs::functions().ibv_query_port(device_->context, number, reinterpret_cast<_compat_ibv_port_attr*>(&port));
   return result == 0 && port.state == IBV_PORT_ACTIVE;
 }
@@ -423,7 +402,7 @@ void VerbsLink::on_failed(const ibv_wc& completion) {
 }
 
 void VerbsLink::on_ordered(std::uint64_t number, Sink& sink) {
-  if (probe_posted_ns_ != 0 && number < probe_behind_) ++heard_;  // the probe waits behind large writes that go on
+  if (probe_posted_ns_ != 0 && number < probe_behind_) has_heard_ = true;  // the probe waits behind large writes that go on
   ledger_.retire_up_to(number, [&](const Ledger::Entry& entry) {
     if (entry.has_slot) return_slot();
     if (entry.operation != Ledger::kNoOperation) finish_piece(entry.operation, sink);
@@ -434,7 +413,7 @@ void VerbsLink::finish_piece(std::uint16_t index, Sink& sink) {
   const OperationState operation = *operations_.find(index);
   if (!operations_.finish_piece(index)) return;
   // A NIC of this side wrote into the GPU's memory: as after a peer's writes.
-  sink.done(*this, operation.cookie, operation.fills_gpu ? order_->flush() : Result<void>());
+  sink.done(*this, operation.cookie, operation.fills_gpu ? transport_->flush_gpu_writes() : Result<void>());
 }
 
 // Together, and when nothing else is to be done: a message is answered before its receive is posted anew.
@@ -482,13 +461,13 @@ void VerbsLink::on_receive(unsigned slot, std::size_t bytes, Sink& sink) {
 void VerbsLink::on_message(const MessageHeader& header, const std::byte* bytes, Sink& sink) {
   if (header.kind == MessageKind::hello) {
     if (state_ == LinkState::broken) return;
-    if (is_initiator_ || step_ != Step::accepting) return fail(failed(Status::peer_lost, "the peer greeted at the wrong time"));
+    if (step_ != Step::accepting) return fail(failed(Status::peer_lost, "the peer greeted at the wrong time"));
     return become_ready(sink);
   }
   if (step_ != Step::up) return fail(failed(Status::peer_lost, "the peer sent a message before its greeting"));
   if (header.kind == MessageKind::credits) return;
   if (header.follows_gpu_writes) {
-    if (Result<void> flushed = order_->flush(); !flushed) return fail(std::move(flushed).error());
+    if (Result<void> flushed = transport_->flush_gpu_writes(); !flushed) return fail(std::move(flushed).error());
   }
   Header first{};
   std::memcpy(first.data(), bytes + kMessageHeaderBytes, header.caller_bytes);
@@ -527,7 +506,7 @@ void VerbsLink::break_down(Sink& sink) {
   if (pair_ != nullptr) rdmacm::functions().rdma_destroy_qp(id_.get());
   pair_ = nullptr;
   take_all(false);
-  tell_refused(sink);
+  tell_dones(sink);
   for (std::uint16_t i = 0; i < kOperations; ++i) {
     const OperationState* const operation = operations_.find(i);
     if (operation == nullptr) continue;
@@ -556,10 +535,7 @@ void VerbsLink::look_at_clock(std::int64_t now) {
                   "check the peer and the network"));
     return;
   }
-  if (heard_ != heard_before_) {
-    heard_before_ = heard_;
-    quiet_since_ns_ = now;
-  }
+  if (std::exchange(has_heard_, false)) quiet_since_ns_ = now;
   const std::int64_t limit_ns = transport_->options().connect_deadline_ns;
   if (probe_posted_ns_ == 0) {
     if (now - quiet_since_ns_ >= kQuietNs) post_probe(now);
@@ -576,7 +552,7 @@ std::int64_t VerbsLink::due_ns() const noexcept {
   return std::max(probe_posted_ns_, quiet_since_ns_) + transport_->options().connect_deadline_ns;
 }
 
-std::string VerbsLink::describe() const { return text(rail_name_, " with ", peer_text_.empty() ? "its peer" : peer_text_); }
+std::string VerbsLink::describe() const { return text(rail_, " with ", peer_text_.empty() ? "its peer" : peer_text_); }
 
 Error VerbsLink::failed(Status status, std::string cause, std::string remedy) const {
   return make_error(status, "link", describe(), std::move(cause), std::move(remedy));

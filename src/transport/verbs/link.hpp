@@ -18,12 +18,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "transport/transport.hpp"
 #include "transport/verbs/device.hpp"
-#include "transport/verbs/gpu_order.hpp"
 #include "transport/verbs/ledger.hpp"
 #include "transport/verbs/region.hpp"
 #include "transport/verbs/wire.hpp"
@@ -75,18 +73,11 @@ class VerbsLink final : public Link {
   // Slots and the completion queue. Errors: out_of_memory, device_error.
   Result<void> prepare();
 
-  LinkState state() const noexcept override { return state_; }
-  const LinkLimits& limits() const noexcept override { return limits_; }
-  const std::string& rail() const noexcept override { return rail_name_; }
   std::uint64_t memory_bytes() const noexcept override {
     return sizeof *this + (receives_ ? receives_->bytes() : 0) + (sends_ ? sends_->bytes() : 0);
   }
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
   Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
-  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                    std::uint64_t bytes, std::uint64_t cookie) override;
-  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
-                   std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset,
                            bool is_word_next) override;
   std::string why_no_word(WordKind kind, const RemoteRegion& words) const override;
@@ -95,6 +86,7 @@ class VerbsLink final : public Link {
 
   // Acceptor: waits for the peer that shows `expected` and is on its rail `peer_rail`; `token_` is what we show.
   void expect(const Token& expected, std::size_t peer_rail);
+  const Token& token() const noexcept { return own_token_; }
   bool is_expecting(std::size_t rail, const Token& token) const noexcept;
   // Takes the id of a connection request whose token was right, and accepts it.
   void take_request(Id id, const CmEvent& event, const Introduction& peer);
@@ -124,9 +116,11 @@ class VerbsLink final : public Link {
     std::uint32_t local_key = 0, remote_key = 0;
   };
 
+  const Rail& own_rail() const noexcept;
+
   // Connecting.
-  void start(const RailAddress& to);
   Result<void> new_id();
+  void resolve_anew();
   void resolve_address();
   void resolve_route();
   void set_path();
@@ -161,20 +155,9 @@ class VerbsLink final : public Link {
   Posted post_bytes(MessageKind kind, const Header* header, std::span<const std::byte> payload);
   bool post_control(MessageKind kind);
   Posted post_pieces(const Span& span, std::uint64_t cookie, bool is_read, bool fills_gpu);
-  Posted post_transfer(bool is_read, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
-                       std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie);
+  Posted post_transfer(Direction direction, const Wish& wish) override;
   Posted post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t remote_offset, std::span<const std::byte> bytes,
                        unsigned flags, Next next = Next::none);
-  std::uint64_t add_write(Ledger::Entry entry) noexcept {
-    const std::uint64_t number = ledger_.add(entry);
-    writes_before_ = std::exchange(writes_posted_, number + 1);
-    return number;
-  }
-  // The one that was added last: its post was refused.
-  void take_back_write() noexcept {
-    ledger_.take_back();
-    writes_posted_ = writes_before_;
-  }
   Posted post_set(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value);
   Posted post_unwanted_read(WorkKind kind, std::uint64_t number, const VerbsRemoteRegion& words, std::uint64_t offset,
                             std::uint64_t addend = 0);
@@ -192,7 +175,6 @@ class VerbsLink final : public Link {
   void finish_piece(std::uint16_t index, Sink& sink);
   bool post_receives();
   bool repost(unsigned slot, bool has_credit);
-  bool tell_refused(Sink& sink);
   void break_down(Sink& sink);
   void disconnect() noexcept;
 
@@ -211,18 +193,11 @@ class VerbsLink final : public Link {
 
   VerbsTransport* transport_;
   std::shared_ptr<Device> device_;
-  std::shared_ptr<GpuOrder> order_;
   std::size_t rail_index_;
-  std::string rail_name_;
-  std::uint64_t piece_bytes_;       // of a write
-  std::uint64_t read_piece_bytes_;  // of a read
-  RailAddress local_address_;
+  std::uint64_t read_piece_bytes_;
 
-  LinkState state_ = LinkState::connecting;
   Step step_ = Step::offered;
-  bool is_initiator_ = true;
   bool is_connected_ = false;  // rdma_disconnect has something to do
-  LinkLimits limits_;
   std::int64_t deadline_ns_;
   Token own_token_;                  // which we show
   std::optional<Token> peer_token_;  // which the peer must show
@@ -242,7 +217,7 @@ class VerbsLink final : public Link {
   std::size_t inline_bytes_ = 0;
   unsigned read_depth_ = 0, reads_under_way_ = 0;  // with atomics
   // Numbers of the ledger: all writes posted, and those that a read behind them has shown to be placed, are below.
-  std::uint64_t writes_posted_ = 0, writes_before_ = 0, writes_placed_ = 0;
+  std::uint64_t writes_posted_ = 0, writes_placed_ = 0;
 
   std::array<unsigned, kReceivesAtOnce> free_receives_{};  // slots that are to be posted anew
   unsigned free_receive_count_ = 0;
@@ -263,14 +238,9 @@ class VerbsLink final : public Link {
 
   std::array<ibv_wc, 16> kept_{};  // taken by arm()
   int kept_count_ = 0;
-  struct Refused {
-    std::uint64_t cookie;
-    Error error;
-  };
-  std::vector<Refused> refused_;
 
   // Whether the peer's adapter answers, looked at when nothing was heard for a while.
-  std::uint64_t heard_ = 0, heard_before_ = 0;
+  bool has_heard_ = false;
   std::int64_t quiet_since_ns_ = 0;
   std::int64_t probe_posted_ns_ = 0;  // 0: none under way
   std::uint64_t probe_behind_ = 0;    // entries of the ledger that the queue has before it

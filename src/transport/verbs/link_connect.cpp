@@ -6,15 +6,18 @@
 //   acceptor:  request with the right token -> queue pair, receives, accept -> hello received, ready
 //
 // The initiator speaks first because an iWARP acceptor may not; the acceptor sends nothing before the hello.
+#include <endian.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "transport/verbs/link.hpp"
-#include "transport/verbs/network.hpp"
 #include "transport/verbs/transport_state.hpp"
 
 namespace gigabar::transport::rdma {
@@ -25,6 +28,7 @@ constexpr std::uint8_t kAckTimeout = 16;       // 4.096 us x 2^16 = 268 ms, eigh
 constexpr std::uint8_t kMinimumRnrTimer = 12;  // 0.64 ms, in place of rdma_cm's 655 ms; credits keep it from being needed
 constexpr std::uint8_t kRetries = 7;
 constexpr std::uint8_t kRnrRetries = 6;  // finite: 7 would be for ever
+constexpr std::uint32_t kFlowLabelMask = 0xfffff;
 
 // One attempt to resolve; the kernel looks at the neighbour's answer again when it ends, and misses some that come earlier.
 constexpr std::int64_t kResolveMs = 500;
@@ -36,6 +40,65 @@ std::uint8_t depth(unsigned first, unsigned second) noexcept {
 }
 
 unsigned positive(int value) noexcept { return value > 0 ? static_cast<unsigned>(value) : 0; }
+
+// The type of service that rdma_cm is given. Nothing: the system's. Over RoCE a service level without a traffic class takes the
+// class selector of that number, which adapters and switches that trust DSCP put into the same priority.
+std::optional<std::uint8_t> type_of_service(const TransportOptions& options, Technology technology) noexcept {
+  if (options.traffic_class >= 0) return static_cast<std::uint8_t>(options.traffic_class);
+  if (options.service_level < 0 || technology != Technology::roce) return {};
+  return static_cast<std::uint8_t>(options.service_level << 5);
+}
+
+// Selectors of a path record: the value is exactly that.
+std::uint8_t exactly(std::uint8_t value) noexcept { return static_cast<std::uint8_t>(2U << 6 | (value & 0x3f)); }
+
+// `found`, which rdma_cm resolved, with another service level, in the form in which rdma_cm takes it back in place of resolving the
+// route (RDMA_OPTION_IB_PATH).
+ibv_path_data path_with(const ibv_sa_path_rec& found, std::uint8_t service_level) noexcept {
+  ibv_path_data data{};
+  data.flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;  // the one kind that the kernel takes
+  ibv_path_record& path = data.path;
+  path.dgid = found.dgid;
+  path.sgid = found.sgid;
+  path.dlid = found.dlid;
+  path.slid = found.slid;
+  path.flowlabel_hoplimit = htobe32((be32toh(found.flow_label) & kFlowLabelMask) << 8 | found.hop_limit);
+  path.tclass = found.traffic_class;
+  path.reversible_numpath = static_cast<std::uint8_t>(IBV_PATH_RECORD_REVERSIBLE | 1);
+  path.pkey = found.pkey;
+  path.qosclass_sl = htobe16(service_level);
+  path.mtu = exactly(found.mtu);
+  path.rate = exactly(found.rate);
+  path.packetlifetime = exactly(found.packet_life_time);
+  return data;
+}
+
+// "RoCE v2"; empty where the kernel does not tell.
+std::string type_of_gid(const std::string& device, unsigned port, unsigned index) {
+  std::ifstream file(text("/sys/class/infiniband/", device, "/ports/", port, "/gid_attrs/types/", index));
+  std::string type;
+  std::getline(file, type);
+  return type;
+}
+
+// What a connected queue pair has of its network: "GID 1 RoCE v2, MTU 1024, traffic class 96, service level 3"; empty where nobody
+// tells (iWARP).
+std::string network_of(ibv_qp* pair, const std::string& device, unsigned port, Technology technology) {
+  const auto query = verbs::functions().ibv_query_qp;
+  if (technology == Technology::iwarp || query == nullptr) return {};
+  ibv_qp_attr now{};
+  ibv_qp_init_attr made{};
+  if (query(pair, &now, IBV_QP_AV | IBV_QP_PATH_MTU, &made) != 0) return {};
+  const ibv_ah_attr& to = now.ah_attr;
+  std::string network;
+  if (to.is_global != 0) {
+    const std::string type = type_of_gid(device, port, to.grh.sgid_index);
+    network = text("GID ", static_cast<unsigned>(to.grh.sgid_index), type.empty() ? "" : " ", type, ", ");
+  }
+  if (now.path_mtu >= IBV_MTU_256 && now.path_mtu <= IBV_MTU_4096) network += text("MTU ", 128u << now.path_mtu, ", ");
+  if (to.is_global != 0) network += text("traffic class ", static_cast<unsigned>(to.grh.traffic_class), ", ");
+  return network + text("service level ", static_cast<unsigned>(to.sl));
+}
 
 }  // namespace
 
@@ -65,7 +128,6 @@ Introduction VerbsLink::introduction() const {
 }
 
 void VerbsLink::expect(const Token& expected, std::size_t peer_rail) {
-  is_initiator_ = false;
   peer_token_ = expected;
   peer_rail_ = peer_rail;
   step_ = Step::expecting;
@@ -80,7 +142,7 @@ Result<void> VerbsLink::complete(Parcel answer) {
   if (state_ == LinkState::broken || failure_ || step_ != Step::offered)
     return failed(Status::invalid_argument, "an answer is for a link that was offered, and once");
   const auto read = read_answer(answer.bytes);
-  if (!read || read->to.technology != local_address_.technology || read->to.is_ipv6 != local_address_.is_ipv6) {
+  if (!read || read->to.technology != own_rail().address.technology || read->to.is_ipv6 != own_rail().address.is_ipv6) {
     Error error = failed(Status::bad_file, "the peer's answer to the offer is malformed or names a port of another network");
     fail(error);
     return error;
@@ -88,13 +150,13 @@ Result<void> VerbsLink::complete(Parcel answer) {
   peer_token_ = read->token;
   peer_rail_ = read->rail;
   peer_text_ = text(text_of(read->to), " port ", read->to.port);
-  start(read->to);
+  peer_address_ = read->to;
+  resolve_anew();
   if (failure_) return *failure_;
   return {};
 }
 
-void VerbsLink::start(const RailAddress& to) {
-  peer_address_ = to;
+void VerbsLink::resolve_anew() {
   if (Result<void> made = new_id(); !made) return fail(std::move(made).error());
   resolve_address();
 }
@@ -104,7 +166,7 @@ Result<void> VerbsLink::new_id() {
   Id made = make_id(transport_->channel(), this);
   if (made == nullptr) return call_failed("rdma_create_id", describe(), errno);
   id_ = std::move(made);
-  if (auto service = type_of_service(transport_->options(), local_address_.technology)) {
+  if (auto service = type_of_service(transport_->options(), own_rail().address.technology)) {
     if (cm.rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &*service, sizeof *service) != 0)
       return call_failed("rdma_set_option(TOS)", describe(), errno);
   }
@@ -119,7 +181,7 @@ int VerbsLink::resolve_time_ms() const {
 }
 
 void VerbsLink::resolve_address() {
-  SocketAddress from = socket_address(local_address_, 0);
+  SocketAddress from = socket_address(own_rail().address, 0);
   SocketAddress there = socket_address(peer_address_, peer_address_.port);
   if (rdmacm::functions().rdma_resolve_addr(id_.get(), from.get(), there.get(), resolve_time_ms()) != 0)
     return fail(call_failed("rdma_resolve_addr", describe(), errno));
@@ -145,8 +207,7 @@ void VerbsLink::start_again_with_path() {
     return fail(failed(Status::not_supported, "rdma_cm does not tell the path, so that its service level cannot be changed",
                        "leave service_level out"));
   path_ = path_with(id_->route.path_rec[0], static_cast<std::uint8_t>(transport_->options().service_level));
-  if (Result<void> made = new_id(); !made) return fail(std::move(made).error());
-  resolve_address();
+  resolve_anew();
 }
 
 // The kernel answers with the event of a resolved route.
@@ -248,7 +309,7 @@ void VerbsLink::set_receiver_not_ready_timer() {
 
 void VerbsLink::become_ready(Sink& sink) {
   set_receiver_not_ready_timer();
-  const std::string network = network_of(pair_, device_->name, transport_->rail(rail_index_).port, local_address_.technology);
+  const std::string network = network_of(pair_, device_->name, own_rail().port, own_rail().address.technology);
   if (!network.empty()) network_ = text(" (", network, ")");
   step_ = Step::up;
   state_ = LinkState::ready;
@@ -257,7 +318,7 @@ void VerbsLink::become_ready(Sink& sink) {
 }
 
 void VerbsLink::on_established(const CmEvent& event, Sink& sink) {
-  if (!is_initiator_) return;  // waits for the hello
+  if (step_ != Step::connecting) return;  // an acceptor waits for the hello
   const auto peer = read_introduction(event.private_data());
   if (!peer || !peer_token_ || !is_equal(peer->token, *peer_token_))
     return fail(

@@ -12,10 +12,10 @@ std::string VerbsLink::why_no_word(WordKind kind, const RemoteRegion& words) con
   const auto* const theirs = dynamic_cast<const VerbsRemoteRegion*>(&words);
   if (theirs == nullptr || !theirs->has_rail(peer_rail_)) return "the peer's notifications are not registered on this rail";
   if (device_->is_iwarp) return std::string(kNoWordsOfIwarp);
-  if (read_depth_ == 0) return text("the adapters of ", rail_name_, " and its peer agreed on no reads and no atomics");
+  if (read_depth_ == 0) return text("the adapters of ", rail_, " and its peer agreed on no reads and no atomics");
   if (kind == WordKind::set) return {};
   if (!theirs->has_atomics()) return "the peer's adapters have no atomics, or none that are atomic with each other";
-  return device_->attributes.atomic_cap != IBV_ATOMIC_NONE ? "" : text("the adapter of ", rail_name_, " has no atomics");
+  return device_->attributes.atomic_cap != IBV_ATOMIC_NONE ? "" : text("the adapter of ", rail_, " has no atomics");
 }
 
 Posted VerbsLink::post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ports of RDMA devices are used, and how they are opened. A port is known by an IP address, because that is how rdma_cm
 // finds it: binding to the address chooses device, port and GID.
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
@@ -14,13 +16,62 @@
 #include "base/errors.hpp"
 #include "base/insertion_sort.hpp"
 #include "base/log.hpp"
+#include "base/rounding.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "gigabar/topology.hpp"
 #include "rdma/rail_order.hpp"
 #include "transport/verbs/device.hpp"
-#include "transport/verbs/network.hpp"
 
 namespace gigabar::transport::rdma {
+
+void IdCloser::operator()(rdma_cm_id* id) const noexcept {
+  if (id->qp != nullptr) rdmacm::functions().rdma_destroy_qp(id);
+  rdmacm::functions().rdma_destroy_id(id);
+}
+
+Id make_id(rdma_event_channel* channel, void* context) noexcept {
+  rdma_cm_id* id = nullptr;
+  return Id(rdmacm::functions().rdma_create_id(channel, &id, context, RDMA_PS_TCP) == 0 ? id : nullptr);
+}
+
+bool unblock(int descriptor) noexcept {
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  return flags >= 0 && ::fcntl(descriptor, F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
+Pages::Pages(std::size_t bytes) noexcept {
+  const std::size_t whole_bytes = round_up(bytes, host_page_bytes());
+  void* const address = ::mmap(nullptr, whole_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return;
+  taken_ = {address, UnmapPages{whole_bytes}};
+  // A child that this process forks must not make the adapter's pages copies: it does without them.
+  ::madvise(address, whole_bytes, MADV_DONTFORK);
+}
+
+Device::~Device() {
+  probe.reset();
+  if (channel != nullptr) verbs::functions().ibv_destroy_comp_channel(channel);
+  if (domain != nullptr) verbs::functions().ibv_dealloc_pd(domain);
+}
+
+SocketAddress socket_address(const RailAddress& address, std::uint16_t port) noexcept {
+  SocketAddress result;
+  if (address.is_ipv6) {
+    auto* const ipv6 = reinterpret_cast<sockaddr_in6*>(&result.storage);
+    ipv6->sin6_family = AF_INET6;
+    ipv6->sin6_port = htons(port);
+    std::memcpy(&ipv6->sin6_addr, address.bytes.data(), sizeof ipv6->sin6_addr);
+  } else {
+    auto* const ipv4 = reinterpret_cast<sockaddr_in*>(&result.storage);
+    ipv4->sin_family = AF_INET;
+    ipv4->sin_port = htons(port);
+    std::memcpy(&ipv4->sin_addr, address.bytes.data(), sizeof ipv4->sin_addr);
+  }
+  return result;
+}
+
+// --- Which of them are used ------------------------------------------------------------------------------------------------------
+
 namespace {
 
 constexpr int kBacklog = 128;
@@ -29,14 +80,12 @@ constexpr std::uint64_t kPieceBytes = std::uint64_t{8} << 20;
 // What the kernel's software devices say instead of a vendor's number.
 constexpr std::uint32_t kVendorOfRxe = 0xffffff;
 constexpr std::uint32_t kVendorOfSiw = 0x626d74;
+constexpr int kMaxEthernetPriority = 7;
 
-// A port with the address it was found by.
+// A port with the address it was found by: a rail without its device and listener.
 struct Candidate {
   std::string device;
-  unsigned port = 1;
-  RailAddress address;
-  bool has_wanted_gid = true;
-  std::uint64_t most_message_bytes = 0;
+  Rail rail;
   Id id;  // bound to it
 };
 
@@ -87,39 +136,36 @@ bool is_gid_of(ibv_context* context, unsigned port, int index, const RailAddress
   return std::memcmp(gid.raw, wanted.data(), wanted.size()) == 0;
 }
 
-// Nothing: no RDMA device has that address, or its port is down.
-std::optional<Candidate> candidate_at(rdma_event_channel* channel, const RailAddress& address, const TransportOptions& options) {
+// Nothing: no RDMA device has that address, its port is down, or its GID is not the wanted one.
+std::optional<Candidate> candidate_at(const RailAddress& address, const TransportOptions& options) {
   Candidate candidate;
-  candidate.id = make_id(channel, nullptr);
+  candidate.id = make_id(nullptr, nullptr);
   if (candidate.id == nullptr) return {};
   rdma_cm_id* const raw = candidate.id.get();
-  candidate.address = address;
   SocketAddress socket = socket_address(address, 0);
   if (rdmacm::functions().rdma_bind_addr(raw, socket.get()) != 0 || raw->verbs == nullptr) return {};
   candidate.device = verbs::functions().ibv_get_device_name(raw->verbs->device);
-  candidate.port = raw->port_num;
+  candidate.rail.name = text(candidate.device, "/", unsigned{raw->port_num});
+  candidate.rail.port = raw->port_num;
   ibv_port_attr port{};
   if (verbs::functions().ibv_query_port(raw->verbs, raw->port_num, reinterpret_cast<_compat_ibv_port_attr*>(&port)) != 0) return {};
   if (port.state != IBV_PORT_ACTIVE) return {};
-  candidate.address.technology = technology_of(*raw->verbs, port);
-  candidate.most_message_bytes = port.max_msg_sz;
-  if (options.gid_index >= 0 && candidate.address.technology == Technology::roce)
-    candidate.has_wanted_gid = is_gid_of(raw->verbs, candidate.port, options.gid_index, address);
+  candidate.rail.address = address;
+  candidate.rail.address.technology = technology_of(*raw->verbs, port);
+  candidate.rail.piece_bytes = std::min(kPieceBytes, std::max<std::uint64_t>(port.max_msg_sz, 4096));
+  const bool has_gid = options.gid_index >= 0 && candidate.rail.address.technology == Technology::roce;
+  if (has_gid && !is_gid_of(raw->verbs, raw->port_num, options.gid_index, address)) return {};
   return candidate;
 }
 
-std::string name_of(const Candidate& candidate) { return text(candidate.device, "/", candidate.port); }
-
 // The first address of each port, in the order of the library's devices.
-std::vector<Candidate> find_candidates(rdma_event_channel* channel, const TransportOptions& options) {
+std::vector<Candidate> find_candidates(const TransportOptions& options) {
   std::vector<Candidate> found;
   for (const RailAddress& address : addresses_of_host()) {
-    auto candidate = candidate_at(channel, address, options);
-    if (!candidate || !candidate->has_wanted_gid) continue;
-    const bool is_known = std::any_of(found.begin(), found.end(), [&](const Candidate& other) {
-      return other.device == candidate->device && other.port == candidate->port;
-    });
-    if (!is_known) found.push_back(std::move(*candidate));
+    auto candidate = candidate_at(address, options);
+    if (!candidate) continue;
+    const auto is_same = [&](const Candidate& other) { return other.rail.name == candidate->rail.name; };
+    if (std::ranges::none_of(found, is_same)) found.push_back(std::move(*candidate));
   }
   const auto names = verbs::device_names();
   const auto place = [&](const Candidate& candidate) {
@@ -127,25 +173,22 @@ std::vector<Candidate> find_candidates(rdma_event_channel* channel, const Transp
     return static_cast<std::size_t>(std::find(names->begin(), names->end(), candidate.device) - names->begin());
   };
   insertion_sort(found, [&](const Candidate& first, const Candidate& second) {
-    return std::pair(place(first), first.port) < std::pair(place(second), second.port);
+    return std::pair(place(first), first.rail.port) < std::pair(place(second), second.rail.port);
   });
   return found;
 }
 
-bool is_named(const Candidate& candidate, const std::string& name) {
-  return name == candidate.device || name == name_of(candidate);
-}
-
 std::string names_of(const std::vector<Candidate>& candidates) {
   std::string names;
-  for (const Candidate& candidate : candidates) names += text(names.empty() ? "" : ", ", name_of(candidate));
+  for (const Candidate& candidate : candidates) names += text(names.empty() ? "" : ", ", candidate.rail.name);
   return names;
 }
 
 Result<std::vector<Candidate>> take_named(std::vector<Candidate> found, const std::vector<std::string>& wanted) {
   std::vector<Candidate> chosen;
   for (const std::string& name : wanted) {
-    const auto match = std::find_if(found.begin(), found.end(), [&](const Candidate& one) { return is_named(one, name); });
+    const auto is_named = [&](const Candidate& one) { return name == one.device || name == one.rail.name; };
+    const auto match = std::ranges::find_if(found, is_named);
     if (match == found.end()) {
       return make_error(Status::unavailable, "open rail", name,
                         text("no active port of that name has an IP address, or it was named twice; left are: ",
@@ -217,17 +260,15 @@ Result<void> fill(Device& device) {
   return {};
 }
 
-Result<std::size_t> device_of(Rails& rails, Candidate& candidate) {
-  for (std::size_t i = 0; i < rails.devices.size(); ++i) {
-    if (rails.devices[i]->context == candidate.id->verbs) return i;
-  }
+Result<std::shared_ptr<Device>> device_of(Rails& rails, Candidate& candidate) {
+  const auto known = std::ranges::find(rails.devices, candidate.id->verbs, &Device::context);
+  if (known != rails.devices.end()) return *known;
   auto device = std::make_shared<Device>();
   device->name = candidate.device;
   device->context = candidate.id->verbs;
   device->anchor = std::move(candidate.id);
   if (Result<void> filled = fill(*device); !filled) return std::move(filled).error();
-  rails.devices.push_back(std::move(device));
-  return rails.devices.size() - 1;
+  return rails.devices.emplace_back(std::move(device));
 }
 
 Result<Id> listen_at(rdma_event_channel* channel, const RailAddress& address, const std::string& name) {
@@ -242,15 +283,10 @@ Result<Id> listen_at(rdma_event_channel* channel, const RailAddress& address, co
 }
 
 Result<void> add_rail(Rails& rails, rdma_event_channel* channel, Candidate candidate) {
-  Rail rail;
-  rail.name = name_of(candidate);
-  rail.address = candidate.address;
-  rail.port = candidate.port;
-  rail.piece_bytes = std::min(kPieceBytes, std::max<std::uint64_t>(candidate.most_message_bytes, 4096));
-  auto device_index = device_of(rails, candidate);
-  if (!device_index) return std::move(device_index).error();
-  rail.device_index = *device_index;
-  rail.device = rails.devices[*device_index];
+  Rail& rail = candidate.rail;
+  auto device = device_of(rails, candidate);
+  if (!device) return std::move(device).error();
+  rail.device = std::move(*device);
   auto listener = listen_at(channel, rail.address, rail.name);
   if (!listener) return std::move(listener).error();
   rail.listener = std::move(*listener);
@@ -259,10 +295,23 @@ Result<void> add_rail(Rails& rails, rdma_event_channel* channel, Candidate candi
   return {};
 }
 
+// Whether connections of that kind can have the service level of the options. Errors: not_supported (iWARP has none),
+// invalid_argument (Ethernet has priorities 0 to 7).
+Result<void> check_service_level(const TransportOptions& options, Technology technology, const std::string& rail) {
+  if (options.service_level < 0 || technology == Technology::infiniband) return {};
+  const std::string object = text("service_level ", options.service_level, " on ", rail);
+  if (technology == Technology::iwarp)
+    return make_error(Status::not_supported, "open verbs", object, "iWARP runs over TCP, whose packets have no service level",
+                      "set traffic_class instead, or name rails of InfiniBand or RoCE");
+  if (options.service_level > kMaxEthernetPriority)
+    return make_error(Status::invalid_argument, "open verbs", object, "over RoCE it is the Ethernet priority, 0 to 7");
+  return {};
+}
+
 }  // namespace
 
 Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& options) {
-  std::vector<Candidate> found = find_candidates(nullptr, options);
+  std::vector<Candidate> found = find_candidates(options);
   if (found.empty()) return no_rails(options);
   if (!options.rails.empty()) {
     auto named = take_named(std::move(found), options.rails);
@@ -274,7 +323,7 @@ Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& op
   }
   Rails rails;
   for (Candidate& candidate : found) {
-    Result<void> fits = check_service_level(options, candidate.address.technology, name_of(candidate));
+    Result<void> fits = check_service_level(options, candidate.rail.address.technology, candidate.rail.name);
     if (!fits) return std::move(fits).error();
     if (Result<void> added = add_rail(rails, channel, std::move(candidate)); !added) return std::move(added).error();
   }

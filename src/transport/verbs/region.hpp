@@ -15,36 +15,25 @@ namespace gigabar::transport::rdma {
 
 class VerbsRegion final : public Region {
  public:
-  // Registers on each device that is not gone; `rail_devices` holds, for each rail, its index in `devices`. Errors: as
-  // Transport::register_memory.
-  static Result<std::unique_ptr<Region>> make(const MemoryRange& range, const std::vector<std::shared_ptr<Device>>& devices,
-                                              std::vector<std::size_t> rail_devices, std::shared_ptr<GpuOrder> order);
+  // Registers on each device that is not gone. Errors: as Transport::register_memory.
+  static Result<std::unique_ptr<Region>> make(const MemoryRange& range, const std::vector<Rail>& rails,
+                                              std::shared_ptr<GpuOrder> order);
   ~VerbsRegion() override;
 
-  std::uintptr_t address() const noexcept override { return reinterpret_cast<std::uintptr_t>(range_.address); }
-  std::size_t bytes() const noexcept override { return range_.bytes; }
-  MemoryKind kind() const noexcept override { return range_.kind; }
-  std::string_view how() const noexcept override { return how_; }
-  const std::string& reason() const noexcept override { return reason_; }
   Result<Parcel> key(const Peer& peer) const override;
 
-  std::uint32_t local_key(std::size_t rail) const noexcept { return regions_[rail_devices_[rail]]->lkey; }
+  std::uint32_t local_key(std::size_t rail) const noexcept { return regions_[rail]->lkey; }
 
  private:
-  VerbsRegion(const MemoryRange& range, const std::vector<std::shared_ptr<Device>>& devices, std::vector<std::size_t> rail_devices,
-              std::shared_ptr<GpuOrder> order);
-  Result<void> register_all();
+  VerbsRegion(const MemoryRange& range, std::shared_ptr<GpuOrder> order) : Region(range), range_(range), order_(std::move(order)) {}
+  Result<void> register_all(const std::vector<Rail>& rails);
   Result<gigabar::rdma::Registration> register_with(const Device& device) const;
 
   MemoryRange range_;
-  std::vector<std::shared_ptr<Device>> devices_;
-  std::vector<std::size_t> rail_devices_;
   std::shared_ptr<GpuOrder> order_;
   bool is_ordered_ = false;  // it is a GPU's, and order_ counts it
   bool has_atomics_ = false;
-  std::vector<Mr> regions_;  // one per device; null: it was gone, and so were its links
-  std::string_view how_ = "none";
-  std::string reason_;
+  std::vector<std::shared_ptr<ibv_mr>> regions_;  // one per rail, with its device; null: that was gone, and so were its links
 };
 
 class VerbsRemoteRegion final : public RemoteRegion {

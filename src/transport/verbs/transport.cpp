@@ -28,12 +28,6 @@ constexpr unsigned kLookEveryPolls = 256;                // the clock is read af
 constexpr unsigned kIdlePollWeight = 16;                 // of which one that found nothing counts for so many
 constexpr int kMaxEventsAtOnce = 64;
 
-Result<Token> new_token() {
-  Token token{};
-  if (::getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(token.size())) return token;
-  return call_failed("getrandom", "a token", errno);
-}
-
 Availability check_functions() {
   const auto& functions = verbs::functions();
   if (functions.ibv_create_comp_channel != nullptr && functions.ibv_destroy_comp_channel != nullptr &&
@@ -67,7 +61,7 @@ Result<std::unique_ptr<Transport>> VerbsTransport::open(const TransportOptions& 
   auto rails = open_rails(transport->channel_.get(), options);
   if (!rails) return std::move(rails).error();
   transport->rails_ = std::move(*rails);
-  for (const Rail& rail : transport->rails_.rails) transport->names_.push_back(rail.name);
+  for (const Rail& rail : transport->rails_.rails) transport->rail_names_.push_back(rail.name);
   if (Result<void> opened = transport->open_wake_descriptor(); !opened) return std::move(opened).error();
   return std::unique_ptr<Transport>(std::move(transport));
 }
@@ -116,9 +110,7 @@ Result<std::unique_ptr<Region>> VerbsTransport::register_memory(const MemoryRang
   if (std::ranges::all_of(rails_.devices, &Device::is_gone))
     return make_error(Status::device_error, "register memory", object, "every RDMA device was removed or failed",
                       "see the kernel's log (dmesg); ranks that start anew find them again");
-  std::vector<std::size_t> rail_devices;
-  for (const Rail& rail : rails_.rails) rail_devices.push_back(rail.device_index);
-  return VerbsRegion::make(range, rails_.devices, std::move(rail_devices), order_);
+  return VerbsRegion::make(range, rails_.rails, order_);
 }
 
 Result<std::unique_ptr<RemoteRegion>> VerbsTransport::open_region(const Peer& peer, Parcel key) {
@@ -143,44 +135,52 @@ Availability VerbsTransport::can_reach(const Peer& peer) const {
         return {AvailabilityCode::ok, text(name_of(rail.address.technology), " from ", rail.name, " to ", text_of(other)), {}, {}};
     }
   }
-  return {AvailabilityCode::not_supported,
-          text("no rail of the peer speaks ", name_of(rails_.rails.front().address.technology), " as ", names_.front(), " does"),
-          "use devices of one kind on both sides (option rails)",
-          {}};
+  return {
+      AvailabilityCode::not_supported,
+      text("no rail of the peer speaks ", name_of(rails_.rails.front().address.technology), " as ", rail_names_.front(), " does"),
+      "use devices of one kind on both sides (option rails)",
+      {}};
 }
 
-// The rails of this side that speak to one of the peer's, round and round: those in a network of the peer's, and only where there
-// is none the others, whose networks may be routed. All rails while the peer's address is not known.
-std::size_t VerbsTransport::rail_towards(const Peer& peer, std::size_t rail) const {
-  const auto theirs = read_card(peer.address);
-  if (!theirs) return rail;
+// The rails of this side that speak to one of theirs: those in a network of theirs, and only where there is none the others, whose
+// networks may be routed.
+std::vector<std::size_t> VerbsTransport::rails_towards(std::span<const RailAddress> theirs) const {
   std::vector<std::size_t> fitting, near;
   for (std::size_t i = 0; i < rails_.rails.size(); ++i) {
     const RailAddress& own = rails_.rails[i].address;
     const auto fits = [&](const RailAddress& other) { return can_talk(own, other); };
     const auto is_near = [&](const RailAddress& other) { return fits(other) && is_same_network(own, other); };
     if (rails_.rails[i].listener == nullptr) continue;
-    if (std::any_of(theirs->begin(), theirs->end(), fits)) fitting.push_back(i);
-    if (std::any_of(theirs->begin(), theirs->end(), is_near)) near.push_back(i);
+    if (std::ranges::any_of(theirs, fits)) fitting.push_back(i);
+    if (std::ranges::any_of(theirs, is_near)) near.push_back(i);
   }
-  if (!near.empty()) fitting = std::move(near);
-  return fitting.empty() ? rail : fitting[rail % fitting.size()];
+  return near.empty() ? fitting : near;
+}
+
+Result<std::unique_ptr<VerbsLink>> VerbsTransport::make_link(std::size_t rail) {
+  Token token{};
+  if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size()))
+    return call_failed("getrandom", "a token", errno);
+  auto link = std::make_unique<VerbsLink>(*this, rail, token, now_ns() + options_.connect_deadline_ns);
+  if (Result<void> prepared = link->prepare(); !prepared) return std::move(prepared).error();
+  return link;
 }
 
 Result<std::unique_ptr<Link>> VerbsTransport::offer(const Peer& peer, std::size_t rail, Parcel& offer) {
   if (rail >= rails_.rails.size())
     return make_error(Status::out_of_range, "offer link", text("rank ", peer.rank),
                       text("there are ", counted(rails_.rails.size(), "rail")));
-  rail = rail_towards(peer, rail);
+  // Round and round; all rails while the peer's address is not known.
+  const auto theirs = read_card(peer.address);
+  if (const auto fitting = rails_towards(theirs.value_or(std::vector<RailAddress>())); !fitting.empty())
+    rail = fitting[rail % fitting.size()];
   if (rails_.rails[rail].listener == nullptr)
     return make_error(Status::unavailable, "offer link", rails_.rails[rail].name, "the RDMA device was removed or failed",
                       "see the kernel's log (dmesg); ranks that start anew find it again");
-  const auto token = new_token();
-  if (!token) return token.error();
-  auto link = std::make_unique<VerbsLink>(*this, rail, *token, now_ns() + options_.connect_deadline_ns);
-  if (Result<void> prepared = link->prepare(); !prepared) return std::move(prepared).error();
-  offer = Parcel{write_offer({static_cast<std::uint8_t>(rail), rails_.rails[rail].address, *token}), {}};
-  return std::unique_ptr<Link>(std::move(link));
+  auto link = make_link(rail);
+  if (!link) return std::move(link).error();
+  offer = Parcel{write_offer({static_cast<std::uint8_t>(rail), rails_.rails[rail].address, (*link)->token()}), {}};
+  return std::unique_ptr<Link>(std::move(*link));
 }
 
 Result<std::unique_ptr<Link>> VerbsTransport::accept(const Peer& peer, Parcel offer, Parcel& answer) {
@@ -188,29 +188,19 @@ Result<std::unique_ptr<Link>> VerbsTransport::accept(const Peer& peer, Parcel of
   if (!read || !offer.descriptors.empty())
     return make_error(Status::bad_file, "accept link", text("rank ", peer.rank), "the offer is malformed");
   // The same network first, then the rail of the same number, then the nearest.
-  std::size_t best = rails_.rails.size();
-  int best_score = -1;
-  for (std::size_t i = 0; i < rails_.rails.size(); ++i) {
-    const Rail& rail = rails_.rails[i];
-    if (rail.listener == nullptr || !can_talk(rail.address, read->from)) continue;
-    const int score = (is_same_network(rail.address, read->from) ? 2 : 0) + (i == read->rail ? 1 : 0);
-    if (score > best_score) {
-      best = i;
-      best_score = score;
-    }
-  }
-  if (best_score < 0) {
+  const auto fitting = rails_towards(std::span(&read->from, 1));
+  if (fitting.empty()) {
     return make_error(Status::not_supported, "accept link", text("rank ", peer.rank),
                       text("no rail here speaks ", name_of(read->from.technology), " to ", text_of(read->from)),
                       "use devices of one kind on both sides (option rails)");
   }
-  const auto token = new_token();
-  if (!token) return token.error();
-  auto link = std::make_unique<VerbsLink>(*this, best, *token, now_ns() + options_.connect_deadline_ns);
-  if (Result<void> prepared = link->prepare(); !prepared) return std::move(prepared).error();
-  link->expect(read->token, read->rail);
-  answer = Parcel{write_answer({static_cast<std::uint8_t>(best), rails_.rails[best].address, *token}), {}};
-  return std::unique_ptr<Link>(std::move(link));
+  const auto same = std::ranges::find(fitting, std::size_t{read->rail});
+  const std::size_t best = same != fitting.end() ? *same : fitting.front();
+  auto link = make_link(best);
+  if (!link) return std::move(link).error();
+  (*link)->expect(read->token, read->rail);
+  answer = Parcel{write_answer({static_cast<std::uint8_t>(best), rails_.rails[best].address, (*link)->token()}), {}};
+  return std::unique_ptr<Link>(std::move(*link));
 }
 
 // --- Moving on -------------------------------------------------------------------------------------------------------------------
@@ -285,18 +275,17 @@ void VerbsTransport::on_request(const CmEvent& event) {
   const auto rail = std::find_if(rails_.rails.begin(), rails_.rails.end(),
                                  [&](const Rail& one) { return one.listener != nullptr && one.listener.get() == event.listener; });
   const auto introduction = read_introduction(event.private_data());
-  if (rail == rails_.rails.end() || !introduction)
-    return refuse(std::move(id), Refusal::unknown_token, "it is no rank of this job");
+  if (rail == rails_.rails.end() || !introduction) return refuse(std::move(id), "it is no rank of this job");
   const auto index = static_cast<std::size_t>(rail - rails_.rails.begin());
   VerbsLink* expected = nullptr;
   // All of them, so that the time does not tell which one was near.
   for (VerbsLink* const link : links_) expected = link->is_expecting(index, introduction->token) ? link : expected;
-  if (expected == nullptr) return refuse(std::move(id), Refusal::unknown_token, "its token is not expected");
+  if (expected == nullptr) return refuse(std::move(id), "its token is not expected");
   expected->take_request(std::move(id), event, *introduction);
 }
 
-void VerbsTransport::refuse(Id id, Refusal refusal, const char* why) {
-  const auto reason = write_refusal(refusal);
+void VerbsTransport::refuse(Id id, const char* why) {
+  const auto reason = write_refusal(Refusal::unknown_token);
   rdmacm::functions().rdma_reject(id.get(), reason.data(), static_cast<std::uint8_t>(reason.size()));
   ++refused_count_;
   if (is_logged(LogLevel::info))

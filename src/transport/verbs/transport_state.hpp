@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,7 @@ class VerbsTransport final : public Transport {
   VerbsTransport(const VerbsTransport&) = delete;
   VerbsTransport& operator=(const VerbsTransport&) = delete;
 
-  TransportKind kind() const noexcept override { return TransportKind::verbs; }
   std::string address() const override;
-  const std::vector<std::string>& rails() const noexcept override { return names_; }
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override;
   std::string why_no_words() const override;
@@ -39,13 +38,13 @@ class VerbsTransport final : public Transport {
   const Rail& rail(std::size_t index) const noexcept { return rails_.rails[index]; }
   rdma_event_channel* channel() const noexcept { return channel_.get(); }
   const TransportOptions& options() const noexcept { return options_; }
-  const std::shared_ptr<GpuOrder>& order() const noexcept { return order_; }
   void add(VerbsLink* link) { links_.push_back(link); }
   void remove(VerbsLink* link) noexcept;
 
  private:
-  explicit VerbsTransport(const TransportOptions& options) : options_(options) {}
-  std::size_t rail_towards(const Peer& peer, std::size_t rail) const;
+  explicit VerbsTransport(const TransportOptions& options) : Transport(TransportKind::verbs), options_(options) {}
+  std::vector<std::size_t> rails_towards(std::span<const RailAddress> theirs) const;
+  Result<std::unique_ptr<VerbsLink>> make_link(std::size_t rail);
   Result<void> open_wake_descriptor();
   Result<void> watch(int descriptor);
   bool look_around(Sink& sink);
@@ -55,13 +54,12 @@ class VerbsTransport final : public Transport {
   void leave(Device& device, const char* why);
   void handle(const CmEvent& event, Sink& sink);
   void on_request(const CmEvent& event);
-  void refuse(Id id, Refusal refusal, const char* why);
+  void refuse(Id id, const char* why);
   void take_wakes();
 
   TransportOptions options_;
   Channel channel_;
   Rails rails_;
-  std::vector<std::string> names_;
   std::shared_ptr<GpuOrder> order_ = std::make_shared<GpuOrder>();
   std::vector<VerbsLink*> links_;
   Descriptor timer_, wake_;
