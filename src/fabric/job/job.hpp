@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include "gigabar/fabric_options.hpp"
 #include "gigabar/status.hpp"
@@ -52,20 +54,33 @@ struct Job {
 // no_permission (a key file that others can read, several hosts without a key).
 Result<Job> find_job(const FabricOptions& options);
 
-// Where ranks leave an address and fetch the others'. Never waits in a call; not for several threads at once.
+// Where ranks leave an address and fetch the others'. Never waits in a call; not for several threads at once. As it is here, that
+// of a job of one rank: nobody else asks. The kinds for others (directories.hpp) say how an address gets to them.
 class Directory {
  public:
+  explicit Directory(Job job) : job_(std::move(job)) {}
   virtual ~Directory() = default;
-  // At most kMaxRankAddressBytes; once.
-  virtual Result<void> publish(std::string rank_address) = 0;
-  // The address of `rank`, when it has come; nothing: not yet, ask again after poll(). Asking starts to fetch it. Errors: peer_lost
-  // (the bootstrap server is gone), no_permission (it holds another key).
-  virtual Result<std::optional<std::string>> rank_address(Rank rank) = 0;
-  virtual Result<void> poll() = 0;
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  // At most kMaxRankAddressBytes; once. Errors: invalid_argument (too long, or published before), and those of its kind.
+  Result<void> publish(std::string rank_address);
+  // The address of `rank`, when it has come; nothing: not yet, ask again after poll(). Asking starts to fetch it. Errors:
+  // out_of_range (no such rank), peer_lost (the bootstrap server is gone), no_permission (it holds another key).
+  Result<std::optional<std::string>> rank_address(Rank rank);
+  virtual Result<void> poll() { return {}; }
   // Readable when poll() has something to do; -1: poll at least every 10 ms while addresses are missing.
-  virtual int wake_descriptor() const noexcept = 0;
+  virtual int wake_descriptor() const noexcept { return -1; }
   // Connections that were turned away, by the rank that keeps the addresses.
   virtual std::uint64_t refused_count() const noexcept { return 0; }
+
+ protected:
+  // This rank's own address, which is kept already; an error takes it back.
+  virtual Result<void> tell(const std::string& /*rank_address*/) { return {}; }
+  // For an address that is not kept.
+  virtual Result<std::optional<std::string>> ask(Rank /*rank*/) { return std::optional<std::string>(); }
+
+  const Job job_;
+  std::unordered_map<Rank, std::string> rank_addresses_;
 };
 inline constexpr std::size_t kMaxRankAddressBytes = 8192;
 
