@@ -362,6 +362,7 @@ class Engine final : transport::Sink, WireupEvents {
                                std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy, bool needs_message);
   TransferPath path_of_answer(const Peer& peer, const LocalSegment& local, const RemoteState& remote, std::uint64_t bytes,
                               std::uint64_t eager_bytes, const PathPolicy& policy) const;
+  const Choice* keep(Choice choice);
   std::vector<Explanation::Alternative> considered_;  // by the last decision
 
   // operations.cpp
@@ -544,8 +545,8 @@ class Engine final : transport::Sink, WireupEvents {
   IdTable<Sent> sent_;
   std::uint64_t last_op_ = 0;
   std::vector<Record> records_;  // kRecords, by the last bits of their ids
-  std::deque<Choice> choices_;
-  std::map<std::string, const Choice*> choice_index_;
+  std::set<Choice> choices_;
+  std::map<std::pair<const Choice*, TransferPath>, const Choice*> answered_;   // of reads, by the path that the peer took
   std::set<std::string> ways_;                                                 // of notifications
   std::array<std::array<const Choice*, 2>, kTransportKinds> eager_choices_{};  // by transport and whether the source is a device's
 

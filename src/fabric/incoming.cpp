@@ -255,14 +255,12 @@ void Engine::on_get_done(Peer& peer, const Message& message) {
     fail(op, make_error(status, "read", text("segment ", op.remote_id, " of rank ", peer.rank), "the peer could not send the bytes",
                         "see that rank's log"));
   } else {
-    const std::string key = text("answered/", name_of(path), "/", op.choice->reason);
-    const Choice*& known = choice_index_[key];
+    const Choice*& known = answered_[{op.choice, path}];
     if (known == nullptr) {
       Choice choice = *op.choice;
       choice.path = path;
       choice.reason = text("the peer wrote the bytes itself; ", op.choice->reason);
-      choices_.push_back(std::move(choice));
-      known = &choices_.back();
+      known = keep(std::move(choice));
     }
     op.choice = known;
     op.rail_bytes[0] = op.bytes;

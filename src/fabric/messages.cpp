@@ -141,8 +141,7 @@ const Choice* Engine::eager_choice(TransportKind kind, bool is_device) {
   const Choice*& known = eager_choices_[static_cast<std::size_t>(kind)][is_device ? 1 : 0];
   if (known != nullptr) return known;
   const TransferPath path = is_device ? TransferPath::bar : TransferPath::host;
-  choices_.push_back({Method::message, path, kind, "up to the eager limit it travels inside a message", {}});
-  return known = &choices_.back();
+  return known = keep({Method::message, path, kind, "up to the eager limit it travels inside a message", {}, 0});
 }
 
 bool Engine::post_rendezvous_request(Op& op) {

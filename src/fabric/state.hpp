@@ -3,6 +3,7 @@
 // queue.hpp has the queues, which have locks of their own.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -132,6 +134,16 @@ struct Choice {
   std::string reason;
   std::vector<Explanation::Alternative> alternatives;
   std::uint64_t chunk_bytes = 0;
+
+  bool operator<(const Choice& other) const {
+    const auto key = [](const Choice& choice) {
+      return std::tie(choice.method, choice.path, choice.transport, choice.chunk_bytes, choice.reason);
+    };
+    if (key(*this) != key(other)) return key(*this) < key(other);
+    return std::ranges::lexicographical_compare(alternatives, other.alternatives, [](const auto& left, const auto& right) {
+      return std::tie(left.name, left.why_not) < std::tie(right.name, right.why_not);
+    });
+  }
 };
 
 enum class OpKind : std::uint8_t { write, read, notify, place, ping, eager, rendezvous, receive };
