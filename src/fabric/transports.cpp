@@ -12,7 +12,7 @@
 #include "base/log.hpp"
 #include "base/options.hpp"
 #include "fabric/engine.hpp"
-#include "fabric/job/interfaces.hpp"
+#include "fabric/job/addresses.hpp"
 #include "fabric/tuning.hpp"
 #include "gigabar/device.hpp"
 #include "platform/cpu_set.hpp"

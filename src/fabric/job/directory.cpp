@@ -16,9 +16,9 @@
 #include "base/errors.hpp"
 #include "base/undo.hpp"
 #include "driver/pmix/pmix.hpp"
+#include "fabric/job/addresses.hpp"
 #include "fabric/job/directories.hpp"
 #include "fabric/job/job_key.hpp"
-#include "fabric/job/master.hpp"
 #include "secure/endpoint.hpp"
 
 namespace gigabar::fabric {

@@ -12,11 +12,10 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "driver/pmix/pmix.hpp"
-#include "fabric/job/interfaces.hpp"
+#include "fabric/job/addresses.hpp"
 #include "fabric/job/job_key.hpp"
 #include "fabric/job/launchers.hpp"
 #include "fabric/job/slurm.hpp"
-#include "fabric/job/variables.hpp"
 
 namespace gigabar::fabric {
 namespace {

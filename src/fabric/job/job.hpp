@@ -84,7 +84,7 @@ class Directory {
 };
 inline constexpr std::size_t kMaxRankAddressBytes = 8192;
 
-// Opens the job's directory: rank 0 listens (master.hpp says where), others connect to it and try again until `deadline_ns`
+// Opens the job's directory: rank 0 listens (addresses.hpp says where), others connect to it and try again until `deadline_ns`
 // (now_ns() clock); PMIx's own store; this process alone for one rank. Both ends prove that they hold the key
 // (secure/handshake.hpp). Errors: unavailable (the port is taken; at every rank and at once: the address is unknown), timed_out,
 // no_permission, out_of_descriptors.

@@ -6,7 +6,7 @@
 
 #include "base/errors.hpp"
 #include "base/options.hpp"
-#include "fabric/job/variables.hpp"
+#include "fabric/job/launchers.hpp"
 
 namespace gigabar::fabric {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "fabric/job/interfaces.hpp"
+#include "fabric/job/addresses.hpp"
 #include "fabric/job/job_key.hpp"
 #include "secure/sockets.hpp"
 

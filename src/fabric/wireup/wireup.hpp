@@ -35,7 +35,7 @@ struct WireupSettings : secure::Limits {
 class Wireup final : public secure::Endpoint {
  public:
   // Listens on a Unix socket in the abstract name space (peers on this host must run as the same user: SO_PEERCRED) and, when the
-  // job is on several hosts, on TCP at outer_addresses() (job/interfaces.hpp). Errors: out_of_descriptors, unavailable,
+  // job is on several hosts, on TCP at outer_addresses() (job/addresses.hpp). Errors: out_of_descriptors, unavailable,
   // invalid_argument (GIGABAR_INTERFACES).
   static Result<std::unique_ptr<Wireup>> open(const Job& job);
   static Result<std::unique_ptr<Wireup>> open(const Job& job, const WireupSettings& settings);
