@@ -162,14 +162,13 @@ Result<void> Engine::open_transports() {
 }
 
 void Engine::take_tuned_limits() {
-  std::vector<TransportUse> uses;
+  RailsInUse in_use;
   for (const OpenTransport& open : transports_) {
-    std::vector<std::string> rails;
+    std::vector<std::string>& rails = in_use[open.kind];
     if (open.kind == TransportKind::verbs) rails = open.transport->rails();
     rails.resize(std::min<std::size_t>(rails.size(), std::max(settings_.rail_count, 1U)));
-    uses.push_back({open.kind, std::move(rails)});
   }
-  apply_tuning(settings_, device_, uses);
+  apply_tuning(settings_, device_, in_use);
 }
 
 }  // namespace gigabar::fabric
