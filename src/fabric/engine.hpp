@@ -19,9 +19,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/bytes.hpp"
 #include "base/descriptor.hpp"
 #include "base/fair_mutex.hpp"
 #include "base/uncancelled.hpp"
+#include "base/undo.hpp"
 #include "fabric/bounds.hpp"
 #include "fabric/id_table.hpp"
 #include "fabric/job/job.hpp"
@@ -33,11 +35,6 @@
 #include "fabric/word_readers.hpp"
 #include "gigabar/fabric.hpp"
 #include "memory/runtime.hpp"
-
-namespace gigabar::inline v0 {
-class ByteReader;
-class ByteWriter;
-}  // namespace gigabar::inline v0
 
 namespace gigabar::fabric {
 
@@ -82,24 +79,15 @@ class Engine final : transport::Sink, WireupEvents {
   bool progress();
   // The program polls, not the engine's thread.
   void take_over_polling() noexcept;
-  // A thread of the program waits for words while this lives.
-  class WordWait {
-   public:
-    explicit WordWait(Engine& engine) noexcept : engine_(engine) { ++engine_.word_waits_; }
-    ~WordWait() { --engine_.word_waits_; }
-    WordWait(const WordWait&) = delete;
-    WordWait& operator=(const WordWait&) = delete;
-
-   private:
-    Engine& engine_;
-  };
   // As WordReaders says: the first and the last without the lock.
   template <class Look>
   Lock look_or_lock(SegmentId segment, const Timeout& timeout, const Look& look) {
     return word_readers_.look_or_lock(segment, timeout, mutex_, pollers_, look);
   }
-  void open_reader(const LocalSegment& segment) noexcept {
-    if (has_plain_words_) word_readers_.open(segment.id, *segment.notifications);
+  Result<LocalSegment*> open_reader(SegmentId id) {
+    auto found = local_segment(id);
+    if (found && has_plain_words_) word_readers_.open(id, *(*found)->notifications);
+    return found;
   }
   template <class Look>
   bool look_at_words(SegmentId segment, const Look& look) noexcept {
@@ -124,6 +112,14 @@ class Engine final : transport::Sink, WireupEvents {
     if (is_over) silence_ = {};
     if (alone) return std::move(*alone);
     return is_over;
+  }
+
+  // The same of a thread of the program that waits for words.
+  template <class IsDone>
+  Result<bool> wait_for_words(Lock& lock, const Timeout& timeout, const char* operation, IsDone&& is_done) {
+    ++word_waits_;
+    const Undo waited([this] { --word_waits_; });
+    return progress_unless_alone(lock, timeout, operation, "raise it", is_done);
   }
 
   // peers.cpp
@@ -245,11 +241,6 @@ class Engine final : transport::Sink, WireupEvents {
   // connect to a rank that it has nothing to do with.
   Silence* silence_of_others(const Timeout& timeout) noexcept { return timeout.ns() == 0 ? nullptr : &silence_; }
 
-  struct OpenTransport {
-    TransportKind kind;
-    std::unique_ptr<transport::Transport> transport;
-  };
-
   Engine() = default;
   // transports.cpp
   Result<void> choose_device();
@@ -298,7 +289,7 @@ class Engine final : transport::Sink, WireupEvents {
   void say_hello(Peer& peer);
   void take_frame(Peer& peer, Frame& frame);
   void on_hello(Peer& peer, const Frame& frame);
-  Result<void> offer_rails(Peer& peer, OpenTransport& open);
+  Result<void> offer_rails(Peer& peer);
   void offer_links(Peer& peer);
   void next_candidate(Peer& peer, const std::string& reason);
   void on_link_offer(Peer& peer, Frame& frame);
@@ -504,7 +495,7 @@ class Engine final : transport::Sink, WireupEvents {
   Job job_;
   Settings settings_;
   std::string why_no_transport_;
-  std::vector<OpenTransport> transports_;
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::unique_ptr<Directory> directory_;
   std::unique_ptr<Wireup> wireup_;
   std::string rank_address_;

@@ -219,7 +219,6 @@ Result<Operation> post_list(const State& state, const char* operation, OpKind ki
 
 constexpr std::uint8_t kSets = fabric::kHasNotification;
 constexpr std::uint8_t kAdds = fabric::kHasNotification | fabric::kAddsNotification;
-constexpr const char* kRaise = "raise it";
 
 }  // namespace
 
@@ -298,16 +297,14 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
   };
   auto lock = state_->engine->look_or_lock(segment, timeout, look_at);
   if (!lock.owns_lock()) return raised;
-  auto found = state_->engine->local_segment(segment);
+  auto found = state_->engine->open_reader(segment);
   if (!found) return std::move(found).error();
-  state_->engine->open_reader(**found);
   const auto look = [&] {
     // Looked up each time: another thread may deregister it.
     const auto* const now = state_->engine->find_segment(segment);
     return now == nullptr || look_at(*now->notifications);
   };
-  const Engine::WordWait waiting(*state_->engine);
-  auto is_over = state_->engine->progress_unless_alone(lock, timeout, "notification_wait", kRaise, look);
+  auto is_over = state_->engine->wait_for_words(lock, timeout, "notification_wait", look);
   if (!is_over) return std::move(is_over).error();
   if (!*is_over) {
     return make_error(Status::timed_out, "notification_wait", text("segment ", segment, ", ", count, " from ", first),
@@ -326,9 +323,8 @@ Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId i
   if (auto refused = refuse_notification("notification_wait_count", id, 1)) return std::move(*refused);
   auto lock = state_->engine->look_or_lock(segment, timeout, [&](Notifications& words) { return words.take(id, value); });
   if (!lock.owns_lock()) return {};
-  auto found = state_->engine->local_segment(segment);
+  auto found = state_->engine->open_reader(segment);
   if (!found) return std::move(found).error();
-  state_->engine->open_reader(**found);
   bool is_gone = false;
   Result<void> flushed;
   const auto take = [&] {
@@ -341,8 +337,7 @@ Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId i
     flushed = state_->engine->flush_gpu_writes();
     return !flushed || notifications.take(id, value);
   };
-  const Engine::WordWait waiting(*state_->engine);
-  auto is_over = state_->engine->progress_unless_alone(lock, timeout, "notification_wait_count", kRaise, take);
+  auto is_over = state_->engine->wait_for_words(lock, timeout, "notification_wait_count", take);
   if (!is_over) return std::move(is_over).error();
   if (!*is_over) {
     return make_error(Status::timed_out, "notification_wait_count", text("segment ", segment, ", notification ", id),
@@ -368,9 +363,8 @@ Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, Notification
   };
   if (state_->engine->look_at_words(segment, take)) return value;
   auto lock = state_->engine->lock();
-  auto found = state_->engine->local_segment(segment);
+  auto found = state_->engine->open_reader(segment);
   if (!found) return std::move(found).error();
-  state_->engine->open_reader(**found);
   Notifications& notifications = *(*found)->notifications;
   for (;;) {
     const Notifications::Seen seen = notifications.look(id);

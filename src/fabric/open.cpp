@@ -32,7 +32,8 @@ Result<void> Engine::start(const FabricOptions& options) {
   if (Result<void> chosen = choose_device(); !chosen) return chosen;
   if (Result<void> opened = open_transports(); !opened) return opened;
   take_tuned_limits();
-  has_plain_words_ = std::ranges::none_of(transports_, [](const OpenTransport& open) { return open.kind == TransportKind::verbs; });
+  has_plain_words_ =
+      std::ranges::none_of(transports_, [](const auto& transport) { return transport->kind() == TransportKind::verbs; });
   auto wireup = Wireup::open(job_);
   if (!wireup) return std::move(wireup).error();
   wireup_ = std::move(*wireup);
@@ -60,7 +61,7 @@ Result<void> Engine::start(const FabricOptions& options) {
   watch(wake_.get());
   watch(wireup_->wake_descriptor());
   watch(directory_->wake_descriptor());
-  for (const OpenTransport& open : transports_) watch(open.transport->wake_descriptor());
+  for (const auto& transport : transports_) watch(transport->wake_descriptor());
   is_open_ = true;
   if (!settings_.progress_thread || job_.rank_count <= 1) return {};
   return start_thread(thread_, "fabric open", "progress_thread", [this] { run_thread(); });
@@ -93,8 +94,8 @@ Engine::~Engine() {
 std::string Engine::make_rank_address() const {
   ByteWriter writer;
   writer.number(kEngineVersion).string(wireup_->rank_address()).number(static_cast<std::uint8_t>(transports_.size()));
-  for (const OpenTransport& open : transports_) {
-    writer.number(static_cast<std::uint8_t>(open.kind)).string(open.transport->address());
+  for (const auto& transport : transports_) {
+    writer.number(static_cast<std::uint8_t>(transport->kind())).string(transport->address());
   }
   std::string rank_address = writer.take();
   const std::size_t room = kMaxRankAddressBytes - std::min(kMaxRankAddressBytes, rank_address.size() + sizeof(std::uint32_t));
@@ -105,7 +106,7 @@ FabricStatistics Engine::statistics() const {
   FabricStatistics statistics = statistics_;
   statistics.operations += store_count();
   statistics.refused_strangers = wireup_->refusals().total() + (directory_ ? directory_->refused_count() : 0);
-  for (const OpenTransport& open : transports_) statistics.refused_strangers += open.transport->refused_count();
+  for (const auto& transport : transports_) statistics.refused_strangers += transport->refused_count();
   return statistics;
 }
 

@@ -67,9 +67,9 @@ void Engine::register_everywhere(LocalSegment& segment, const SharedPages& pages
   range.device = segment.memory.device();
   range.descriptor = pages.file != nullptr ? pages.file->get() : -1;
   range.descriptor_offset_bytes = pages.offset_bytes;
-  for (const OpenTransport& open : transports_) {
-    const auto index = static_cast<std::size_t>(open.kind);
-    auto region = open.transport->register_memory(range);
+  for (const auto& transport : transports_) {
+    const auto index = static_cast<std::size_t>(transport->kind());
+    auto region = transport->register_memory(range);
     if (region) {
       segment.regions[index] = std::move(*region);
     } else {

@@ -152,7 +152,7 @@ Result<void> Engine::open_transports() {
   open(TransportKind::ucx);
   for (const TransportKind kind : settings_.transports) {
     Opened& one = opened[kind];
-    if (one.transport) transports_.push_back({kind, std::move(one.transport)});
+    if (one.transport) transports_.push_back(std::move(one.transport));
     const std::string why_not = std::exchange(one.why_not, {});
     if (!why_not.empty()) why_no_transport_ += text(why_no_transport_.empty() ? "" : "; ", name_of(kind), ": ", why_not);
   }
@@ -163,9 +163,9 @@ Result<void> Engine::open_transports() {
 
 void Engine::take_tuned_limits() {
   RailsInUse in_use;
-  for (const OpenTransport& open : transports_) {
-    std::vector<std::string>& rails = in_use[open.kind];
-    if (open.kind == TransportKind::verbs) rails = open.transport->rails();
+  for (const auto& transport : transports_) {
+    std::vector<std::string>& rails = in_use[transport->kind()];
+    if (transport->kind() == TransportKind::verbs) rails = transport->rails();
     rails.resize(std::min<std::size_t>(rails.size(), std::max(settings_.rail_count, 1U)));
   }
   apply_tuning(settings_, device_, in_use);
