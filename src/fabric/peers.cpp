@@ -268,7 +268,7 @@ void Engine::add_rail(Peer& peer, std::unique_ptr<transport::Link> link, std::ui
 // Errors: those of the transport. Where a frame cannot be sent the peer fails.
 Result<void> Engine::offer_rails(Peer& peer) {
   transport::Transport& transport = *peer.transport;
-  const std::size_t count = std::min<std::size_t>({transport.rails().size(), settings_.rail_count, kMaxRails});
+  const std::size_t count = std::min<std::size_t>({transport.rails().size(), settings_.of_transports.rail_count, kMaxRails});
   for (std::size_t rail = 0; rail < std::max<std::size_t>(count, 1); ++rail) {
     transport::Parcel parcel;
     auto link = transport.offer(peer.identity, rail, parcel);

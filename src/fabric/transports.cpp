@@ -102,17 +102,9 @@ void Engine::choose_cpus(const transport::Transport* verbs) {
 }
 
 transport::TransportOptions Engine::transport_options() const {
-  transport::TransportOptions options;
-  options.rails = settings_.rails;
+  transport::TransportOptions options = settings_.of_transports;
   options.near_device = device_;
   options.local_rank = job_.local_rank.value_or(0);
-  options.most_kernel_bytes = settings_.kernel_bytes;
-  options.rail_count = settings_.rail_count;
-  options.is_tcp_sealed = settings_.is_tcp_sealed;
-  options.stand_in_registration = settings_.stand_in_registration;
-  options.gid_index = settings_.gid_index;
-  options.traffic_class = settings_.traffic_class;
-  options.service_level = settings_.service_level;
   options.connect_deadline_ns = std::min<std::int64_t>(settings_.connect_timeout_ns, 30'000'000'000);
   if (settings_.rail_policy == RailPolicy::fixed && !options.rails.empty()) {
     options.rails = {options.rails[options.local_rank % options.rails.size()]};
@@ -166,7 +158,7 @@ void Engine::take_tuned_limits() {
   for (const auto& transport : transports_) {
     std::vector<std::string>& rails = in_use[transport->kind()];
     if (transport->kind() == TransportKind::verbs) rails = transport->rails();
-    rails.resize(std::min<std::size_t>(rails.size(), std::max(settings_.rail_count, 1U)));
+    rails.resize(std::min<std::size_t>(rails.size(), std::max(settings_.of_transports.rail_count, 1U)));
   }
   apply_tuning(settings_, device_, in_use);
 }
