@@ -242,14 +242,12 @@ class Engine final : transport::Sink, WireupEvents {
   Silence* silence_of_others(const Timeout& timeout) noexcept { return timeout.ns() == 0 ? nullptr : &silence_; }
 
   Engine() = default;
-  // transports.cpp
+  // open.cpp
   Result<void> choose_device();
   transport::TransportOptions transport_options() const;
   Result<void> open_transports();
   void choose_cpus(const transport::Transport* verbs);
   void take_tuned_limits();
-
-  // open.cpp
   Result<void> start(const FabricOptions& options);
   std::string make_rank_address() const;
 
