@@ -16,16 +16,16 @@ Error no_record(std::uint64_t id, std::string cause, const char* remedy) {
   return make_error(Status::out_of_range, "report", text("operation ", id), std::move(cause), remedy);
 }
 
-}  // namespace
-
 // What a link says when it breaks under an operation: that the peer is lost, unless the device or the range was at fault.
-Error Engine::broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said) {
+Error broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said) {
   ErrorRecord record = said;
   record.object = text("rank ", peer.rank, ": ", said.object);
   const bool is_ours = said.status == Status::device_error || said.status == Status::out_of_range;
   if (link.state() == transport::LinkState::broken && !is_ours) record.status = Status::peer_lost;
   return Error(std::move(record));
 }
+
+}  // namespace
 
 void Engine::done(transport::Link& link, std::uint64_t cookie, const Result<void>& outcome) try {
   ++changes_;

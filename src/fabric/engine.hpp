@@ -284,7 +284,6 @@ class Engine final : transport::Sink, WireupEvents {
   void progress_connecting(Peer& peer);
   void connect_to_self(Peer& peer);
   Result<void> link_to_self(Peer& peer, transport::Transport& transport);
-  void say_hello(Peer& peer);
   void take_frame(Peer& peer, Frame& frame);
   void on_hello(Peer& peer, const Frame& frame);
   Result<void> offer_rails(Peer& peer);
@@ -344,7 +343,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_segment_absent(Peer& peer, const Frame& frame);
   void on_segment_revoke(Peer& peer, const Frame& frame);
   void release(Peer& peer, RemoteState* remote);
-  bool answer_revoked(Peer& peer, RemoteState& remote);
   bool has_under_way_on(const Peer& peer, const LocalSegment& segment) const;
 
   Result<const Choice*> decide(Peer& peer, transport::Direction direction, const LocalSegment& local, const RemoteState& remote,
@@ -395,7 +393,6 @@ class Engine final : transport::Sink, WireupEvents {
   void ask_for_words(Peer& peer, const RemoteState& remote, std::uint8_t flags);
   // Whether the peer may have to hold so much that nothing more of the program's is said until it has told.
   bool is_too_far_ahead(Peer& peer);
-  static Error broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said);
   void fail(Op& op, Error error);
   void end_if_over(Op& op);
   void end(Op& op);
@@ -418,7 +415,6 @@ class Engine final : transport::Sink, WireupEvents {
   // staged.cpp
   Result<void> make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging);
   bool post_staged(Op& op);
-  bool is_placed_by_link(const Op& op) const;
   bool say_opened(Op& op, std::uint64_t chunk_bytes);
   bool fill_slots(Op& op);
   void on_stage_open(Peer& peer, const Message& message, std::span<const std::byte> payload);
@@ -432,7 +428,6 @@ class Engine final : transport::Sink, WireupEvents {
   bool is_staging_settled(const Peer& peer);
   void out_copy_done(Op& op, OutSlot& slot);
   void in_chunk_placed(Peer& peer, const InCopy& copy);
-  void finish_incoming(Peer& peer, IncomingStaged& incoming);
   Result<CopyStream*> copies(int device, bool is_out);
 
   // incoming.cpp
@@ -447,7 +442,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_place(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_fence(Peer& peer, const Message& message);
   void pass_fences(Peer& peer);
-  bool is_late(const Peer& peer, const Message& message) const noexcept;
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_get_done(Peer& peer, const Message& message);
   Result<std::uint64_t> ask_for_atomic(Lock& lock, const AtomicRequest& asked, const Timeout& timeout);
@@ -468,7 +462,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_rendezvous_done(Peer& peer, const Message& message);
   void on_rendezvous_cancelled(Peer& peer, const Message& message);
   bool take_back(Op& op);
-  void on_eager_taken(Peer& peer, const Message& message);
   void list_receive(Op& op);
   void unlist_receive(Op& op) noexcept;
   Op* find_receive(const Peer& peer, Tag tag);
@@ -479,7 +472,6 @@ class Engine final : transport::Sink, WireupEvents {
   Result<bool> say_eager(Peer& peer, Tag tag, const void* source, const LocalMemory* memory, std::uint64_t offset,
                          std::uint64_t bytes);
   bool post_eager(Op& op);
-  void note_eager(Op& op, bool is_device);
   const Choice* eager_choice(TransportKind kind, bool is_device);
   bool post_rendezvous_request(Op& op);
   void took_eager(Peer& peer, std::uint64_t bytes);

@@ -10,6 +10,16 @@
 #include "fabric/tuning.hpp"
 
 namespace gigabar::fabric {
+namespace {
+
+// Whether staged writes that are before it are not in place yet.
+bool is_late(const Peer& peer, const Message& message) noexcept {
+  return peer.staged_seen < message.staged() ||
+         (!peer.staged_under_way.empty() && *peer.staged_under_way.begin() <= message.staged());
+}
+
+}  // namespace
+
 void Engine::message(transport::Link& link, const transport::Header& header, std::span<const std::byte> payload) try {
   Peer* const owner = owner_of(link);
   if (owner == nullptr) return;
@@ -91,7 +101,7 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::rendezvous_request: on_rendezvous_request(peer, message); return;
     case MessageType::rendezvous_reply: on_rendezvous_reply(peer, message, payload); return;
     case MessageType::rendezvous_cancelled: on_rendezvous_cancelled(peer, message); return;
-    case MessageType::eager_taken: on_eager_taken(peer, message); return;
+    case MessageType::eager_taken: peer.eager_in_flight -= std::min(peer.eager_in_flight, message.a); return;
     case MessageType::pong: on_pong(peer, message); return;
     case MessageType::atomic: on_atomic(peer, message, payload); return;
     case MessageType::atomic_done:
@@ -131,12 +141,6 @@ void Engine::handle_ordered(Peer& peer, const Message& message, std::span<const 
     case MessageType::ping: say(peer, {.type = MessageType::pong, .a = message.a}); break;
     default: break;
   }
-}
-
-// Whether staged writes that are before it are not in place yet.
-bool Engine::is_late(const Peer& peer, const Message& message) const noexcept {
-  return peer.staged_seen < message.staged() ||
-         (!peer.staged_under_way.empty() && *peer.staged_under_way.begin() <= message.staged());
 }
 
 // Then it is kept.

@@ -127,14 +127,10 @@ bool Engine::post_eager(Op& op) {
     ++op.retries;
     return false;
   }
-  note_eager(op, memory != nullptr && memory->is_device());
-  return true;
-}
-
-void Engine::note_eager(Op& op, bool is_device) {
   op.rail_bytes[0] = op.bytes;
   op.chunks = 1;
-  op.choice = eager_choice(op.peer->transport->kind(), is_device);
+  op.choice = eager_choice(op.peer->transport->kind(), memory != nullptr && memory->is_device());
+  return true;
 }
 
 const Choice* Engine::eager_choice(TransportKind kind, bool is_device) {
@@ -298,10 +294,6 @@ void Engine::took_eager(Peer& peer, std::uint64_t bytes) {
   peer.eager_taken += cost_of(bytes);
   if (peer.eager_taken < kEagerWindowBytes / 4) return;
   say(peer, {.type = MessageType::eager_taken, .a = std::exchange(peer.eager_taken, 0)});
-}
-
-void Engine::on_eager_taken(Peer& peer, const Message& message) {
-  peer.eager_in_flight -= std::min(peer.eager_in_flight, message.a);
 }
 
 // The message is consumed and the receive over, whatever happens: its sender may be lost, so that nobody else would end it.

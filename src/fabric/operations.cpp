@@ -360,10 +360,13 @@ void Engine::advance(Peer& peer) {
     end_if_over(op);
     ++changes_;
   }
-  // Keys that the peer wants back: after what was posted before it asked.
+  // Keys that the peer wants back: after what was posted before it asked, and behind everything that was written to the segment.
   for (std::size_t index = 0; index < peer.revoked.size();) {
-    if (!answer_revoked(peer, *peer.revoked[index])) {
-      is_stuck = is_stuck || peer.revoked[index]->users == 0;
+    const RemoteState& remote = *peer.revoked[index];
+    const bool is_used = remote.users != 0;
+    if (is_used || !seal(peer) ||
+        !say_first(peer, {.type = MessageType::revoked, .segment = remote.id, .epoch = remote.epoch}, {})) {
+      is_stuck = is_stuck || !is_used;
       ++index;
       continue;
     }

@@ -208,10 +208,6 @@ void Engine::connected(Rank rank, bool is_same_host, std::int64_t process) {
     connecting_.push_back(&peer);
   }
   peer.state = Peer::State::greeting;
-  say_hello(peer);
-}
-
-void Engine::say_hello(Peer& peer) {
   ByteWriter writer;
   writer.number(kEngineVersion).number(settings_.eager_bytes).number(job_.rank_count).string(rank_address_);
   // Its failure is the peer's.

@@ -521,10 +521,4 @@ void Engine::release(Peer& peer, RemoteState* remote) {
   --remote->users;
 }
 
-// True when the answer was said; behind everything that was written to the segment.
-bool Engine::answer_revoked(Peer& peer, RemoteState& remote) {
-  if (remote.users != 0 || !seal(peer)) return false;
-  return say_first(peer, {.type = MessageType::revoked, .segment = remote.id, .epoch = remote.epoch}, {});
-}
-
 }  // namespace gigabar::fabric

@@ -67,6 +67,16 @@ std::uint64_t chunk_bytes_of(const Op& op, const Limits& limits) noexcept {
 
 int copy_device(const LocalMemory& memory) noexcept { return memory.is_plain() ? -1 : memory.device(); }
 
+// Into host memory, or through the mapping of a GPU; whoever requires staging has both ends of it.
+bool is_placed_by_link(const Op& op) {
+  const Peer& peer = *op.peer;
+  const transport::Region* const own = peer.staging_out->regions[static_cast<std::size_t>(peer.transport->kind())].get();
+  if (own == nullptr || !op.remote->region || op.policy.staged == Preference::require) return false;
+  const transport::Reach reach = peer.rails.front().link->reach(Direction::write, *own, *op.remote->region);
+  return reach.can &&
+         (reach.path == TransferPath::host || (reach.path == TransferPath::bar && op.policy.bar != Preference::forbid));
+}
+
 }  // namespace
 
 Result<CopyStream*> Engine::copies(int device, bool is_out) {
@@ -133,16 +143,6 @@ bool Engine::post_staged(Op& op) {
     return post_message_op(op);
   }
   return say_opened(op, chunk_bytes_of(op, limits(peer)));
-}
-
-// Into host memory, or through the mapping of a GPU; whoever requires staging has both ends of it.
-bool Engine::is_placed_by_link(const Op& op) const {
-  const Peer& peer = *op.peer;
-  const transport::Region* const own = peer.staging_out->regions[static_cast<std::size_t>(peer.transport->kind())].get();
-  if (own == nullptr || !op.remote->region || op.policy.staged == Preference::require) return false;
-  const transport::Reach reach = peer.rails.front().link->reach(Direction::write, *own, *op.remote->region);
-  return reach.can &&
-         (reach.path == TransferPath::host || (reach.path == TransferPath::bar && op.policy.bar != Preference::forbid));
 }
 
 bool Engine::say_opened(Op& op, std::uint64_t chunk_bytes) {
@@ -359,17 +359,13 @@ void Engine::in_chunk_placed(Peer& peer, const InCopy& copy) {
   peer.in_slots[copy.slot_offset / limits(peer).chunk_bytes] = false;
   incoming.placed += copy.bytes;
   if (incoming.placed >= incoming.bytes) {
-    finish_incoming(peer, incoming);
+    LocalSegment* const segment = incoming.segment;
+    peer.staged_under_way.erase(incoming.sequence);
+    peer.incoming.erase(found);
+    release(segment);
     release_held(peer);
   }
   grant(peer);
-}
-
-void Engine::finish_incoming(Peer& peer, IncomingStaged& incoming) {
-  peer.staged_under_way.erase(incoming.sequence);
-  LocalSegment* const segment = incoming.segment;
-  peer.incoming.erase(incoming.op);
-  release(segment);
 }
 
 // --- Copies under way -----------------------------------------------------------------------------------------------------------
