@@ -154,22 +154,22 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
   return {};
 }
 
-Result<Record> Engine::engine_record(std::uint64_t id) const {
-  if (id == 0 || id > last_op_) return no_record(id, "there was none of that number", "give what a post returned");
-  const Record& record = records_[id % kRecords];
-  if (record.id == id || id + kRecords > last_op_) return record;
-  return no_record(id, text("only the last ", kRecords, " are kept"), "ask earlier");
-}
-
-Result<Record> Engine::store_record(std::uint64_t id) const {
+// Of one that is under way it may be another operation's.
+Result<Record> Engine::record_of(std::uint64_t id) const {
   const std::uint64_t queue_number = id >> kQueueBitsOfOperation;
   const std::uint64_t number = id & ((std::uint64_t{1} << kQueueBitsOfOperation) - 1);
-  if (queue_number > kQueues) return no_record(id, "there was none of that number", "give what a post returned");
-  const Queue& queue = queues_[queue_number - 1];
-  const std::lock_guard guard(queue.mutex);
-  if (number == 0 || number > queue.store_count) return no_record(id, "there was none of that number", "give what a post returned");
-  if (number + kRecords <= queue.store_count) return no_record(id, text("only the last ", kRecords, " are kept"), "ask earlier");
-  const StoreRecord& kept = queue.records[number % kRecords];
+  const Queue* const queue = queue_number != 0 && queue_number <= kQueues ? &queues_[queue_number - 1] : nullptr;
+  const auto guard = queue != nullptr ? std::unique_lock(queue->mutex) : std::unique_lock<FairMutex>();
+  const std::uint64_t last = queue != nullptr ? queue->store_count : last_op_;
+  if (queue_number > kQueues || number == 0 || number > last) {
+    return no_record(id, "there was none of that number", "give what a post returned");
+  }
+  const Record& record = records_[number % kRecords];
+  if (number + kRecords <= last && (queue != nullptr || record.id != id)) {
+    return no_record(id, text("only the last ", kRecords, " are kept"), "ask earlier");
+  }
+  if (queue == nullptr) return record;
+  const StoreRecord& kept = queue->records[number % kRecords];
   return Record{.id = id,
                 .is_done = true,
                 .choice = kept.choice,
@@ -183,8 +183,7 @@ Result<Record> Engine::store_record(std::uint64_t id) const {
 
 Result<OperationReport> Engine::report(Operation operation) const {
   const auto id = static_cast<std::uint64_t>(operation);
-  const bool is_of_queue = id >> kQueueBitsOfOperation != 0;
-  auto found = is_of_queue ? store_record(id) : engine_record(id);
+  auto found = record_of(id);
   if (!found) return std::move(found).error();
   const Record& record = *found;
   OperationReport report;

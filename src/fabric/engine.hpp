@@ -398,8 +398,7 @@ class Engine final : transport::Sink, WireupEvents {
   void end(Op& op);
   void give_back(Op& op) noexcept;
   void note(const Op& op, bool is_done);
-  Result<Record> engine_record(std::uint64_t id) const;
-  Result<Record> store_record(std::uint64_t id) const;
+  Result<Record> record_of(std::uint64_t id) const;
 
   // stores.cpp
   void open_target(QueueId id, const Transfer& transfer, Peer& peer, const RemoteState& remote, const LocalSegment* local,

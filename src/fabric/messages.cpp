@@ -354,9 +354,7 @@ void Engine::reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t by
   reply.segment = receive.local->id;
   receive.local->open_to(peer.rank);
   receive.has_opened_buffer = true;
-  ByteWriter writer;
-  writer.number(offset).string(description_of_buffer(peer, *receive.local));
-  const std::string payload = writer.take();
+  const std::string payload = ByteWriter().number(offset).string(description_of_buffer(peer, *receive.local)).take();
   say(peer, reply, std::as_bytes(std::span(payload)));
   peer.by_id[receive.id] = &receive;
   ++receive.outstanding;

@@ -208,10 +208,9 @@ void Engine::connected(Rank rank, bool is_same_host, std::int64_t process) {
     connecting_.push_back(&peer);
   }
   peer.state = Peer::State::greeting;
-  ByteWriter writer;
-  writer.number(kEngineVersion).number(settings_.eager_bytes).number(job_.rank_count).string(rank_address_);
-  // Its failure is the peer's.
-  (void)send_frame(peer, kHello, writer.take());
+  ByteWriter hello;
+  hello.number(kEngineVersion).number(settings_.eager_bytes).number(job_.rank_count).string(rank_address_);
+  (void)send_frame(peer, kHello, hello.take());  // its failure is the peer's
 }
 
 void Engine::on_hello(Peer& peer, const Frame& frame) {

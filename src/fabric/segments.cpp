@@ -19,11 +19,6 @@ namespace {
 
 constexpr std::size_t kIdleAnonymous = 32;  // registrations of device memory that are kept for the next message
 
-Error no_segment(std::string_view operation, SegmentId id) {
-  return make_error(Status::invalid_argument, std::string(operation), segment_text(id), "it is not registered at this rank",
-                    "register it first");
-}
-
 void take_back_key(LocalSegment& segment, Rank rank) noexcept {
   segment.known_by.erase(rank);
   for (const auto& region : segment.regions) {
@@ -40,9 +35,9 @@ std::string segment_text(SegmentId id) {
 }
 
 Result<LocalSegment*> Engine::local_segment(SegmentId id) {
-  LocalSegment* const found = find_segment(id);
-  if (found == nullptr) return no_segment("segment", id);
-  return found;
+  if (LocalSegment* const found = find_segment(id)) return found;
+  return make_error(Status::invalid_argument, "segment", segment_text(id), "it is not registered at this rank",
+                    "register it first");
 }
 
 LocalSegment* Engine::search_segment(SegmentId id) noexcept {
@@ -228,9 +223,7 @@ void Engine::revoke(LocalSegment& segment) {
       take_back_key(segment, rank);
       continue;
     }
-    ByteWriter writer;
-    writer.number(segment.id).number(segment.epoch);
-    tell(*peer->second, kSegmentRevoke, writer.take());
+    tell(*peer->second, kSegmentRevoke, ByteWriter().number(segment.id).number(segment.epoch).take());
   }
 }
 
@@ -373,12 +366,10 @@ RemoteState& Engine::ask_segment(Peer& peer, SegmentId id) {
     known = peer.segments.emplace(id, std::move(unknown)).first;
   }
   RemoteState& state = *known->second;
-  ByteWriter writer;
-  writer.number(id);
   state.id = id;
   state.know = RemoteState::Know::asked;
   try {
-    tell(peer, kSegmentAsk, writer.take());
+    tell(peer, kSegmentAsk, ByteWriter().number(id).take());
   } catch (const std::bad_alloc&) {
     state.know = RemoteState::Know::absent;  // it is asked for anew
     throw;

@@ -154,9 +154,7 @@ bool Engine::say_opened(Op& op, std::uint64_t chunk_bytes) {
                      .a = op.id,
                      .b = op.remote_offset,
                      .c = op.bytes};
-  ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(chunk_bytes)).number(peer.staged_opened + 1);
-  const std::string payload = writer.take();
+  const std::string payload = ByteWriter().number(static_cast<std::uint32_t>(chunk_bytes)).number(peer.staged_opened + 1).take();
   if (!seal(peer) || !say_first(peer, open, std::as_bytes(std::span(payload)))) return false;
   op.is_opened = true;
   op.staged_number = ++peer.staged_opened;
