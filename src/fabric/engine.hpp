@@ -373,7 +373,6 @@ class Engine final : transport::Sink, WireupEvents {
   bool start_op(Op& op);  // true: nothing of it is left to post
   bool post_tail(Op& op);
   bool resolve(Op& op);  // false: the segment's key is not here yet
-  static Message message_to_target(const Op& op, MessageType type);
   bool post_message_op(Op& op);
   bool post_place(Op& op);
   bool post_direct(Op& op);
@@ -448,10 +447,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_pong(Peer& peer, const Message& message);
   void on_revoked(const Peer& peer, const Message& message);
   void on_refused(Peer& peer, const Message& message);
-  // Before a message of `queue` that the peer can answer with `refused`.
-  static void may_be_refused(Peer& peer, QueueId queue) noexcept {
-    if (queue < kQueues) peer.refusable_queues = static_cast<std::uint16_t>(peer.refusable_queues | 1U << queue);
-  }
   void refuse(Peer& peer, const Message& message, Status status);
 
   // messages.cpp

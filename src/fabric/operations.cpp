@@ -59,7 +59,14 @@ Error outside_remote(const Engine::Transfer& transfer, std::uint64_t length) {
                     text("the segment has ", length, " bytes"), "stay inside it");
 }
 
-QueueId named_queue(const Op& op) noexcept { return op.is_internal ? kNoQueue : op.queue; }
+// Which the peer may refuse.
+Message message_to_target(Peer& peer, const RemoteState& remote, QueueId queue, MessageType type) noexcept {
+  if (queue < kQueues) peer.refusable_queues = static_cast<std::uint16_t>(peer.refusable_queues | 1U << queue);
+  return {.type = type, .segment = remote.id, .queue = queue, .epoch = remote.epoch};
+}
+Message message_to_target(const Op& op, MessageType type) noexcept {
+  return message_to_target(*op.peer, *op.remote, op.is_internal ? kNoQueue : op.queue, type);
+}
 
 }  // namespace
 
@@ -296,15 +303,11 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
     if (word_kind(transfer.flags) == transport::WordKind::set) return std::nullopt;
     notifying.way = &beside_atomics();
   }
-  Message message;
   const bool is_place = transfer.kind == OpKind::place;
   if (is_place) payload = {static_cast<const std::byte*>(transfer.ordered_bytes), static_cast<std::size_t>(transfer.bytes)};
-  message.type = is_with_data ? MessageType::put : is_place ? MessageType::place : MessageType::notify;
+  const MessageType type = is_with_data ? MessageType::put : is_place ? MessageType::place : MessageType::notify;
+  Message message = message_to_target(peer, remote, queue, type);
   message.flags = transfer.flags;
-  message.segment = transfer.remote.segment;
-  message.epoch = remote.epoch;
-  message.queue = queue;
-  may_be_refused(peer, queue);
   message.a = transfer.remote.offset_bytes;
   if (is_notified) message.b = Message::pair(transfer.notification, transfer.value);
   if (!(is_notified || is_place ? post_after_data(peer, message, payload) : say_first(peer, message, payload))) return std::nullopt;
@@ -428,13 +431,6 @@ bool Engine::start_op(Op& op) {
     }
   }
   return is_posted && post_tail(op);
-}
-
-// Which the peer may refuse.
-Message Engine::message_to_target(const Op& op, MessageType type) {
-  const QueueId queue = named_queue(op);
-  may_be_refused(*op.peer, queue);
-  return {.type = type, .segment = op.remote_id, .queue = queue, .epoch = op.remote->epoch};
 }
 
 bool Engine::post_place(Op& op) {

@@ -207,7 +207,9 @@ class Insider {
   bool is_refused(QueueId queue) {
     return engine_->progress_until(lock_, test::kPatience, [&] { return engine_->queues_[queue].error.has_value(); });
   }
-  void expect_refusals(QueueId queue) { Engine::may_be_refused(*peer_, queue); }
+  void expect_refusals(QueueId queue) {
+    peer_->refusable_queues = static_cast<std::uint16_t>(peer_->refusable_queues | 1U << queue);
+  }
   // What the peer says of this operation is heard, and nothing comes of it.
   void leave_unanswered(std::uint64_t operation) { peer_->by_id[operation] = &engine_->make_op(OpKind::receive, 0, peer_, true); }
   // On the channel.
