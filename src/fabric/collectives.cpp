@@ -57,14 +57,6 @@ void join(std::string& into, const std::string& from, ReduceOperation operation)
   }
 }
 
-// What a member that failed tells: the status, the rank it is about, and the cause.
-std::string failure_part(const Error& error, Rank rank) {
-  ByteWriter writer;
-  writer.number(static_cast<std::uint8_t>(error.status())).number(rank);
-  writer.string(std::string_view(error.record().cause).substr(0, kMaxCauseBytes));
-  return writer.take();
-}
-
 // The group with all its ranks. Errors: invalid_argument.
 Result<Group> members_of(const Group& asked, const Job& job, const std::string& name) {
   Group group = asked;
@@ -214,8 +206,11 @@ class Engine::CollectiveCall {
     error_ = std::move(error);
   }
 
+  // The status, the rank it is about, and the cause.
   void tell_failure() {
-    const std::string failure = failure_part(*error_, failed_rank_);
+    ByteWriter writer;
+    writer.number(static_cast<std::uint8_t>(error_->status())).number(failed_rank_);
+    const std::string failure = writer.string(std::string_view(error_->record().cause).substr(0, kMaxCauseBytes)).take();
     engine_.failed_collectives_[{hash_, collective_.sequence}] = failure;
     if (engine_.failed_collectives_.size() > kMaxFailed) engine_.failed_collectives_.erase(engine_.failed_collectives_.begin());
     const auto tell_rank = [&](Rank rank) {

@@ -2,6 +2,7 @@
 // Operations from post to the link. Those of one peer start in the order in which they were posted; what must be behind their data
 // is posted behind it at once, so that nobody waits for completions to raise a notification.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -38,19 +39,11 @@ std::string place_text(std::string_view what, SegmentId segment, std::uint64_t o
   return text(what, " segment ", segment, " at ", offset, " +", bytes);
 }
 
-std::string_view operation_name(OpKind kind) noexcept {
-  switch (kind) {
-    case OpKind::write: return "write";
-    case OpKind::read: return "read";
-    case OpKind::notify: return "notify";
-    case OpKind::place: return "write_in_order";
-    case OpKind::ping: return "flush";
-    case OpKind::eager:
-    case OpKind::rendezvous: return "send";
-    case OpKind::receive: return "recv";
-  }
-  return "operation";
-}
+// In the order of OpKind.
+constexpr std::array<std::string_view, 8> kOperationNames = {"write", "read", "notify", "write_in_order",
+                                                             "flush", "send", "send",   "recv"};
+
+std::string_view operation_name(OpKind kind) noexcept { return kOperationNames[static_cast<std::size_t>(kind)]; }
 
 Error outside_remote(const Engine::Transfer& transfer, std::uint64_t length) {
   return make_error(Status::out_of_range, std::string(operation_name(transfer.kind)),

@@ -213,7 +213,7 @@ void take_cpus(Collector& collector, Settings& settings, const FabricOptions& op
   collector.take<std::string>(
       wished, options.cpus, "cpus", "GIGABAR_CPUS", "near", {},
       [](std::string_view value) { return std::optional(std::string(value)); }, [](const std::string& value) { return value; });
-  auto wish = parse_cpu_wish(settings.is_set_by("cpus", "option") ? "cpus" : "GIGABAR_CPUS", wished);
+  auto wish = parse_cpu_wish(options.cpus ? "cpus" : "GIGABAR_CPUS", wished);
   if (!wish) return collector.fail(std::move(wish).error());
   settings.cpus = std::move(*wish);
 }
@@ -240,8 +240,8 @@ std::optional<Error> refuse_policy(std::string_view operation, const PathPolicy&
 
 std::string limit_text(std::uint64_t bytes) { return bytes >= kNoLimit ? "unlimited" : std::to_string(bytes); }
 
-bool Settings::is_set_by(std::string_view name, std::string_view source) const noexcept {
-  return std::ranges::any_of(table, [&](const Setting& setting) { return setting.name == name && setting.source == source; });
+bool Settings::is_default(std::string_view name) const noexcept {
+  return std::ranges::any_of(table, [&](const Setting& setting) { return setting.name == name && setting.source == "default"; });
 }
 
 void Settings::show(std::string_view name, const std::string& value) {

@@ -46,9 +46,8 @@ struct Settings {
   }
 
   std::vector<Setting> table;  // the same as text
-  bool is_set_by(std::string_view name, std::string_view source) const noexcept;
   // Whether nobody has set it.
-  bool is_default(std::string_view name) const noexcept { return is_set_by(name, "default"); }
+  bool is_default(std::string_view name) const noexcept;
   // What became of it, where that is known later.
   void show(std::string_view name, const std::string& value);
 };

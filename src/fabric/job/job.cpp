@@ -15,7 +15,6 @@
 #include "fabric/job/addresses.hpp"
 #include "fabric/job/job_key.hpp"
 #include "fabric/job/launchers.hpp"
-#include "fabric/job/slurm.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -140,12 +139,11 @@ struct Launch {
 };
 
 // A launcher that says how many ranks are on this host.
-Result<void> take_local_count(std::optional<std::uint64_t> local_count, const char* said_by, const Job& job, bool has_key,
-                              Launch& launch) {
+Result<void> take_local_count(std::optional<std::uint64_t> local_count, const Job& job, bool has_key, Launch& launch) {
   if (!local_count) return {};
   launch.has_one_host = *local_count == job.rank_count;
   if (has_key || *launch.has_one_host) return {};
-  return make_error(Status::no_permission, "find the job", said_by,
+  return make_error(Status::no_permission, "find the job", "LOCAL_WORLD_SIZE",
                     text(*local_count, " of the ", counted(job.rank_count, "rank"), *local_count == 1 ? " is" : " are",
                          " on this host, and the job has no key"),
                     "set GIGABAR_JOB_KEY to the same secret at every rank ('openssl rand -hex 32')");
@@ -179,8 +177,7 @@ Result<Job> from_environment(const FabricOptions& options, bool has_key, Launch&
   if (job.rank_count == 1) return job;
   const auto local_count = number_from("LOCAL_WORLD_SIZE", 1, **count);
   if (!local_count) return local_count.error();
-  if (Result<void> taken = take_local_count(*local_count, "LOCAL_WORLD_SIZE", job, has_key, launch); !taken)
-    return std::move(taken).error();
+  if (Result<void> taken = take_local_count(*local_count, job, has_key, launch); !taken) return std::move(taken).error();
   if (Result<void> found = find_master(job, options, "RANK"); !found) return std::move(found).error();
   return job;
 }
@@ -261,15 +258,8 @@ Result<Job> find_ranks(const FabricOptions& options, bool has_key, std::int64_t 
 }  // namespace
 
 std::string_view name_of(Launcher launcher) noexcept {
-  switch (launcher) {
-    case Launcher::none: return "none";
-    case Launcher::options: return "options";
-    case Launcher::environment: return "environment";
-    case Launcher::pmix: return "pmix";
-    case Launcher::slurm: return "slurm";
-    case Launcher::unsupported: return "unsupported";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 6> kNames = {"none", "options", "environment", "pmix", "slurm", "unsupported"};
+  return kNames[static_cast<std::size_t>(launcher)];
 }
 
 Result<Job> find_job(const FabricOptions& options) {

@@ -47,10 +47,10 @@ struct Job {
 
 // What `options` and the launcher say. In this order: FabricOptions; GIGABAR_LAUNCHER; PMIx (PMIX_RANK and its server's address are
 // set); RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (LOCAL_RANK); launchers that are refused (launchers.cpp); a step of srun
-// (slurm.hpp); else a job of one rank. The key: FabricOptions, GIGABAR_JOB_KEY (hexadecimal), GIGABAR_JOB_KEY_FILE (not readable by
-// others), PMIx (made by rank 0, passed through its servers). The directory's port: FabricOptions, GIGABAR_MASTER_PORT, the
-// launcher; torchrun's agent keeps MASTER_PORT for itself when TORCHELASTIC_USE_AGENT_STORE is True: the directory is then at the
-// next port. Errors: invalid_argument naming the variable that is missing or malformed or the launcher that is refused,
+// (launchers.hpp); else a job of one rank. The key: FabricOptions, GIGABAR_JOB_KEY (hexadecimal), GIGABAR_JOB_KEY_FILE (not
+// readable by others), PMIx (made by rank 0, passed through its servers). The directory's port: FabricOptions, GIGABAR_MASTER_PORT,
+// the launcher; torchrun's agent keeps MASTER_PORT for itself when TORCHELASTIC_USE_AGENT_STORE is True: the directory is then at
+// the next port. Errors: invalid_argument naming the variable that is missing or malformed or the launcher that is refused,
 // no_permission (a key file that others can read, several hosts without a key).
 Result<Job> find_job(const FabricOptions& options);
 
