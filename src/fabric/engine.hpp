@@ -423,10 +423,10 @@ class Engine final : transport::Sink, WireupEvents {
   void grant(Peer& peer);
   bool poll_copies();
   bool has_copies_under_way() const;
-  bool is_staging_settled(const Peer& peer);
+  bool is_staging_settled(const Peer& peer) const;
   void out_copy_done(Op& op, OutSlot& slot);
   void in_chunk_placed(Peer& peer, const InCopy& copy);
-  Result<CopyStream*> copies(int device, bool is_out);
+  Result<StagingCopy> copy_staged(const LocalMemory& memory, bool is_out, void* destination, const void* source, std::size_t bytes);
 
   // incoming.cpp
   void handle(Peer& peer, const Message& message, std::span<const std::byte> payload);

@@ -148,6 +148,12 @@ struct Choice {
 
 enum class OpKind : std::uint8_t { write, read, notify, place, ping, eager, rendezvous, receive };
 
+// A copy from or to staging memory.
+struct StagingCopy {
+  CopyStream* stream = nullptr;  // null: there is none
+  std::uint64_t ticket = 0;
+};
+
 // One chunk of this rank's staging memory on its way out.
 struct OutSlot {
   Op* op = nullptr;                           // null: free
@@ -156,8 +162,8 @@ struct OutSlot {
   std::uint64_t target_offset = 0;            // granted, in the peer's staging region
   std::uint64_t segment_offset = 0;           // where the bytes go in the end
   std::uint32_t bytes = 0;
-  std::uint64_t ticket = 0;  // of the copy that fills it
-  enum class Step : std::uint8_t { free, copying, writing } step = Step::free;
+  StagingCopy copy;         // that fills it
+  bool is_written = false;  // to the link
 };
 
 inline constexpr std::uint64_t kNotGiven = ~std::uint64_t{0};
@@ -259,8 +265,7 @@ struct InCopy {
   std::uint64_t op = 0;
   std::uint64_t slot_offset = 0;
   std::uint32_t bytes = 0;
-  int device = -1;
-  std::uint64_t ticket = 0;
+  StagingCopy copy;
 };
 
 // A message of a peer that nobody asked for yet, or its request.
