@@ -189,9 +189,8 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   }
   Choice choice{candidate.method, candidate.path, kind, std::move(reason), {}, 0};
   if (candidate.method == Method::staged) choice.chunk_bytes = limits(peer).chunk_bytes;
-  for (const Candidate& other : candidates) {
-    if (&other != &candidate) choice.alternatives.push_back({text(name_of(kind), ": ", name_of(other.path)), other.why});
-  }
+  choice.alternatives = considered_;
+  choice.alternatives.erase(choice.alternatives.begin() + (taken - candidates.data()));
   return keep(std::move(choice));
 }
 
@@ -208,9 +207,9 @@ const Choice* Engine::keep(Choice choice) {
 
 // --- Explaining ---------------------------------------------------------------------------------------------------------------
 
-Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
-                                    const Timeout& timeout, const PostOptions& options) {
-  const Transfer transfer{direction == Direction::read ? OpKind::read : OpKind::write, local, remote, bytes};
+Result<Explanation> Engine::explain(Lock& lock, const Transfer& transfer, const Timeout& timeout, const PostOptions& options) {
+  const RemotePlace& remote = transfer.remote;
+  const std::uint64_t bytes = transfer.bytes;
   LocalSegment* segment = nullptr;
   if (Result<void> checked = check_transfer(transfer, segment); !checked) return std::move(checked).error();
   auto peer = ready_peer(lock, remote.rank, timeout);
@@ -230,6 +229,7 @@ Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace 
     return explanation;
   }
   for (const Rail& rail : (*peer)->rails) explanation.rails.push_back(rail.link->rail());
+  const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
   auto choice = choose(**peer, direction, *segment, **state, bytes, options.policy ? *options.policy : settings_.policy, false);
   if (!choice) {
     explanation.reason = choice.error().record().cause;

@@ -63,7 +63,7 @@ void Engine::end_if_over(Op& op) {
 }
 
 void Engine::end(Op& op) {
-  note(op, true);
+  note(op);
   if (std::exchange(op.has_opened_buffer, false)) op.local->close_to(op.peer->rank);
   if (op.local != nullptr) release(std::exchange(op.local, nullptr));
   if (op.remote != nullptr && op.peer->state != Peer::State::lost) release(*op.peer, op.remote);
@@ -97,10 +97,9 @@ void Engine::give_back(Op& op) noexcept {
   free_ops_.push_back(&op);
 }
 
-void Engine::note(const Op& op, bool is_done) {
+void Engine::note(const Op& op) {
   Record& record = records_[op.id % kRecords];
   record.id = op.id;
-  record.is_done = is_done;
   record.status = op.error ? op.error->status() : Status::ok;
   record.choice = op.choice;
   record.bytes = op.bytes;
@@ -171,7 +170,6 @@ Result<Record> Engine::record_of(std::uint64_t id) const {
   if (queue == nullptr) return record;
   const StoreRecord& kept = queue->records[number % kRecords];
   return Record{.id = id,
-                .is_done = true,
                 .choice = kept.choice,
                 .bytes = kept.bytes,
                 .chunks = kept.choice != nullptr ? 1U : 0U,
@@ -188,7 +186,7 @@ Result<OperationReport> Engine::report(Operation operation) const {
   const Record& record = *found;
   OperationReport report;
   if (record.id != id) return report;  // under way
-  report.is_done = record.is_done;
+  report.is_done = true;
   report.status = record.status;
   report.bytes = record.bytes;
   report.chunks = record.chunks;

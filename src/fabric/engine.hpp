@@ -91,8 +91,7 @@ class Engine final : transport::Sink, WireupEvents {
   }
   template <class Look>
   bool look_at_words(SegmentId segment, const Look& look) noexcept {
-    bool is_open = false;
-    return word_readers_.look(segment, is_open, look);
+    return word_readers_.look(segment, look).value_or(false);
   }
   // Behind a word that was seen: see Transport::flush_gpu_writes().
   Result<void> flush_gpu_writes();
@@ -175,8 +174,7 @@ class Engine final : transport::Sink, WireupEvents {
   Result<void> wait(Lock& lock, QueueId queue, const Timeout& timeout);
   Result<void> flush(Lock& lock, Rank rank, const Timeout& timeout);
   Result<OperationReport> report(Operation operation) const;
-  Result<Explanation> explain(Lock& lock, transport::Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
-                              const Timeout& timeout, const PostOptions& options);
+  Result<Explanation> explain(Lock& lock, const Transfer& transfer, const Timeout& timeout, const PostOptions& options);
   // One thread at a time is at a queue. Waits for the others, at most for `left`, from which it takes the time it has waited;
   // false: that was too short. A call that never gives the lock away finds no other thread there, and nobody waits for it.
   bool enter_queue(Lock& lock, QueueId queue, Timeout& left) noexcept {
@@ -396,7 +394,7 @@ class Engine final : transport::Sink, WireupEvents {
   void end_if_over(Op& op);
   void end(Op& op);
   void give_back(Op& op) noexcept;
-  void note(const Op& op, bool is_done);
+  void note(const Op& op);
   Result<Record> record_of(std::uint64_t id) const;
 
   // stores.cpp

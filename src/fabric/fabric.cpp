@@ -407,7 +407,7 @@ Result<Explanation> Fabric::explain_write(LocalPlace local, RemotePlace remote, 
                                           const PostOptions& options) {
   return guarded(state_, {"explain", "explain_write"}, [&](Engine& engine, auto& lock) -> Result<Explanation> {
     if (auto refused = refuse_options("explain", options)) return std::move(*refused);
-    return engine.explain(lock, transport::Direction::write, local, remote, bytes, timeout, options);
+    return engine.explain(lock, {OpKind::write, local, remote, bytes}, timeout, options);
   });
 }
 
@@ -415,7 +415,7 @@ Result<Explanation> Fabric::explain_read(LocalPlace local, RemotePlace remote, s
                                          const PostOptions& options) {
   return guarded(state_, {"explain", "explain_read"}, [&](Engine& engine, auto& lock) -> Result<Explanation> {
     if (auto refused = refuse_options("explain", options)) return std::move(*refused);
-    return engine.explain(lock, transport::Direction::read, local, remote, bytes, timeout, options);
+    return engine.explain(lock, {OpKind::read, local, remote, bytes}, timeout, options);
   });
 }
 

@@ -110,7 +110,6 @@ Operation Engine::record_at_once(const Peer& peer, const Choice* choice, std::ui
   Record& record = records_[++last_op_ % kRecords];
   record = {};
   record.id = last_op_;
-  record.is_done = true;
   record.choice = choice;
   record.bytes = bytes;
   record.chunks = choice != nullptr ? 1 : 0;

@@ -236,7 +236,6 @@ struct Op {
 // What stays of an operation for report().
 struct Record {
   std::uint64_t id = 0;
-  bool is_done = false;
   Status status = Status::ok;
   const Choice* choice = nullptr;
   std::uint64_t bytes = 0;

@@ -259,11 +259,6 @@ class NodeListReader {
   std::string_view rest_;
 };
 
-template <std::size_t kCount>
-bool has_one_of(const std::array<const char*, kCount>& variables) {
-  return std::any_of(variables.begin(), variables.end(), is_set);
-}
-
 // Nothing when no variable tells it.
 Result<std::optional<Rank>> rank_count_of_step() {
   for (const char* variable : kTaskCounts) {
@@ -316,9 +311,9 @@ Result<void> require_whole_step(const FabricOptions& options) {
   const std::array<NeededVariable, 5> variables = {
       {{"SLURM_STEP_ID", is_set("SLURM_STEP_ID")},
        {"SLURM_PROCID", is_set("SLURM_PROCID")},
-       {"SLURM_NTASKS", has_one_of(kTaskCounts)},
+       {"SLURM_NTASKS", std::ranges::any_of(kTaskCounts, is_set)},
        {"SLURM_JOB_ID", is_set("SLURM_JOB_ID") || is_set("GIGABAR_MASTER_PORT") || options.master_port},
-       {"SLURM_STEP_NODELIST", has_one_of(kNodeLists) || is_set("MASTER_ADDR") || options.master_address}}};
+       {"SLURM_STEP_NODELIST", std::ranges::any_of(kNodeLists, is_set) || is_set("MASTER_ADDR") || options.master_address}}};
   const bool is_step_known = variables[0].is_there && variables[1].is_there && variables[2].is_there;
   return require_all(variables, is_step_known
                                     ? "set GIGABAR_MASTER_PORT (in place of SLURM_JOB_ID) and MASTER_ADDR (in place of the "
