@@ -428,13 +428,12 @@ class Engine final : transport::Sink, WireupEvents {
 
   // incoming.cpp
   void handle(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void handle_ordered(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  bool is_held(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void release_held(Peer& peer);
   // Keeps the message on `list`, or gives the peer up.
   void hold(Peer& peer, std::deque<HeldMessage>& list, const Message& message, std::span<const std::byte> payload);
   void overrun(Peer& peer, const char* what);
   void on_put(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_notify(Peer& peer, const Message& message);
   void on_place(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_fence(Peer& peer, const Message& message);
   void pass_fences(Peer& peer);

@@ -12,6 +12,12 @@
 namespace gigabar::fabric {
 namespace {
 
+// What waits for the staged writes before it.
+bool is_ordered(MessageType type) noexcept {
+  return type == MessageType::notify || type == MessageType::place || type == MessageType::get_done ||
+         type == MessageType::rendezvous_done || type == MessageType::ping;
+}
+
 // Whether staged writes that are before it are not in place yet.
 bool is_late(const Peer& peer, const Message& message) noexcept {
   return peer.staged_seen < message.staged() ||
@@ -78,15 +84,14 @@ void Engine::pass_fences(Peer& peer) {
 }
 
 void Engine::handle(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  if (is_ordered(message.type) && is_late(peer, message)) return hold(peer, peer.held, message, payload);
   switch (message.type) {
     case MessageType::put: on_put(peer, message, payload); return;
-    case MessageType::notify:
-    case MessageType::place:
-    case MessageType::get_done:
-    case MessageType::rendezvous_done:
-    case MessageType::ping:
-      if (!is_held(peer, message, payload)) handle_ordered(peer, message, payload);
-      return;
+    case MessageType::notify: on_notify(peer, message); return;
+    case MessageType::place: on_place(peer, message, payload); return;
+    case MessageType::get_done: on_get_done(peer, message); return;
+    case MessageType::rendezvous_done: on_rendezvous_done(peer, message); return;
+    case MessageType::ping: say(peer, {.type = MessageType::pong, .a = message.a}); return;
     case MessageType::fence:
       on_fence(peer, message);
       pass_fences(peer);
@@ -124,39 +129,13 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
   accuse(peer, text("it sent a message of unknown type ", static_cast<unsigned>(message.type)));
 }
 
-void Engine::handle_ordered(Peer& peer, const Message& message, std::span<const std::byte> payload) {
-  switch (message.type) {
-    case MessageType::notify: {
-      LocalSegment* const segment = segment_by_id(peer, message.segment);
-      if (is_usable(segment, message, 0, 0) && segment->notifications && message.notification() < kNotifications) {
-        segment->notifications->raise(word_kind(message.flags), message.notification(), message.value());
-      } else {
-        refuse(peer, message, Status::unavailable);
-      }
-      break;
-    }
-    case MessageType::place: on_place(peer, message, payload); break;
-    case MessageType::get_done: on_get_done(peer, message); break;
-    case MessageType::rendezvous_done: on_rendezvous_done(peer, message); break;
-    case MessageType::ping: say(peer, {.type = MessageType::pong, .a = message.a}); break;
-    default: break;
-  }
-}
-
-// Then it is kept.
-bool Engine::is_held(Peer& peer, const Message& message, std::span<const std::byte> payload) {
-  if (!is_late(peer, message)) return false;
-  hold(peer, peer.held, message, payload);
-  return true;
-}
-
 // Their numbers ascend: behind one that is late all are.
 void Engine::release_held(Peer& peer) {
   while (!peer.held.empty() && !is_late(peer, peer.held.front().message)) {
     const HeldMessage next = std::move(peer.held.front());
     peer.held.pop_front();
     peer.held_bytes -= next.bytes();
-    handle_ordered(peer, next.message, std::as_bytes(std::span(next.payload)));
+    handle(peer, next.message, std::as_bytes(std::span(next.payload)));
   }
 }
 
@@ -202,16 +181,21 @@ void Engine::on_put(Peer& peer, const Message& message, std::span<const std::byt
   if ((message.flags & kHasNotification) == 0) return;
   Message notify = message;
   notify.type = MessageType::notify;
-  if (!is_held(peer, notify, {})) handle_ordered(peer, notify, {});
+  handle(peer, notify, {});
+}
+
+void Engine::on_notify(Peer& peer, const Message& message) {
+  LocalSegment* const segment = segment_by_id(peer, message.segment);
+  if (!is_usable(segment, message, 0, 0) || !segment->notifications || message.notification() >= kNotifications)
+    return refuse(peer, message, Status::unavailable);
+  segment->notifications->raise(word_kind(message.flags), message.notification(), message.value());
 }
 
 void Engine::on_place(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   LocalSegment* const segment = segment_by_id(peer, message.segment);
-  if (!is_usable(segment, message, message.a, payload.size())) {
-    refuse(peer, message, Status::unavailable);
-  } else if (const Result<void> stored = segment->memory.publish(message.a, payload.data(), payload.size()); !stored) {
+  if (!is_usable(segment, message, message.a, payload.size())) return refuse(peer, message, Status::unavailable);
+  if (const Result<void> stored = segment->memory.publish(message.a, payload.data(), payload.size()); !stored)
     refuse(peer, message, stored.status());
-  }
 }
 
 // --- Reads that this rank answers by writing ------------------------------------------------------------------------------------
