@@ -5,7 +5,6 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "base/log.hpp"
 #include "base/remaining.hpp"
 #include "fabric/engine.hpp"
 

@@ -24,7 +24,6 @@
 #include "base/fair_mutex.hpp"
 #include "base/uncancelled.hpp"
 #include "base/undo.hpp"
-#include "fabric/bounds.hpp"
 #include "fabric/id_table.hpp"
 #include "fabric/job/job.hpp"
 #include "fabric/placement.hpp"

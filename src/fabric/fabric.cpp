@@ -11,7 +11,6 @@
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
 #include "fabric/calls.hpp"
-#include "fabric/tuning.hpp"
 
 namespace gigabar::inline v0 {
 

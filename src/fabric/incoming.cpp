@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What peers ask of this rank, and what they answer. Everything in a message is checked against the segment it names.
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "base/bytes.hpp"

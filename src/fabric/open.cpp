@@ -15,7 +15,6 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/event.hpp"
-#include "base/log.hpp"
 #include "base/options.hpp"
 #include "base/start_thread.hpp"
 #include "fabric/engine.hpp"
@@ -58,27 +57,24 @@ Result<std::unique_ptr<transport::Transport>> open_one(TransportKind kind, const
 
 constexpr const char* kTrustVariable = "GIGABAR_UCX_TRUST_NETWORK";
 constexpr const char* kDevicesVariable = "UCX_NET_DEVICES";
+constexpr const char* kTcpInterfacesVariable = "GIGABAR_TCP_INTERFACES";
 constexpr const char* kNotNeeded = "it was not opened, since local serves the ranks of one host; GIGABAR_TRANSPORTS=";
 
-// Where UCX may listen, when its user trusts who gets there: at loopback for a job of one host, else at the job's network.
-Result<std::string> devices_for_ucx(const Job& job, bool is_trusted) {
-  if (!is_trusted) {
+// Where UCX may listen, when its user trusts who gets there, and TCP: at loopback for a job of one host, else at the job's network;
+// TCP at the job's addresses, and at no other one of their interfaces.
+Result<std::string> where_to_listen(TransportKind kind, const Job& job, bool is_ucx_trusted) {
+  const bool is_ucx = kind == TransportKind::ucx;
+  if (is_ucx && !is_ucx_trusted) {
     return make_error(
         Status::no_permission, "open UCX", "network",
         text("UCX asks nobody for the job's key: whoever reaches its ports writes anywhere in this process. Where all ",
              job.is_on_one_host ? "users of this host are" : "who reach the job's network are", " trusted, ", kTrustVariable,
              "=1 at every rank allows it"));
   }
-  if (auto named = environment(kDevicesVariable); named && !named->empty()) return std::move(*named);
-  return job.is_on_one_host ? Result<std::string>("lo") : outer_interfaces(job);
-}
-
-constexpr const char* kTcpInterfacesVariable = "GIGABAR_TCP_INTERFACES";
-
-// Where TCP listens: at loopback for a job of one host, else at the job's addresses, and at no other one of their interfaces.
-Result<std::string> interfaces_for_tcp(const Job& job) {
-  if (auto named = environment(kTcpInterfacesVariable); named && !named->empty()) return std::move(*named);
-  return job.is_on_one_host ? Result<std::string>("lo") : outer_address_list(job);
+  auto named = environment(is_ucx ? kDevicesVariable : kTcpInterfacesVariable);
+  if (named && !named->empty()) return std::move(*named);
+  if (job.is_on_one_host) return std::string("lo");
+  return is_ucx ? outer_interfaces(job) : outer_address_list(job);
 }
 
 }  // namespace
@@ -132,10 +128,9 @@ Result<void> Engine::open_transports() {
     if (kind != TransportKind::local && opened[TransportKind::local].transport != nullptr && job_.is_on_one_host)
       return {nullptr, text(kNotNeeded, name_of(kind), " has it opened")};
     if (kind == TransportKind::ucx || kind == TransportKind::tcp) {
-      const bool is_ucx = kind == TransportKind::ucx;
-      auto where = is_ucx ? devices_for_ucx(job_, settings_.ucx_trust_network) : interfaces_for_tcp(job_);
+      auto where = where_to_listen(kind, job_, settings_.ucx_trust_network);
       if (!where) return {nullptr, where.error().record().cause};
-      (is_ucx ? options.ucx_devices : options.tcp_interfaces) = std::move(*where);
+      (kind == TransportKind::ucx ? options.ucx_devices : options.tcp_interfaces) = std::move(*where);
     }
     auto transport = open_one(kind, options);
     return transport ? Opened{std::move(*transport), {}} : Opened{nullptr, transport.error().record().cause};

@@ -10,8 +10,6 @@
 #include "base/bytes.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "base/log.hpp"
-#include "base/remaining.hpp"
 #include "base/rounding.hpp"
 #include "base/undo.hpp"
 #include "fabric/engine.hpp"

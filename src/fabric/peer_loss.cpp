@@ -3,7 +3,6 @@
 // poll.
 #include <algorithm>
 #include <iterator>
-#include <new>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"

@@ -27,7 +27,6 @@
 
 #include "base/fair_mutex.hpp"
 #include "base/wait_queue.hpp"
-#include "fabric/bounds.hpp"
 #include "gigabar/fabric.hpp"
 #include "transport/transport.hpp"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "base/errors.hpp"
 #include "base/quietly.hpp"
 #include "fabric/engine.hpp"
 

@@ -5,7 +5,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "base/bytes.hpp"
 #include "fabric/job/job.hpp"

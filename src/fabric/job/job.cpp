@@ -6,6 +6,7 @@
 
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/counted.hpp"
@@ -106,13 +107,13 @@ Result<std::uint16_t> find_master_port(const Job& job, const FabricOptions& opti
   return job.launcher == Launcher::slurm ? slurm_port() : port_of_environment(who);
 }
 
-// Where the directory is: options, then the environment. `who` asks for it.
-Result<void> find_master(Job& job, const FabricOptions& options, const char* who) {
-  if (Result<void> found = find_master_address(job, options, who); !found) return found;
+// With where the directory is: options, then the environment. `who` asks for it.
+Result<Job> with_master(Job job, const FabricOptions& options, const char* who) {
+  if (Result<void> found = find_master_address(job, options, who); !found) return std::move(found).error();
   const auto port = find_master_port(job, options, who);
   if (!port) return port.error();
   job.master_port = *port;
-  return {};
+  return job;
 }
 
 Result<Job> from_options(const FabricOptions& options) {
@@ -128,8 +129,7 @@ Result<Job> from_options(const FabricOptions& options) {
   job.rank = *options.rank;
   job.rank_count = *options.rank_count;
   if (job.rank_count == 1) return job;
-  if (Result<void> found = find_master(job, options, "rank"); !found) return std::move(found).error();
-  return job;
+  return with_master(std::move(job), options, "rank");
 }
 
 // What a launcher says beside what a Job holds.
@@ -178,8 +178,7 @@ Result<Job> from_environment(const FabricOptions& options, bool has_key, Launch&
   const auto local_count = number_from("LOCAL_WORLD_SIZE", 1, **count);
   if (!local_count) return local_count.error();
   if (Result<void> taken = take_local_count(*local_count, job, has_key, launch); !taken) return std::move(taken).error();
-  if (Result<void> found = find_master(job, options, "RANK"); !found) return std::move(found).error();
-  return job;
+  return with_master(std::move(job), options, "RANK");
 }
 
 // Without a key ranks meet within one host.
@@ -207,8 +206,7 @@ Result<Job> from_slurm(const FabricOptions& options, bool has_key, Launch& launc
   if (job.rank_count == 1) return job;
   if (Result<void> whole = require_whole_step(options); !whole) return std::move(whole).error();
   if (Result<void> checked = check_nodes(has_key, launch); !checked) return std::move(checked).error();
-  if (Result<void> found = find_master(job, options, "SLURM_PROCID"); !found) return std::move(found).error();
-  return job;
+  return with_master(std::move(job), options, "SLURM_PROCID");
 }
 
 // Workers of a launcher that itself was started by another one carry both sets of variables.
@@ -239,8 +237,7 @@ Result<Job> from_pmix(const FabricOptions& options, std::int64_t deadline_ns, La
   }
   if (!options.master_address && !options.master_port) return job;
   job.launcher = Launcher::options;  // they ask for a directory of ours
-  if (Result<void> master = find_master(job, options, "master_port"); !master) return std::move(master).error();
-  return job;
+  return with_master(std::move(job), options, "master_port");
 }
 
 Result<Job> find_ranks(const FabricOptions& options, bool has_key, std::int64_t deadline_ns, Launch& launch) {
