@@ -217,7 +217,6 @@ class Engine final : transport::Sink, WireupEvents {
     bool progress(Lock& lock);
 
    private:
-    void begin(std::int64_t now) noexcept;
     bool is_in_crowd() const noexcept;
     bool is_to_yield(std::int64_t waited_ns) noexcept;
     const Uncancelled uncancelled_;
@@ -313,7 +312,6 @@ class Engine final : transport::Sink, WireupEvents {
 
   // segments.cpp
   Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, SharedPages pages = {});
-  void register_everywhere(LocalSegment& segment, const SharedPages& pages);
   LocalSegment* segment_by_id(Peer& peer, SegmentId id);
   // A registered segment that holds the range, else a new anonymous one. Where in it the range begins goes to `offset`. `seen`:
   // what the memory is; null: plain host memory.
@@ -323,7 +321,7 @@ class Engine final : transport::Sink, WireupEvents {
   void retire(LocalSegment& segment);
   void revoke(LocalSegment& segment);
   void forget_knower(SegmentId id, Rank rank);
-  void drop_if_retired(SegmentId id);
+  void drop_if_retired(const LocalSegment& segment);
   void erase_segment(SegmentId id);
   LocalSegment* search_segment(SegmentId id) noexcept;
   // Counts no user of the segment.

@@ -54,32 +54,24 @@ void Engine::erase_segment(SegmentId id) {
   segments_.erase(found);
 }
 
-void Engine::register_everywhere(LocalSegment& segment, const SharedPages& pages) {
-  transport::MemoryRange range;
-  range.address = segment.memory.address();
-  range.bytes = segment.memory.bytes();
-  range.kind = segment.memory.kind();
-  range.device = segment.memory.device();
-  range.descriptor = pages.file != nullptr ? pages.file->get() : -1;
-  range.descriptor_offset_bytes = pages.offset_bytes;
-  for (const auto& transport : transports_) {
-    const auto index = static_cast<std::size_t>(transport->kind());
-    auto region = transport->register_memory(range);
-    if (region) {
-      segment.regions[index] = std::move(*region);
-    } else {
-      segment.why_not[index] = region.error().record().cause;
-    }
-  }
-}
-
 Result<std::unique_ptr<LocalSegment>> Engine::make_segment(void* address, std::size_t bytes, SharedPages pages) {
   auto memory = LocalMemory::look_at(address, bytes);
   if (!memory) return std::move(memory).error();
   auto segment = std::make_unique<LocalSegment>(std::move(*memory));
   segment->epoch = ++last_epoch_;
   if (pages.file == nullptr) pages = find_shared_host_memory(reinterpret_cast<std::uintptr_t>(address), bytes);
-  register_everywhere(*segment, pages);
+  transport::MemoryRange range{address, bytes, segment->memory.kind(), segment->memory.device()};
+  range.descriptor = pages.file != nullptr ? pages.file->get() : -1;
+  range.descriptor_offset_bytes = pages.offset_bytes;
+  for (const auto& transport : transports_) {
+    const auto index = static_cast<std::size_t>(transport->kind());
+    auto region = transport->register_memory(range);
+    if (region) {
+      segment->regions[index] = std::move(*region);
+    } else {
+      segment->why_not[index] = region.error().record().cause;
+    }
+  }
   return segment;
 }
 
@@ -187,7 +179,7 @@ void Engine::release(LocalSegment* segment) {
   if (segment == nullptr || segment->users == 0) return;
   if (--segment->users != 0) return;
   const SegmentId id = segment->id;
-  if (segment->is_retiring) return drop_if_retired(id);
+  if (segment->is_retiring) return drop_if_retired(*segment);
   if (id < kFirstAnonymous || id >= kEndAnonymous) return;
   const bool is_kept = std::find(idle_anonymous_.begin(), idle_anonymous_.end(), id) != idle_anonymous_.end();
   if (!is_kept) retire(*segment);
@@ -198,21 +190,18 @@ void Engine::retire(LocalSegment& segment) {
   segment.is_enabled = false;
   std::erase(idle_anonymous_, segment.id);
   revoke(segment);
-  drop_if_retired(segment.id);
+  drop_if_retired(segment);
 }
 
-void Engine::drop_if_retired(SegmentId id) {
-  const auto found = segments_.find(id);
-  if (found == segments_.end()) return;
-  const LocalSegment& segment = *found->second;
-  if (segment.is_retiring && segment.users == 0 && segment.known_by.empty()) erase_segment(id);
+void Engine::drop_if_retired(const LocalSegment& segment) {
+  if (segment.is_retiring && segment.users == 0 && segment.known_by.empty()) erase_segment(segment.id);
 }
 
 void Engine::forget_knower(SegmentId id, Rank rank) {
   const auto found = segments_.find(id);
   if (found == segments_.end()) return;
   take_back_key(*found->second, rank);
-  drop_if_retired(id);
+  drop_if_retired(*found->second);
 }
 
 void Engine::revoke(LocalSegment& segment) {

@@ -264,11 +264,6 @@ Engine::Waiter::~Waiter() {
   if (has_slept_) engine_.stop_sleeping();
 }
 
-void Engine::Waiter::begin(std::int64_t now) noexcept {
-  deadline_ns_ = timeout_ns_ == INT64_MAX ? INT64_MAX : now + timeout_ns_;
-  last_change_ns_ = now;
-}
-
 bool Engine::Waiter::is_in_crowd() const noexcept {
   return engine_.patience_.is_beside_kernel && engine_.pollers_.load(std::memory_order_relaxed) > 1;
 }
@@ -290,7 +285,10 @@ bool Engine::Waiter::progress(Lock& lock) {
   if (++turns_ < engine_.patience_.polls_per_look) return true;
   turns_ = 0;
   const std::int64_t now = now_ns();
-  if (deadline_ns_ == 0) begin(now);
+  if (deadline_ns_ == 0) {
+    deadline_ns_ = timeout_ns_ == INT64_MAX ? INT64_MAX : now + timeout_ns_;
+    last_change_ns_ = now;
+  }
   if (now >= deadline_ns_ || !engine_.is_open()) return false;
   if (std::exchange(has_changed_, false)) {
     last_change_ns_ = now;
