@@ -213,28 +213,27 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
   // All or nothing: every piece is checked before the first is posted.
   auto peer = ready_peer(lock, rank, connect_timeout());
   if (!peer) return std::move(peer).error();
-  for (std::size_t index = 0; index < transfers.size(); ++index) {
-    const Transfer& transfer = transfers[index];
-    const auto at_piece = [&](Error error) {
-      edit(error).object = text("piece ", index, ": ", error.record().object);
-      return error;
-    };
+  const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
+  const Direction direction = kind == OpKind::read ? Direction::read : Direction::write;
+  const auto check = [&](const Transfer& transfer) -> Result<void> {
     LocalSegment* local = nullptr;
     const auto check_local = [&] { return transfer.kind == OpKind::notify ? Result<void>() : check_transfer(transfer, local); };
-    if (Result<void> checked = check_local(); !checked) return at_piece(std::move(checked).error());
+    if (Result<void> checked = check_local(); !checked) return checked;
     auto remote = remote_segment(lock, **peer, transfer.remote.segment, connect_timeout());
-    if (!remote) return at_piece(std::move(remote).error());
+    if (!remote) return std::move(remote).error();
     // Waiting for its key may have given the lock away.
-    if (Result<void> checked = check_local(); !checked) return at_piece(std::move(checked).error());
-    if (!fits(transfer.remote.offset_bytes, transfer.bytes, (*remote)->bytes)) {
-      return at_piece(outside_remote(transfer, (*remote)->bytes));
-    }
-    if (local != nullptr && transfer.bytes != 0) {
-      const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
-      auto chosen = choose(**peer, kind == OpKind::read ? Direction::read : Direction::write, *local, **remote, transfer.bytes,
-                           policy, false);
-      if (!chosen) return at_piece(std::move(chosen).error());
-    }
+    if (Result<void> checked = check_local(); !checked) return checked;
+    if (!fits(transfer.remote.offset_bytes, transfer.bytes, (*remote)->bytes)) return outside_remote(transfer, (*remote)->bytes);
+    if (local == nullptr || transfer.bytes == 0) return {};
+    auto chosen = choose(**peer, direction, *local, **remote, transfer.bytes, policy, false);
+    if (!chosen) return std::move(chosen).error();
+    return {};
+  };
+  for (std::size_t index = 0; index < transfers.size(); ++index) {
+    Result<void> checked = check(transfers[index]);
+    if (checked) continue;
+    edit(checked.error()).object = text("piece ", index, ": ", checked.record().object);
+    return std::move(checked).error();
   }
   Result<Operation> last = record_at_once(**peer, nullptr, 0, cycle_count());
   for (const Transfer& transfer : transfers) {
