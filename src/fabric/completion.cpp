@@ -98,16 +98,10 @@ void Engine::give_back(Op& op) noexcept {
 
 void Engine::note(const Op& op) {
   Record& record = records_[op.id % kRecords];
-  record.id = op.id;
+  record = static_cast<const Record&>(op);
   record.status = op.error ? op.error->status() : Status::ok;
-  record.choice = op.choice;
-  record.bytes = op.bytes;
-  record.chunks = op.chunks;
-  record.retries = op.retries;
   record.cycles = cycle_count() - op.begin_cycles;
-  record.way = op.way;
   record.rank = op.peer != nullptr ? op.peer->rank : kAnyRank;
-  record.rail_bytes = op.rail_bytes;
 }
 
 Result<void> Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {

@@ -506,12 +506,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::vector<Op*> free_ops_;
   // Messages that are not waited for yet: those under way, and those that went straight into a link and need no operation.
   IdTable<Op*> ops_;
-  struct Sent {
-    Rank to = 0;
-    Tag tag = 0;
-    std::uint64_t bytes = 0;
-  };
-  IdTable<Sent> sent_;
+  IdTable<Received> sent_;  // the rank: to which
   std::uint64_t last_op_ = 0;
   std::vector<Record> records_;  // kRecords, by the last bits of their ids
   std::set<Choice> choices_;

@@ -430,8 +430,8 @@ bool Engine::wait_for(Lock& lock, Op& op, const Timeout& timeout) {
 
 Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Timeout& timeout) {
   const auto id = static_cast<std::uint64_t>(operation);
-  if (const Sent* const sent = sent_.find(id)) {
-    const Received received{sent->to, sent->tag, sent->bytes};
+  if (const Received* const sent = sent_.find(id)) {
+    const Received received = *sent;
     sent_.erase(id);
     return received;
   }

@@ -194,26 +194,36 @@ struct OutSlot {
 
 inline constexpr std::uint64_t kNotGiven = ~std::uint64_t{0};
 
-struct Op {
+// What stays of an operation for report().
+struct Record {
+  std::uint64_t id = 0;
+  Status status = Status::ok;
+  const Choice* choice = nullptr;
+  std::uint64_t bytes = 0;
+  unsigned chunks = 0, retries = 0;
+  std::uint64_t cycles = 0;          // from its post to its end
+  const std::string* way = nullptr;  // of its notification
+  Rank rank = 0;
+  std::array<std::uint64_t, kMaxRails> rail_bytes{};
+};
+
+// One that is under way; its status, cycles and rank are known at its end.
+struct Op : Record {
   OpKind kind = OpKind::write;
   QueueId queue = 0;
   bool is_internal = false;  // not the program's: counts in no queue
   Peer* peer = nullptr;
-  std::uint64_t id = 0;
   LocalSegment* local = nullptr;
   std::uint64_t local_offset = 0;
   RemoteState* remote = nullptr;
   SegmentId remote_id = 0;
   std::uint64_t remote_offset = 0;
-  std::uint64_t bytes = 0;
   std::uint8_t flags = 0;
   NotificationId notification = 0;
   std::uint32_t value = 0;
   PathPolicy policy;
   std::uint64_t chunk_bytes = kNotGiven;   // staged: at most so many at once
   std::uint64_t stripe_bytes = kNotGiven;  // else the limits of the peer
-  const Choice* choice = nullptr;
-  const std::string* way = nullptr;  // of its notification
   // progress
   std::uint64_t next = 0;          // bytes whose pieces were posted
   std::uint32_t outstanding = 0;   // pieces without done()
@@ -245,10 +255,7 @@ struct Op {
   std::optional<Message> finish;
   bool is_answer = false;  // to a peer's read
   std::optional<Error> error;
-  // report
   std::uint64_t begin_cycles = 0;
-  unsigned chunks = 0, retries = 0;
-  std::array<std::uint64_t, kMaxRails> rail_bytes{};
 
   // As one of its users; null: of none.
   void use(LocalSegment* segment, std::uint64_t offset) noexcept {
@@ -257,19 +264,6 @@ struct Op {
     local_offset = offset;
     ++segment->users;
   }
-};
-
-// What stays of an operation for report().
-struct Record {
-  std::uint64_t id = 0;
-  Status status = Status::ok;
-  const Choice* choice = nullptr;
-  std::uint64_t bytes = 0;
-  unsigned chunks = 0, retries = 0;
-  std::uint64_t cycles = 0;  // from its post to its end
-  const std::string* way = nullptr;
-  Rank rank = 0;
-  std::array<std::uint64_t, kMaxRails> rail_bytes{};
 };
 
 // A staged write of a peer into this rank's memory.
@@ -428,9 +422,7 @@ struct MappedPlace {
 
 // A segment that the program's kernels or threads reach by themselves; outlives the connection.
 struct MappedSegment {
-  void* address = nullptr;
-  std::shared_ptr<void> hold;
-  std::string why_no_atomics;     // as of a MappedRegion
+  transport::MappedRegion region;
   LocalSegment* own = nullptr;    // of this rank
   RemoteState* remote = nullptr;  // of a peer that is not lost
   unsigned count = 0;
