@@ -187,11 +187,10 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   if (&candidate == &staged) {
     reason += text(": ", direct.is_possible ? direct.why : text("not directly, ", direct.why));
   }
-  Choice choice{candidate.method, candidate.path, kind, std::move(reason), {}, 0};
-  if (candidate.method == Method::staged) choice.chunk_bytes = limits(peer).chunk_bytes;
-  choice.alternatives = considered_;
-  choice.alternatives.erase(choice.alternatives.begin() + (taken - candidates.data()));
-  return keep(std::move(choice));
+  const std::uint64_t chunk_bytes = candidate.method == Method::staged ? limits(peer).chunk_bytes : 0;
+  std::vector<Explanation::Alternative> others = considered_;
+  others.erase(others.begin() + (taken - candidates.data()));
+  return keep({{true, candidate.path, kind, {}, chunk_bytes, std::move(reason), std::move(others)}, candidate.method});
 }
 
 // Equal decisions are one object.
@@ -228,20 +227,15 @@ Result<Explanation> Engine::explain(Lock& lock, const Transfer& transfer, const 
     explanation.reason = "there is nothing to move";
     return explanation;
   }
-  for (const Rail& rail : (*peer)->rails) explanation.rails.push_back(rail.link->rail());
   const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
   auto choice = choose(**peer, direction, *segment, **state, bytes, options.policy ? *options.policy : settings_.policy, false);
-  if (!choice) {
+  if (choice) {
+    explanation = static_cast<const Explanation&>(**choice);
+  } else {
     explanation.reason = choice.error().record().cause;
     explanation.alternatives = considered_;
-    return explanation;
   }
-  explanation.is_possible = true;
-  explanation.path = (*choice)->path;
-  explanation.transport = (*choice)->transport;
-  explanation.chunk_bytes = (*choice)->chunk_bytes;
-  explanation.reason = (*choice)->reason;
-  explanation.alternatives = (*choice)->alternatives;
+  for (const Rail& rail : (*peer)->rails) explanation.rails.push_back(rail.link->rail());
   return explanation;
 }
 

@@ -137,7 +137,7 @@ const Choice* Engine::eager_choice(TransportKind kind, bool is_device) {
   const Choice*& known = eager_choices_[static_cast<std::size_t>(kind)][is_device ? 1 : 0];
   if (known != nullptr) return known;
   const TransferPath path = is_device ? TransferPath::bar : TransferPath::host;
-  return known = keep({Method::message, path, kind, "up to the eager limit it travels inside a message", {}, 0});
+  return known = keep({{true, path, kind, {}, 0, "up to the eager limit it travels inside a message", {}}, Method::message});
 }
 
 bool Engine::post_rendezvous_request(Op& op) {

@@ -153,13 +153,8 @@ enum class Method : std::uint8_t {
 };
 
 // A decision with its reason; kept until the fabric closes, so that reports can point to it.
-struct Choice {
+struct Choice : Explanation {
   Method method = Method::nothing;
-  TransferPath path = TransferPath::none;
-  std::optional<TransportKind> transport;
-  std::string reason;
-  std::vector<Explanation::Alternative> alternatives;
-  std::uint64_t chunk_bytes = 0;
 
   bool operator<(const Choice& other) const {
     const auto key = [](const Choice& choice) {
