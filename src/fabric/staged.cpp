@@ -284,7 +284,6 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
   }
   if (peer.in_slots.empty()) peer.in_slots.resize(limits(peer).chunk_count, false);
   const IncomingStaged incoming{
-      .op = message.a,
       .sequence = sequence,
       .segment = segment,
       .offset = message.b,

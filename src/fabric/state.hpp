@@ -263,7 +263,6 @@ struct Op : Record {
 
 // A staged write of a peer into this rank's memory.
 struct IncomingStaged {
-  std::uint64_t op = 0;
   std::uint64_t sequence = 0;
   LocalSegment* segment = nullptr;
   std::uint64_t offset = 0, bytes = 0;
