@@ -199,10 +199,8 @@ Result<Job> from_slurm(const FabricOptions& options, bool has_key, Launch& launc
     return refuse_job("SLURM_STEP_ID", "this process is no task of a step of srun",
                       "start the program with srun, or unset GIGABAR_LAUNCHER");
   Job job;
+  static_cast<OwnRank&>(job) = **step;
   job.launcher = Launcher::slurm;
-  job.rank = (*step)->rank;
-  job.rank_count = (*step)->rank_count;
-  job.local_rank = (*step)->local_rank;
   if (job.rank_count == 1) return job;
   if (Result<void> whole = require_whole_step(options); !whole) return std::move(whole).error();
   if (Result<void> checked = check_nodes(has_key, launch); !checked) return std::move(checked).error();

@@ -30,14 +30,18 @@ std::string_view name_of(Launcher launcher) noexcept;
 using JobKey = secure::Secret;
 inline constexpr std::size_t kMinKeyBytes = 16;
 
-struct Job {
-  Launcher launcher = Launcher::none;
+// Who a process is among how many.
+struct OwnRank {
   Rank rank = 0;
   Rank rank_count = 1;
   std::optional<Rank> local_rank;  // the launcher's word, if it says it
-  std::string id;                  // the same at every rank, different between jobs that run side by side
-  JobKey key;                      // not set: only processes of the same user of this host are accepted
-  std::string master_address;      // where rank 0's directory is; IPv6 without brackets. Not with pmix
+};
+
+struct Job : OwnRank {
+  Launcher launcher = Launcher::none;
+  std::string id;              // the same at every rank, different between jobs that run side by side
+  JobKey key;                  // not set: only processes of the same user of this host are accepted
+  std::string master_address;  // where rank 0's directory is; IPv6 without brackets. Not with pmix
   std::uint16_t master_port = 0;
   // All ranks are processes of this host and share a network name space: nothing of the job listens on TCP. So it is without a key,
   // where the master's address is a loopback address, and where the launcher says that all ranks are here and no GIGABAR_INTERFACES

@@ -286,25 +286,25 @@ Result<std::uint64_t> id_from(const char* variable) {
 
 }  // namespace
 
-Result<std::optional<SlurmStep>> slurm_step() {
+Result<std::optional<OwnRank>> slurm_step() {
   const auto id = number_from("SLURM_STEP_ID", 0, kMaxId);
   if (!id) return id.error();
   const auto rank = number_from("SLURM_PROCID", 0, kMaxRanks - 1);
   if (!rank) return rank.error();
   if (*id && **id >= kFirstReservedStep) {
-    if (rank->value_or(0) == 0) return std::optional<SlurmStep>();
+    if (rank->value_or(0) == 0) return std::optional<OwnRank>();
     return refuse_job("SLURM_STEP_ID", text("SLURM_PROCID is ", **rank, ", SLURM_STEP_ID is not that of a step of srun"));
   }
-  if (!*id && is_outside_of_steps(*rank)) return std::optional<SlurmStep>();
+  if (!*id && is_outside_of_steps(*rank)) return std::optional<OwnRank>();
   const auto count = rank_count_of_step();
   if (!count) return count.error();
   if (!*id || !*rank || !*count) return require_whole_step({}).error();
   if (**rank >= **count) return refuse_job("SLURM_PROCID", text(**rank, " is not below the step's number of tasks, ", **count));
   const auto local_rank = number_from("SLURM_LOCALID", 0, **count - 1);
   if (!local_rank) return local_rank.error();
-  SlurmStep step{static_cast<Rank>(**rank), **count, {}};
-  if (*local_rank) step.local_rank = static_cast<Rank>(**local_rank);
-  return std::optional(step);
+  OwnRank own{static_cast<Rank>(**rank), **count, {}};
+  if (*local_rank) own.local_rank = static_cast<Rank>(**local_rank);
+  return std::optional(own);
 }
 
 Result<void> require_whole_step(const FabricOptions& options) {

@@ -44,16 +44,10 @@ Result<std::optional<std::uint64_t>> number_from(const char* variable, std::uint
 
 // --- What Slurm tells the tasks of a step by itself, without PMIx ---------------------------------------------------------------
 
-struct SlurmStep {
-  Rank rank = 0;
-  Rank rank_count = 1;
-  std::optional<Rank> local_rank;
-};
-
 // The step of which this process is a task (SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID). Nothing outside of
 // a step that srun started: in a batch script, in a shell of salloc. Errors: invalid_argument naming the variables that are
 // missing, or the one that is malformed.
-Result<std::optional<SlurmStep>> slurm_step();
+Result<std::optional<OwnRank>> slurm_step();
 
 // Whether the environment has all that ranks need to meet, but for what `options` say. Errors: invalid_argument naming the
 // variables that are missing.
