@@ -306,9 +306,8 @@ class Engine final : transport::Sink, WireupEvents {
   // The part of that transport; of none: why some are not open.
   static std::string_view part_of_address(std::string_view rank_address, std::optional<TransportKind> wanted);
   Error error_without_transport(const Peer& peer, std::string_view tried) const;
+  // To this rank itself at once. A failure is the peer's too.
   Result<void> send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
-  // As send_frame(), whose failure is the peer's; to this rank itself at once.
-  void tell(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
 
   // segments.cpp
   Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, SharedPages pages = {});

@@ -173,6 +173,10 @@ void Engine::progress_connecting(Peer& peer) {
 
 Result<void> Engine::send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors) {
   Frame frame{.type = type, .body = std::move(body), .descriptors = std::move(descriptors)};
+  if (peer.is_self) {
+    take_frame(peer, frame);
+    return {};
+  }
   try {
     Result<void> sent = wireup_->send(peer.rank, std::move(frame));
     if (!sent && peer.state != Peer::State::lost) fail(peer, Error(sent.record()));
@@ -181,15 +185,6 @@ Result<void> Engine::send_frame(Peer& peer, FrameType type, std::string body, st
     starve(peer);
     return Error::out_of_memory();
   }
-}
-
-void Engine::tell(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors) {
-  if (!peer.is_self) {
-    (void)send_frame(peer, type, std::move(body), std::move(descriptors));
-    return;
-  }
-  Frame frame{.type = type, .body = std::move(body), .descriptors = std::move(descriptors)};
-  take_frame(peer, frame);
 }
 
 void Engine::connected(Rank rank, bool is_same_host, std::int64_t process) {

@@ -212,7 +212,7 @@ void Engine::revoke(LocalSegment& segment) {
       take_back_key(segment, rank);
       continue;
     }
-    tell(*peer->second, kSegmentRevoke, ByteWriter().number(segment.id).number(segment.epoch).take());
+    (void)send_frame(*peer->second, kSegmentRevoke, ByteWriter().number(segment.id).number(segment.epoch).take());
   }
 }
 
@@ -341,7 +341,7 @@ void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
     segment->known_by.insert(peer.rank);
     descriptors = describe_segment(peer, *segment, writer);
   }
-  tell(peer, type, writer.take(), std::move(descriptors));
+  (void)send_frame(peer, type, writer.take(), std::move(descriptors));
 }
 
 // --- The user's side ------------------------------------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ RemoteState& Engine::ask_segment(Peer& peer, SegmentId id) {
   state.id = id;
   state.know = RemoteState::Know::asked;
   try {
-    tell(peer, kSegmentAsk, ByteWriter().number(id).take());
+    (void)send_frame(peer, kSegmentAsk, ByteWriter().number(id).take());
   } catch (const std::bad_alloc&) {
     state.know = RemoteState::Know::absent;  // it is asked for anew
     throw;
