@@ -59,13 +59,13 @@ MUTANTS = [
         ("incoming_old_key_is_good", " && segment->epoch == message.epoch", "", "FabricBounds.*"),
     ),
     *of("engine", "src/fabric/incoming.cpp", "fabric_fault")(
-        ("incoming_any_notification", " && message.notification() < kNotifications", "", "FabricBounds.*"),
+        ("incoming_any_notification", " || message.notification() >= kNotifications", "", "FabricBounds.*"),
         ("incoming_atomic_of_odd_address", " && message.a % 8 == 0) {", ") {", "FabricBounds.*"),
         ("incoming_pong_of_no_ping", "if (message.a > peer.ping_sent) return", "if (false) return", "*FabricInsider.*/pong"),
         ("incoming_refusal_of_no_write", "if (message.queue >= kQueues || (peer.refusable_queues >> message.queue & 1) == 0)\n", "if (message.queue >= kQueues)\n", "*FabricInsider.*/refusal"),
     ),
     *of("engine", "src/fabric/incoming.cpp", "fabric_conformance")(
-        ("incoming_notification_overtakes", "if (!is_late(peer, message)) return false;", "return false;", "*FabricNotificationLoad.*"),
+        ("incoming_notification_overtakes", "if (is_ordered(message.type) && is_late(peer, message))", "if (false)", "*FabricNotificationLoad.*"),
         ("incoming_atomic_adds_one_more", "old = __atomic_fetch_add(word, message.b, __ATOMIC_SEQ_CST);", "old = __atomic_fetch_add(word, message.b + 1, __ATOMIC_SEQ_CST);", "*FabricAtomics.SumsAreExact/*"),
     ),
     *of("engine", "src/fabric/notifications.cpp", "fabric_conformance")(

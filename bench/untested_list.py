@@ -59,7 +59,7 @@ REASONS = [
     ),
     *because(
         "UCX has started a thread of its own before, in a process that tries it: where there are none it is not opened",
-        ("src/fabric/transports.cpp", '"open UCX"'),
+        ("src/fabric/open.cpp", '"open UCX"'),
     ),
     *because(
         "UCX takes the bytes of an address as they are, and dies of wrong ones: they come from ranks that hold the key",
@@ -90,7 +90,7 @@ REASONS = [
     ),
     *because(
         "memory would have to run out twice in one call, while it waits and while it gives up waiting",
-        ("src/fabric/fabric_messages.cpp", 'error_of_exception("send")', 'error_of_exception("recv")'),
+        ("src/fabric/fabric.cpp", 'error_of_exception("send")', 'error_of_exception("recv")'),
     ),
     *because(
         "another thread would have to forget the peer between its loss and this look",

@@ -8,21 +8,14 @@
 #include "fabric/tuning.hpp"
 
 namespace gigabar::fabric {
-namespace {
-
-Error unusable(std::string_view operation, Status status, std::string_view cause) {
-  return make_error(status, std::string(operation), "fabric", std::string(cause),
-                    status == Status::foreign_process ? "open a fabric in this process" : "open the fabric first");
-}
-
-}  // namespace
 
 Error why_unusable(const Engine* engine, std::string_view operation) {
-  if (engine == nullptr) return unusable(operation, Status::unavailable, "it was moved from or never opened");
-  if (!engine->belongs_to_this_process()) {
-    return unusable(operation, Status::foreign_process, "it belongs to the parent of this process");
+  if (engine != nullptr && !engine->belongs_to_this_process()) {
+    return make_error(Status::foreign_process, std::string(operation), "fabric", "it belongs to the parent of this process",
+                      "open a fabric in this process");
   }
-  return unusable(operation, Status::unavailable, "it is closed");
+  return make_error(Status::unavailable, std::string(operation), "fabric",
+                    engine == nullptr ? "it was moved from or never opened" : "it is closed", "open the fabric first");
 }
 
 Error bad_queue(std::string_view operation, QueueId queue) {

@@ -60,17 +60,6 @@ const Candidate* pick(const std::array<Candidate, 3>& candidates, const PathPoli
   return nullptr;
 }
 
-std::string_view name_of_method(Method method) {
-  switch (method) {
-    case Method::nothing: return "nothing";
-    case Method::message: return "message";
-    case Method::direct: return "direct";
-    case Method::staged: return "staged";
-    case Method::get: return "answered by the peer";
-  }
-  return "unknown";
-}
-
 }  // namespace
 
 // How the peer will write when it answers a read: as this rank would decide in its place, with the same policy.
@@ -198,33 +187,28 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   if (&candidate == &staged) {
     reason += text(": ", direct.is_possible ? direct.why : text("not directly, ", direct.why));
   }
-  // Equal decisions are one object.
-  std::string key = text(name_of_method(candidate.method), "/", name_of(candidate.path), "/", name_of(kind), "/", reason);
-  for (const Candidate& other : candidates) key += text("/", other.why);
-  const auto known = choice_index_.find(key);
-  if (known != choice_index_.end()) return known->second;
-  // Peers give reasons too, and could go on giving new ones.
-  const bool is_told = choices_.size() < kMaxChoices;
-  if (!is_told) {
-    key = text(name_of_method(candidate.method), "/", name_of(candidate.path), "/", name_of(kind));
-    reason = text("not kept: there are ", kMaxChoices, " other reasons already");
-    if (const auto again = choice_index_.find(key); again != choice_index_.end()) return again->second;
-  }
   const std::uint64_t chunk_bytes = candidate.method == Method::staged ? limits(peer).chunk_bytes : 0;
-  Choice choice{candidate.method, candidate.path, kind, std::move(reason), {}, chunk_bytes};
-  for (const Candidate& other : candidates) {
-    if (&other == &candidate || !is_told) continue;
-    choice.alternatives.push_back({text(name_of(kind), ": ", name_of(other.path)), other.why});
+  std::vector<Explanation::Alternative> others = considered_;
+  others.erase(others.begin() + (taken - candidates.data()));
+  return keep({{true, candidate.path, kind, {}, chunk_bytes, std::move(reason), std::move(others)}, candidate.method});
+}
+
+// Equal decisions are one object.
+const Choice* Engine::keep(Choice choice) {
+  if (const auto known = choices_.find(choice); known != choices_.end()) return &*known;
+  // Peers give reasons too, and could go on giving new ones.
+  if (choices_.size() >= kMaxChoices) {
+    choice.reason = text("not kept: there are ", kMaxChoices, " other reasons already");
+    choice.alternatives.clear();
   }
-  choices_.push_back(std::move(choice));
-  return choice_index_[key] = &choices_.back();
+  return &*choices_.insert(std::move(choice)).first;
 }
 
 // --- Explaining ---------------------------------------------------------------------------------------------------------------
 
-Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
-                                    const Timeout& timeout, const PostOptions& options) {
-  const Transfer transfer{direction == Direction::read ? OpKind::read : OpKind::write, local, remote, bytes};
+Result<Explanation> Engine::explain(Lock& lock, const Transfer& transfer, const Timeout& timeout, const PostOptions& options) {
+  const RemotePlace& remote = transfer.remote;
+  const std::uint64_t bytes = transfer.bytes;
   LocalSegment* segment = nullptr;
   if (Result<void> checked = check_transfer(transfer, segment); !checked) return std::move(checked).error();
   auto peer = ready_peer(lock, remote.rank, timeout);
@@ -243,19 +227,15 @@ Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace 
     explanation.reason = "there is nothing to move";
     return explanation;
   }
-  for (const Rail& rail : (*peer)->rails) explanation.rails.push_back(rail.link->rail());
+  const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
   auto choice = choose(**peer, direction, *segment, **state, bytes, options.policy ? *options.policy : settings_.policy, false);
-  if (!choice) {
+  if (choice) {
+    explanation = static_cast<const Explanation&>(**choice);
+  } else {
     explanation.reason = choice.error().record().cause;
     explanation.alternatives = considered_;
-    return explanation;
   }
-  explanation.is_possible = true;
-  explanation.path = (*choice)->path;
-  explanation.transport = (*choice)->transport;
-  explanation.chunk_bytes = (*choice)->chunk_bytes;
-  explanation.reason = (*choice)->reason;
-  explanation.alternatives = (*choice)->alternatives;
+  for (const Rail& rail : (*peer)->rails) explanation.rails.push_back(rail.link->rail());
   return explanation;
 }
 

@@ -28,12 +28,14 @@ std::uint64_t hash_of(const Group& group, CollectiveContext context) noexcept {
 struct Tree {
   std::optional<Rank> parent;
   std::vector<Rank> children;
+  std::vector<Rank> neighbours;  // both
 };
 
 Tree tree_of(const Group& group, std::size_t own) {
   Tree tree;
-  if (own != 0) tree.parent = group[own & (own - 1)];
+  if (own != 0) tree.parent = tree.neighbours.emplace_back(group[own & (own - 1)]);
   for (std::size_t bit = 1; own + bit < group.size() && (own & bit) == 0; bit <<= 1) tree.children.push_back(group[own + bit]);
+  tree.neighbours.insert(tree.neighbours.end(), tree.children.begin(), tree.children.end());
   return tree;
 }
 
@@ -55,14 +57,6 @@ void join(std::string& into, const std::string& from, ReduceOperation operation)
     }
     std::memcpy(into.data() + at, &left, sizeof left);
   }
-}
-
-// What a member that failed tells: the status, the rank it is about, and the cause.
-std::string failure_part(const Error& error, Rank rank) {
-  ByteWriter writer;
-  writer.number(static_cast<std::uint8_t>(error.status())).number(rank);
-  writer.string(std::string_view(error.record().cause).substr(0, kMaxCauseBytes));
-  return writer.take();
 }
 
 // The group with all its ranks. Errors: invalid_argument.
@@ -108,7 +102,8 @@ class Engine::CollectiveCall {
   }
 
   bool is_done() {
-    if (error_ || has_heard_of_failure()) return true;
+    // Of the neighbours in the tree: nobody else has a say, least of all ranks outside of the group.
+    if (error_ || std::ranges::any_of(tree_.neighbours, [&](Rank rank) { return has_heard_of_failure(rank); })) return true;
     std::string part;
     while (collective_.round < tree_.children.size()) {
       if (!take(tree_.children[collective_.round], kUp, part)) return is_someone_lost();
@@ -189,12 +184,6 @@ class Engine::CollectiveCall {
     return parent_ != nullptr && is_lost(parent_->rank, kDown);
   }
 
-  // Of the neighbours in the tree: nobody else has a say, least of all ranks outside of the group.
-  bool has_heard_of_failure() {
-    return (tree_.parent && has_heard_of_failure(*tree_.parent)) ||
-           std::ranges::any_of(tree_.children, [&](Rank rank) { return has_heard_of_failure(rank); });
-  }
-
   bool has_heard_of_failure(Rank from) {
     const auto found = engine_.collective_parts_.find(key(kFailed, from));
     if (found == engine_.collective_parts_.end()) return false;
@@ -214,16 +203,17 @@ class Engine::CollectiveCall {
     error_ = std::move(error);
   }
 
+  // The status, the rank it is about, and the cause.
   void tell_failure() {
-    const std::string failure = failure_part(*error_, failed_rank_);
+    ByteWriter writer;
+    writer.number(static_cast<std::uint8_t>(error_->status())).number(failed_rank_);
+    const std::string failure = writer.string(std::string_view(error_->record().cause).substr(0, kMaxCauseBytes)).take();
     engine_.failed_collectives_[{hash_, collective_.sequence}] = failure;
     if (engine_.failed_collectives_.size() > kMaxFailed) engine_.failed_collectives_.erase(engine_.failed_collectives_.begin());
-    const auto tell_rank = [&](Rank rank) {
+    for (const Rank rank : tree_.neighbours) {
       const auto peer = engine_.peers_.find(rank);
       if (peer != engine_.peers_.end() && peer->second->state == Peer::State::ready) tell(*peer->second, kFailed, failure);
-    };
-    for (const Rank rank : tree_.children) tell_rank(rank);
-    if (tree_.parent) tell_rank(*tree_.parent);
+    }
   }
 
   Engine& engine_;

@@ -5,7 +5,6 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "base/log.hpp"
 #include "base/remaining.hpp"
 #include "fabric/engine.hpp"
 
@@ -16,16 +15,16 @@ Error no_record(std::uint64_t id, std::string cause, const char* remedy) {
   return make_error(Status::out_of_range, "report", text("operation ", id), std::move(cause), remedy);
 }
 
-}  // namespace
-
 // What a link says when it breaks under an operation: that the peer is lost, unless the device or the range was at fault.
-Error Engine::broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said) {
+Error broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said) {
   ErrorRecord record = said;
   record.object = text("rank ", peer.rank, ": ", said.object);
   const bool is_ours = said.status == Status::device_error || said.status == Status::out_of_range;
   if (link.state() == transport::LinkState::broken && !is_ours) record.status = Status::peer_lost;
   return Error(std::move(record));
 }
+
+}  // namespace
 
 void Engine::done(transport::Link& link, std::uint64_t cookie, const Result<void>& outcome) try {
   ++changes_;
@@ -63,7 +62,7 @@ void Engine::end_if_over(Op& op) {
 }
 
 void Engine::end(Op& op) {
-  note(op, true);
+  note(op);
   if (std::exchange(op.has_opened_buffer, false)) op.local->close_to(op.peer->rank);
   if (op.local != nullptr) release(std::exchange(op.local, nullptr));
   if (op.remote != nullptr && op.peer->state != Peer::State::lost) release(*op.peer, op.remote);
@@ -97,19 +96,12 @@ void Engine::give_back(Op& op) noexcept {
   free_ops_.push_back(&op);
 }
 
-void Engine::note(const Op& op, bool is_done) {
+void Engine::note(const Op& op) {
   Record& record = records_[op.id % kRecords];
-  record.id = op.id;
-  record.is_done = is_done;
+  record = static_cast<const Record&>(op);
   record.status = op.error ? op.error->status() : Status::ok;
-  record.choice = op.choice;
-  record.bytes = op.bytes;
-  record.chunks = op.chunks;
-  record.retries = op.retries;
   record.cycles = cycle_count() - op.begin_cycles;
-  record.way = op.way;
   record.rank = op.peer != nullptr ? op.peer->rank : kAnyRank;
-  record.rail_bytes = op.rail_bytes;
 }
 
 Result<void> Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {
@@ -154,24 +146,23 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
   return {};
 }
 
-Result<Record> Engine::engine_record(std::uint64_t id) const {
-  if (id == 0 || id > last_op_) return no_record(id, "there was none of that number", "give what a post returned");
-  const Record& record = records_[id % kRecords];
-  if (record.id == id || id + kRecords > last_op_) return record;
-  return no_record(id, text("only the last ", kRecords, " are kept"), "ask earlier");
-}
-
-Result<Record> Engine::store_record(std::uint64_t id) const {
+// Of one that is under way it may be another operation's.
+Result<Record> Engine::record_of(std::uint64_t id) const {
   const std::uint64_t queue_number = id >> kQueueBitsOfOperation;
   const std::uint64_t number = id & ((std::uint64_t{1} << kQueueBitsOfOperation) - 1);
-  if (queue_number > kQueues) return no_record(id, "there was none of that number", "give what a post returned");
-  const Queue& queue = queues_[queue_number - 1];
-  const std::lock_guard guard(queue.mutex);
-  if (number == 0 || number > queue.store_count) return no_record(id, "there was none of that number", "give what a post returned");
-  if (number + kRecords <= queue.store_count) return no_record(id, text("only the last ", kRecords, " are kept"), "ask earlier");
-  const StoreRecord& kept = queue.records[number % kRecords];
+  const Queue* const queue = queue_number != 0 && queue_number <= kQueues ? &queues_[queue_number - 1] : nullptr;
+  const auto guard = queue != nullptr ? std::unique_lock(queue->mutex) : std::unique_lock<FairMutex>();
+  const std::uint64_t last = queue != nullptr ? queue->store_count : last_op_;
+  if (queue_number > kQueues || number == 0 || number > last) {
+    return no_record(id, "there was none of that number", "give what a post returned");
+  }
+  const Record& record = records_[number % kRecords];
+  if (number + kRecords <= last && (queue != nullptr || record.id != id)) {
+    return no_record(id, text("only the last ", kRecords, " are kept"), "ask earlier");
+  }
+  if (queue == nullptr) return record;
+  const StoreRecord& kept = queue->records[number % kRecords];
   return Record{.id = id,
-                .is_done = true,
                 .choice = kept.choice,
                 .bytes = kept.bytes,
                 .chunks = kept.choice != nullptr ? 1U : 0U,
@@ -183,13 +174,12 @@ Result<Record> Engine::store_record(std::uint64_t id) const {
 
 Result<OperationReport> Engine::report(Operation operation) const {
   const auto id = static_cast<std::uint64_t>(operation);
-  const bool is_of_queue = id >> kQueueBitsOfOperation != 0;
-  auto found = is_of_queue ? store_record(id) : engine_record(id);
+  auto found = record_of(id);
   if (!found) return std::move(found).error();
   const Record& record = *found;
   OperationReport report;
   if (record.id != id) return report;  // under way
-  report.is_done = record.is_done;
+  report.is_done = true;
   report.status = record.status;
   report.bytes = record.bytes;
   report.chunks = record.chunks;

@@ -19,10 +19,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/bytes.hpp"
 #include "base/descriptor.hpp"
 #include "base/fair_mutex.hpp"
 #include "base/uncancelled.hpp"
-#include "fabric/bounds.hpp"
+#include "base/undo.hpp"
 #include "fabric/id_table.hpp"
 #include "fabric/job/job.hpp"
 #include "fabric/placement.hpp"
@@ -33,11 +34,6 @@
 #include "fabric/word_readers.hpp"
 #include "gigabar/fabric.hpp"
 #include "memory/runtime.hpp"
-
-namespace gigabar::inline v0 {
-class ByteReader;
-class ByteWriter;
-}  // namespace gigabar::inline v0
 
 namespace gigabar::fabric {
 
@@ -82,29 +78,19 @@ class Engine final : transport::Sink, WireupEvents {
   bool progress();
   // The program polls, not the engine's thread.
   void take_over_polling() noexcept;
-  // A thread of the program waits for words while this lives.
-  class WordWait {
-   public:
-    explicit WordWait(Engine& engine) noexcept : engine_(engine) { ++engine_.word_waits_; }
-    ~WordWait() { --engine_.word_waits_; }
-    WordWait(const WordWait&) = delete;
-    WordWait& operator=(const WordWait&) = delete;
-
-   private:
-    Engine& engine_;
-  };
   // As WordReaders says: the first and the last without the lock.
   template <class Look>
   Lock look_or_lock(SegmentId segment, const Timeout& timeout, const Look& look) {
     return word_readers_.look_or_lock(segment, timeout, mutex_, pollers_, look);
   }
-  void open_reader(const LocalSegment& segment) noexcept {
-    if (has_plain_words_) word_readers_.open(segment.id, *segment.notifications);
+  Result<LocalSegment*> open_reader(SegmentId id) {
+    auto found = local_segment(id);
+    if (found && has_plain_words_) word_readers_.open(id, *(*found)->notifications);
+    return found;
   }
   template <class Look>
   bool look_at_words(SegmentId segment, const Look& look) noexcept {
-    bool is_open = false;
-    return word_readers_.look(segment, is_open, look);
+    return word_readers_.look(segment, look).value_or(false);
   }
   // Behind a word that was seen: see Transport::flush_gpu_writes().
   Result<void> flush_gpu_writes();
@@ -124,6 +110,14 @@ class Engine final : transport::Sink, WireupEvents {
     if (is_over) silence_ = {};
     if (alone) return std::move(*alone);
     return is_over;
+  }
+
+  // The same of a thread of the program that waits for words.
+  template <class IsDone>
+  Result<bool> wait_for_words(Lock& lock, const Timeout& timeout, const char* operation, IsDone&& is_done) {
+    ++word_waits_;
+    const Undo waited([this] { --word_waits_; });
+    return progress_unless_alone(lock, timeout, operation, "raise it", is_done);
   }
 
   // peers.cpp
@@ -179,8 +173,7 @@ class Engine final : transport::Sink, WireupEvents {
   Result<void> wait(Lock& lock, QueueId queue, const Timeout& timeout);
   Result<void> flush(Lock& lock, Rank rank, const Timeout& timeout);
   Result<OperationReport> report(Operation operation) const;
-  Result<Explanation> explain(Lock& lock, transport::Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
-                              const Timeout& timeout, const PostOptions& options);
+  Result<Explanation> explain(Lock& lock, const Transfer& transfer, const Timeout& timeout, const PostOptions& options);
   // One thread at a time is at a queue. Waits for the others, at most for `left`, from which it takes the time it has waited;
   // false: that was too short. A call that never gives the lock away finds no other thread there, and nobody waits for it.
   bool enter_queue(Lock& lock, QueueId queue, Timeout& left) noexcept {
@@ -224,7 +217,6 @@ class Engine final : transport::Sink, WireupEvents {
     bool progress(Lock& lock);
 
    private:
-    void begin(std::int64_t now) noexcept;
     bool is_in_crowd() const noexcept;
     bool is_to_yield(std::int64_t waited_ns) noexcept;
     const Uncancelled uncancelled_;
@@ -245,20 +237,13 @@ class Engine final : transport::Sink, WireupEvents {
   // connect to a rank that it has nothing to do with.
   Silence* silence_of_others(const Timeout& timeout) noexcept { return timeout.ns() == 0 ? nullptr : &silence_; }
 
-  struct OpenTransport {
-    TransportKind kind;
-    std::unique_ptr<transport::Transport> transport;
-  };
-
   Engine() = default;
-  // transports.cpp
+  // open.cpp
   Result<void> choose_device();
   transport::TransportOptions transport_options() const;
   Result<void> open_transports();
   void choose_cpus(const transport::Transport* verbs);
   void take_tuned_limits();
-
-  // open.cpp
   Result<void> start(const FabricOptions& options);
   std::string make_rank_address() const;
 
@@ -295,10 +280,9 @@ class Engine final : transport::Sink, WireupEvents {
   void progress_connecting(Peer& peer);
   void connect_to_self(Peer& peer);
   Result<void> link_to_self(Peer& peer, transport::Transport& transport);
-  void say_hello(Peer& peer);
   void take_frame(Peer& peer, Frame& frame);
   void on_hello(Peer& peer, const Frame& frame);
-  Result<void> offer_rails(Peer& peer, OpenTransport& open);
+  Result<void> offer_rails(Peer& peer);
   void offer_links(Peer& peer);
   void next_candidate(Peer& peer, const std::string& reason);
   void on_link_offer(Peer& peer, Frame& frame);
@@ -322,13 +306,11 @@ class Engine final : transport::Sink, WireupEvents {
   // The part of that transport; of none: why some are not open.
   static std::string_view part_of_address(std::string_view rank_address, std::optional<TransportKind> wanted);
   Error error_without_transport(const Peer& peer, std::string_view tried) const;
+  // To this rank itself at once. A failure is the peer's too.
   Result<void> send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
-  // As send_frame(), whose failure is the peer's; to this rank itself at once.
-  void tell(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
 
   // segments.cpp
   Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, SharedPages pages = {});
-  void register_everywhere(LocalSegment& segment, const SharedPages& pages);
   LocalSegment* segment_by_id(Peer& peer, SegmentId id);
   // A registered segment that holds the range, else a new anonymous one. Where in it the range begins goes to `offset`. `seen`:
   // what the memory is; null: plain host memory.
@@ -338,7 +320,7 @@ class Engine final : transport::Sink, WireupEvents {
   void retire(LocalSegment& segment);
   void revoke(LocalSegment& segment);
   void forget_knower(SegmentId id, Rank rank);
-  void drop_if_retired(SegmentId id);
+  void drop_if_retired(const LocalSegment& segment);
   void erase_segment(SegmentId id);
   LocalSegment* search_segment(SegmentId id) noexcept;
   // Counts no user of the segment.
@@ -355,13 +337,13 @@ class Engine final : transport::Sink, WireupEvents {
   void on_segment_absent(Peer& peer, const Frame& frame);
   void on_segment_revoke(Peer& peer, const Frame& frame);
   void release(Peer& peer, RemoteState* remote);
-  bool answer_revoked(Peer& peer, RemoteState& remote);
   bool has_under_way_on(const Peer& peer, const LocalSegment& segment) const;
 
   Result<const Choice*> decide(Peer& peer, transport::Direction direction, const LocalSegment& local, const RemoteState& remote,
                                std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy, bool needs_message);
   TransferPath path_of_answer(const Peer& peer, const LocalSegment& local, const RemoteState& remote, std::uint64_t bytes,
                               std::uint64_t eager_bytes, const PathPolicy& policy) const;
+  const Choice* keep(Choice choice);
   std::vector<Explanation::Alternative> considered_;  // by the last decision
 
   // operations.cpp
@@ -385,7 +367,6 @@ class Engine final : transport::Sink, WireupEvents {
   bool start_op(Op& op);  // true: nothing of it is left to post
   bool post_tail(Op& op);
   bool resolve(Op& op);  // false: the segment's key is not here yet
-  static Message message_to_target(const Op& op, MessageType type);
   bool post_message_op(Op& op);
   bool post_place(Op& op);
   bool post_direct(Op& op);
@@ -405,14 +386,12 @@ class Engine final : transport::Sink, WireupEvents {
   void ask_for_words(Peer& peer, const RemoteState& remote, std::uint8_t flags);
   // Whether the peer may have to hold so much that nothing more of the program's is said until it has told.
   bool is_too_far_ahead(Peer& peer);
-  static Error broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said);
   void fail(Op& op, Error error);
   void end_if_over(Op& op);
   void end(Op& op);
   void give_back(Op& op) noexcept;
-  void note(const Op& op, bool is_done);
-  Result<Record> engine_record(std::uint64_t id) const;
-  Result<Record> store_record(std::uint64_t id) const;
+  void note(const Op& op);
+  Result<Record> record_of(std::uint64_t id) const;
 
   // stores.cpp
   void open_target(QueueId id, const Transfer& transfer, Peer& peer, const RemoteState& remote, const LocalSegment* local,
@@ -428,7 +407,6 @@ class Engine final : transport::Sink, WireupEvents {
   // staged.cpp
   Result<void> make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging);
   bool post_staged(Op& op);
-  bool is_placed_by_link(const Op& op) const;
   bool say_opened(Op& op, std::uint64_t chunk_bytes);
   bool fill_slots(Op& op);
   void on_stage_open(Peer& peer, const Message& message, std::span<const std::byte> payload);
@@ -439,25 +417,22 @@ class Engine final : transport::Sink, WireupEvents {
   void grant(Peer& peer);
   bool poll_copies();
   bool has_copies_under_way() const;
-  bool is_staging_settled(const Peer& peer);
+  bool is_staging_settled(const Peer& peer) const;
   void out_copy_done(Op& op, OutSlot& slot);
   void in_chunk_placed(Peer& peer, const InCopy& copy);
-  void finish_incoming(Peer& peer, IncomingStaged& incoming);
-  Result<CopyStream*> copies(int device, bool is_out);
+  Result<StagingCopy> copy_staged(const LocalMemory& memory, bool is_out, void* destination, const void* source, std::size_t bytes);
 
   // incoming.cpp
   void handle(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void handle_ordered(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  bool is_held(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void release_held(Peer& peer);
   // Keeps the message on `list`, or gives the peer up.
   void hold(Peer& peer, std::deque<HeldMessage>& list, const Message& message, std::span<const std::byte> payload);
   void overrun(Peer& peer, const char* what);
   void on_put(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_notify(Peer& peer, const Message& message);
   void on_place(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_fence(Peer& peer, const Message& message);
   void pass_fences(Peer& peer);
-  bool is_late(const Peer& peer, const Message& message) const noexcept;
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_get_done(Peer& peer, const Message& message);
   Result<std::uint64_t> ask_for_atomic(Lock& lock, const AtomicRequest& asked, const Timeout& timeout);
@@ -465,10 +440,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_pong(Peer& peer, const Message& message);
   void on_revoked(const Peer& peer, const Message& message);
   void on_refused(Peer& peer, const Message& message);
-  // Before a message of `queue` that the peer can answer with `refused`.
-  static void may_be_refused(Peer& peer, QueueId queue) noexcept {
-    if (queue < kQueues) peer.refusable_queues = static_cast<std::uint16_t>(peer.refusable_queues | 1U << queue);
-  }
   void refuse(Peer& peer, const Message& message, Status status);
 
   // messages.cpp
@@ -478,7 +449,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_rendezvous_done(Peer& peer, const Message& message);
   void on_rendezvous_cancelled(Peer& peer, const Message& message);
   bool take_back(Op& op);
-  void on_eager_taken(Peer& peer, const Message& message);
   void list_receive(Op& op);
   void unlist_receive(Op& op) noexcept;
   Op* find_receive(const Peer& peer, Tag tag);
@@ -489,7 +459,6 @@ class Engine final : transport::Sink, WireupEvents {
   Result<bool> say_eager(Peer& peer, Tag tag, const void* source, const LocalMemory* memory, std::uint64_t offset,
                          std::uint64_t bytes);
   bool post_eager(Op& op);
-  void note_eager(Op& op, bool is_device);
   const Choice* eager_choice(TransportKind kind, bool is_device);
   bool post_rendezvous_request(Op& op);
   void took_eager(Peer& peer, std::uint64_t bytes);
@@ -503,7 +472,7 @@ class Engine final : transport::Sink, WireupEvents {
   Job job_;
   Settings settings_;
   std::string why_no_transport_;
-  std::vector<OpenTransport> transports_;
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::unique_ptr<Directory> directory_;
   std::unique_ptr<Wireup> wireup_;
   std::string rank_address_;
@@ -536,16 +505,11 @@ class Engine final : transport::Sink, WireupEvents {
   std::vector<Op*> free_ops_;
   // Messages that are not waited for yet: those under way, and those that went straight into a link and need no operation.
   IdTable<Op*> ops_;
-  struct Sent {
-    Rank to = 0;
-    Tag tag = 0;
-    std::uint64_t bytes = 0;
-  };
-  IdTable<Sent> sent_;
+  IdTable<Received> sent_;  // the rank: to which
   std::uint64_t last_op_ = 0;
   std::vector<Record> records_;  // kRecords, by the last bits of their ids
-  std::deque<Choice> choices_;
-  std::map<std::string, const Choice*> choice_index_;
+  std::set<Choice> choices_;
+  std::map<std::pair<const Choice*, TransferPath>, const Choice*> answered_;   // of reads, by the path that the peer took
   std::set<std::string> ways_;                                                 // of notifications
   std::array<std::array<const Choice*, 2>, kTransportKinds> eager_choices_{};  // by transport and whether the source is a device's
 

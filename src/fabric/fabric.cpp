@@ -11,7 +11,6 @@
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
 #include "fabric/calls.hpp"
-#include "fabric/tuning.hpp"
 
 namespace gigabar::inline v0 {
 
@@ -219,7 +218,6 @@ Result<Operation> post_list(const State& state, const char* operation, OpKind ki
 
 constexpr std::uint8_t kSets = fabric::kHasNotification;
 constexpr std::uint8_t kAdds = fabric::kHasNotification | fabric::kAddsNotification;
-constexpr const char* kRaise = "raise it";
 
 }  // namespace
 
@@ -298,16 +296,14 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
   };
   auto lock = state_->engine->look_or_lock(segment, timeout, look_at);
   if (!lock.owns_lock()) return raised;
-  auto found = state_->engine->local_segment(segment);
+  auto found = state_->engine->open_reader(segment);
   if (!found) return std::move(found).error();
-  state_->engine->open_reader(**found);
   const auto look = [&] {
     // Looked up each time: another thread may deregister it.
     const auto* const now = state_->engine->find_segment(segment);
     return now == nullptr || look_at(*now->notifications);
   };
-  const Engine::WordWait waiting(*state_->engine);
-  auto is_over = state_->engine->progress_unless_alone(lock, timeout, "notification_wait", kRaise, look);
+  auto is_over = state_->engine->wait_for_words(lock, timeout, "notification_wait", look);
   if (!is_over) return std::move(is_over).error();
   if (!*is_over) {
     return make_error(Status::timed_out, "notification_wait", text("segment ", segment, ", ", count, " from ", first),
@@ -326,9 +322,8 @@ Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId i
   if (auto refused = refuse_notification("notification_wait_count", id, 1)) return std::move(*refused);
   auto lock = state_->engine->look_or_lock(segment, timeout, [&](Notifications& words) { return words.take(id, value); });
   if (!lock.owns_lock()) return {};
-  auto found = state_->engine->local_segment(segment);
+  auto found = state_->engine->open_reader(segment);
   if (!found) return std::move(found).error();
-  state_->engine->open_reader(**found);
   bool is_gone = false;
   Result<void> flushed;
   const auto take = [&] {
@@ -341,8 +336,7 @@ Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId i
     flushed = state_->engine->flush_gpu_writes();
     return !flushed || notifications.take(id, value);
   };
-  const Engine::WordWait waiting(*state_->engine);
-  auto is_over = state_->engine->progress_unless_alone(lock, timeout, "notification_wait_count", kRaise, take);
+  auto is_over = state_->engine->wait_for_words(lock, timeout, "notification_wait_count", take);
   if (!is_over) return std::move(is_over).error();
   if (!*is_over) {
     return make_error(Status::timed_out, "notification_wait_count", text("segment ", segment, ", notification ", id),
@@ -368,9 +362,8 @@ Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, Notification
   };
   if (state_->engine->look_at_words(segment, take)) return value;
   auto lock = state_->engine->lock();
-  auto found = state_->engine->local_segment(segment);
+  auto found = state_->engine->open_reader(segment);
   if (!found) return std::move(found).error();
-  state_->engine->open_reader(**found);
   Notifications& notifications = *(*found)->notifications;
   for (;;) {
     const Notifications::Seen seen = notifications.look(id);
@@ -413,7 +406,7 @@ Result<Explanation> Fabric::explain_write(LocalPlace local, RemotePlace remote, 
                                           const PostOptions& options) {
   return guarded(state_, {"explain", "explain_write"}, [&](Engine& engine, auto& lock) -> Result<Explanation> {
     if (auto refused = refuse_options("explain", options)) return std::move(*refused);
-    return engine.explain(lock, transport::Direction::write, local, remote, bytes, timeout, options);
+    return engine.explain(lock, {OpKind::write, local, remote, bytes}, timeout, options);
   });
 }
 
@@ -421,7 +414,7 @@ Result<Explanation> Fabric::explain_read(LocalPlace local, RemotePlace remote, s
                                          const PostOptions& options) {
   return guarded(state_, {"explain", "explain_read"}, [&](Engine& engine, auto& lock) -> Result<Explanation> {
     if (auto refused = refuse_options("explain", options)) return std::move(*refused);
-    return engine.explain(lock, transport::Direction::read, local, remote, bytes, timeout, options);
+    return engine.explain(lock, {OpKind::read, local, remote, bytes}, timeout, options);
   });
 }
 
@@ -445,6 +438,119 @@ Result<std::uint64_t> Fabric::fetch_add(RemotePlace remote, std::uint64_t value,
 Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t expected, std::uint64_t desired, Timeout timeout) {
   return guarded(state_, "compare_swap", [&](Engine& engine, auto& lock) {
     return engine.atomic(lock, fabric::AtomicKind::compare_swap, remote, desired, expected, timeout);
+  });
+}
+
+// --- Messages -------------------------------------------------------------------------------------------------------------------
+
+Result<Operation> Fabric::post_send(Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options) try {
+  if (!is_usable(state_)) return unusable(state_, "send");
+  if (options.queue >= kQueues) return bad_queue("send", options.queue);
+  if (auto refused = refuse_options("send", options)) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->post_send(lock, to, tag, source, bytes, options);
+} catch (...) {
+  return error_of_exception("post_send");
+}
+
+Result<Operation> Fabric::post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes,
+                                    const PostOptions& options) try {
+  if (!is_usable(state_)) return unusable(state_, "recv");
+  if (options.queue >= kQueues) return bad_queue("recv", options.queue);
+  auto lock = state_->engine->lock();
+  return state_->engine->post_recv(from, tag, mask, destination, bytes, options);
+} catch (...) {
+  return error_of_exception("post_recv");
+}
+
+Result<Received> Fabric::wait_message(Operation operation, Timeout timeout) {
+  return locked(state_, "wait_message", [&](Engine& engine, auto& lock) { return engine.wait_message(lock, operation, timeout); });
+}
+
+Result<void> Fabric::cancel_recv(Operation operation) {
+  return guarded(state_, "cancel_recv", [&](Engine& engine, auto&) { return engine.cancel_recv(operation); });
+}
+
+namespace {
+
+// Ended by something that the operation itself knows nothing of: it must not touch the buffer later, when the caller has left.
+bool is_left_posted(Status status) noexcept { return status == Status::timed_out || status == Status::out_of_memory; }
+
+}  // namespace
+
+Result<void> Fabric::send(Rank to, Tag tag, const void* source, std::uint64_t bytes, Timeout timeout,
+                          const PostOptions& options) try {
+  auto posted = post_send(to, tag, source, bytes, options);
+  if (!posted) return std::move(posted).error();
+  auto sent = wait_message(*posted, timeout);
+  if (is_left_posted(sent.status()) && is_usable(state_)) {
+    auto lock = state_->engine->lock();
+    sent = state_->engine->leave_message(lock, *posted, timeout, std::move(sent).error());
+  }
+  if (!sent) return std::move(sent).error();
+  return {};
+} catch (...) {
+  return error_of_exception("send");
+}
+
+Result<Received> Fabric::recv(Rank from, Tag tag, void* destination, std::uint64_t bytes, Timeout timeout,
+                              const PostOptions& options) try {
+  auto posted = post_recv(from, tag, ~Tag{0}, destination, bytes, options);
+  if (!posted) return std::move(posted).error();
+  auto received = wait_message(*posted, timeout);
+  if (!is_left_posted(received.status()) || !is_usable(state_)) return received;
+  auto lock = state_->engine->lock();
+  return state_->engine->leave_message(lock, *posted, timeout, std::move(received).error());
+} catch (...) {
+  return error_of_exception("recv");
+}
+
+// --- Collectives ----------------------------------------------------------------------------------------------------------------
+
+Result<void> Fabric::barrier(const Group& group, Timeout timeout, CollectiveContext context) {
+  return guarded(state_, "barrier", [&](Engine& engine, auto& lock) -> Result<void> {
+    std::string values;
+    return engine.collect(lock, group, context, fabric::Collective::Kind::barrier, ReduceOperation::sum, values, timeout);
+  });
+}
+
+namespace {
+
+template <class Number>
+Result<void> reduce(Engine& engine, Engine::Lock& lock, fabric::Collective::Kind kind, const Group& group,
+                    CollectiveContext context, ReduceOperation operation, std::span<const Number> values, std::span<Number> results,
+                    Timeout timeout) {
+  const std::string object = text(values.size(), " values");
+  if (values.empty() || values.size() > kMaxReduceElements) {
+    return make_error(Status::out_of_range, "all_reduce", object, text("1 to ", kMaxReduceElements, " are reduced at once"),
+                      "reduce in parts");
+  }
+  if (results.size() != values.size() || values.data() == nullptr || results.data() == nullptr) {
+    return make_error(Status::invalid_argument, "all_reduce", "results", "there must be as many as values",
+                      "give spans of one length");
+  }
+  if (operation > ReduceOperation::sum) {
+    return make_error(Status::invalid_argument, "all_reduce", "operation", "it is none of minimum, maximum and sum", {});
+  }
+  std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  if (Result<void> done = engine.collect(lock, group, context, kind, operation, bytes, timeout); !done) return done;
+  std::memcpy(results.data(), bytes.data(), results.size_bytes());
+  return {};
+}
+
+}  // namespace
+
+Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
+                                std::span<std::int64_t> results, Timeout timeout, CollectiveContext context) {
+  return guarded(state_, "all_reduce", [&](Engine& engine, auto& lock) {
+    return reduce(engine, lock, fabric::Collective::Kind::integers, group, context, operation, values, results, timeout);
+  });
+}
+
+Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const double> values,
+                                std::span<double> results, Timeout timeout, CollectiveContext context) {
+  return guarded(state_, "all_reduce", [&](Engine& engine, auto& lock) {
+    return reduce(engine, lock, fabric::Collective::Kind::reals, group, context, operation, values, results, timeout);
   });
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What peers ask of this rank, and what they answer. Everything in a message is checked against the segment it names.
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "base/bytes.hpp"
@@ -10,6 +9,22 @@
 #include "fabric/tuning.hpp"
 
 namespace gigabar::fabric {
+namespace {
+
+// What waits for the staged writes before it.
+bool is_ordered(MessageType type) noexcept {
+  return type == MessageType::notify || type == MessageType::place || type == MessageType::get_done ||
+         type == MessageType::rendezvous_done || type == MessageType::ping;
+}
+
+// Whether staged writes that are before it are not in place yet.
+bool is_late(const Peer& peer, const Message& message) noexcept {
+  return peer.staged_seen < message.staged() ||
+         (!peer.staged_under_way.empty() && *peer.staged_under_way.begin() <= message.staged());
+}
+
+}  // namespace
+
 void Engine::message(transport::Link& link, const transport::Header& header, std::span<const std::byte> payload) try {
   Peer* const owner = owner_of(link);
   if (owner == nullptr) return;
@@ -68,15 +83,14 @@ void Engine::pass_fences(Peer& peer) {
 }
 
 void Engine::handle(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  if (is_ordered(message.type) && is_late(peer, message)) return hold(peer, peer.held, message, payload);
   switch (message.type) {
     case MessageType::put: on_put(peer, message, payload); return;
-    case MessageType::notify:
-    case MessageType::place:
-    case MessageType::get_done:
-    case MessageType::rendezvous_done:
-    case MessageType::ping:
-      if (!is_held(peer, message, payload)) handle_ordered(peer, message, payload);
-      return;
+    case MessageType::notify: on_notify(peer, message); return;
+    case MessageType::place: on_place(peer, message, payload); return;
+    case MessageType::get_done: on_get_done(peer, message); return;
+    case MessageType::rendezvous_done: on_rendezvous_done(peer, message); return;
+    case MessageType::ping: say(peer, {.type = MessageType::pong, .a = message.a}); return;
     case MessageType::fence:
       on_fence(peer, message);
       pass_fences(peer);
@@ -91,7 +105,7 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::rendezvous_request: on_rendezvous_request(peer, message); return;
     case MessageType::rendezvous_reply: on_rendezvous_reply(peer, message, payload); return;
     case MessageType::rendezvous_cancelled: on_rendezvous_cancelled(peer, message); return;
-    case MessageType::eager_taken: on_eager_taken(peer, message); return;
+    case MessageType::eager_taken: peer.eager_in_flight -= std::min(peer.eager_in_flight, message.a); return;
     case MessageType::pong: on_pong(peer, message); return;
     case MessageType::atomic: on_atomic(peer, message, payload); return;
     case MessageType::atomic_done:
@@ -114,45 +128,13 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
   accuse(peer, text("it sent a message of unknown type ", static_cast<unsigned>(message.type)));
 }
 
-void Engine::handle_ordered(Peer& peer, const Message& message, std::span<const std::byte> payload) {
-  switch (message.type) {
-    case MessageType::notify: {
-      LocalSegment* const segment = segment_by_id(peer, message.segment);
-      if (is_usable(segment, message, 0, 0) && segment->notifications && message.notification() < kNotifications) {
-        segment->notifications->raise(word_kind(message.flags), message.notification(), message.value());
-      } else {
-        refuse(peer, message, Status::unavailable);
-      }
-      break;
-    }
-    case MessageType::place: on_place(peer, message, payload); break;
-    case MessageType::get_done: on_get_done(peer, message); break;
-    case MessageType::rendezvous_done: on_rendezvous_done(peer, message); break;
-    case MessageType::ping: say(peer, {.type = MessageType::pong, .a = message.a}); break;
-    default: break;
-  }
-}
-
-// Whether staged writes that are before it are not in place yet.
-bool Engine::is_late(const Peer& peer, const Message& message) const noexcept {
-  return peer.staged_seen < message.staged() ||
-         (!peer.staged_under_way.empty() && *peer.staged_under_way.begin() <= message.staged());
-}
-
-// Then it is kept.
-bool Engine::is_held(Peer& peer, const Message& message, std::span<const std::byte> payload) {
-  if (!is_late(peer, message)) return false;
-  hold(peer, peer.held, message, payload);
-  return true;
-}
-
 // Their numbers ascend: behind one that is late all are.
 void Engine::release_held(Peer& peer) {
   while (!peer.held.empty() && !is_late(peer, peer.held.front().message)) {
     const HeldMessage next = std::move(peer.held.front());
     peer.held.pop_front();
     peer.held_bytes -= next.bytes();
-    handle_ordered(peer, next.message, std::as_bytes(std::span(next.payload)));
+    handle(peer, next.message, std::as_bytes(std::span(next.payload)));
   }
 }
 
@@ -198,16 +180,21 @@ void Engine::on_put(Peer& peer, const Message& message, std::span<const std::byt
   if ((message.flags & kHasNotification) == 0) return;
   Message notify = message;
   notify.type = MessageType::notify;
-  if (!is_held(peer, notify, {})) handle_ordered(peer, notify, {});
+  handle(peer, notify, {});
+}
+
+void Engine::on_notify(Peer& peer, const Message& message) {
+  LocalSegment* const segment = segment_by_id(peer, message.segment);
+  if (!is_usable(segment, message, 0, 0) || !segment->notifications || message.notification() >= kNotifications)
+    return refuse(peer, message, Status::unavailable);
+  segment->notifications->raise(word_kind(message.flags), message.notification(), message.value());
 }
 
 void Engine::on_place(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   LocalSegment* const segment = segment_by_id(peer, message.segment);
-  if (!is_usable(segment, message, message.a, payload.size())) {
-    refuse(peer, message, Status::unavailable);
-  } else if (const Result<void> stored = segment->memory.publish(message.a, payload.data(), payload.size()); !stored) {
+  if (!is_usable(segment, message, message.a, payload.size())) return refuse(peer, message, Status::unavailable);
+  if (const Result<void> stored = segment->memory.publish(message.a, payload.data(), payload.size()); !stored)
     refuse(peer, message, stored.status());
-  }
 }
 
 // --- Reads that this rank answers by writing ------------------------------------------------------------------------------------
@@ -255,14 +242,12 @@ void Engine::on_get_done(Peer& peer, const Message& message) {
     fail(op, make_error(status, "read", text("segment ", op.remote_id, " of rank ", peer.rank), "the peer could not send the bytes",
                         "see that rank's log"));
   } else {
-    const std::string key = text("answered/", name_of(path), "/", op.choice->reason);
-    const Choice*& known = choice_index_[key];
+    const Choice*& known = answered_[{op.choice, path}];
     if (known == nullptr) {
       Choice choice = *op.choice;
       choice.path = path;
       choice.reason = text("the peer wrote the bytes itself; ", op.choice->reason);
-      choices_.push_back(std::move(choice));
-      known = &choices_.back();
+      known = keep(std::move(choice));
     }
     op.choice = known;
     op.rail_bytes[0] = op.bytes;

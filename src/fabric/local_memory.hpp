@@ -3,12 +3,10 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"

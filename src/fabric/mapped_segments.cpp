@@ -11,14 +11,13 @@ Result<void> Engine::map_own(MappedSegment& mapped, MappedFor who, const std::st
     return make_error(Status::not_supported, "map segment", name, "kernels do not reach pageable memory",
                       "register device memory or pinned host memory");
   }
-  mapped.address = memory.address();
+  mapped.region.address = reinterpret_cast<std::uintptr_t>(memory.address());
   if (who == MappedFor::kernels || !memory.is_device()) return {};
   auto mapping = gigabar::map(memory.address(), memory.bytes());
   if (mapping.status() == Status::out_of_memory) return std::move(mapping).error();
   if (!mapping) return make_error(Status::not_supported, "map segment", name, mapping.error().record().cause, {});
   const auto hold = std::make_shared<Mapping>(std::move(*mapping));
-  mapped.address = hold->address();
-  mapped.hold = hold;
+  mapped.region = {reinterpret_cast<std::uintptr_t>(hold->address()), hold, {}};
   return {};
 }
 
@@ -40,40 +39,36 @@ Result<MappedSegment> Engine::make_mapping(const MappedPlace& place, LocalSegmen
     edit(error).object = name;
     return error;
   }
-  mapped.address = reinterpret_cast<void*>(region->address);
-  mapped.hold = std::move(region->hold);
-  mapped.why_no_atomics = std::move(region->why_no_atomics);
+  mapped.region = std::move(*region);
   return mapped;
 }
 
 Result<void*> Engine::map_segment(Lock& lock, const MappedPlace& place, const Timeout& timeout) {
-  const auto one_more = [](MappedSegment& mapped) {
-    ++mapped.count;
-    return mapped.address;
-  };
   LocalSegment* own = nullptr;
+  RemoteState* remote = nullptr;
   if (place.rank == job_.rank) {
     auto found = local_segment(place.id);
     if (!found) return std::move(found).error();
     own = *found;
   }
-  if (const auto known = mapped_segments_.find(place); known != mapped_segments_.end()) return one_more(known->second);
-  RemoteState* remote = nullptr;
-  if (own == nullptr) {
+  auto known = mapped_segments_.find(place);
+  if (known == mapped_segments_.end() && own == nullptr) {
     auto peer = ready_peer(lock, place.rank, timeout);
     if (!peer) return std::move(peer).error();
     auto found = remote_segment(lock, **peer, place.id, timeout);
     if (!found) return std::move(found).error();
     remote = *found;
-    // Another thread may have mapped it while this one waited.
-    if (const auto known = mapped_segments_.find(place); known != mapped_segments_.end()) return one_more(known->second);
+    known = mapped_segments_.find(place);  // another thread may have mapped it while this one waited
   }
-  auto mapped = make_mapping(place, own, remote);
-  if (!mapped) return std::move(mapped).error();
-  MappedSegment& made = mapped_segments_.emplace(place, std::move(*mapped)).first->second;
-  if (own != nullptr) ++own->users;
-  if (remote != nullptr) ++remote->users;
-  return one_more(made);
+  if (known == mapped_segments_.end()) {
+    auto mapped = make_mapping(place, own, remote);
+    if (!mapped) return std::move(mapped).error();
+    known = mapped_segments_.emplace(place, std::move(*mapped)).first;
+    if (own != nullptr) ++own->users;
+    if (remote != nullptr) ++remote->users;
+  }
+  ++known->second.count;
+  return reinterpret_cast<void*>(known->second.region.address);
 }
 
 namespace {
@@ -88,7 +83,7 @@ Error not_mapped(const char* operation, Rank rank, SegmentId id) {
 Result<std::string> Engine::why_no_atomics(const MappedPlace& place) const {
   const auto found = mapped_segments_.find(place);
   if (found == mapped_segments_.end()) return not_mapped("why no atomics", place.rank, place.id);
-  return found->second.why_no_atomics;
+  return found->second.region.why_no_atomics;
 }
 
 Result<void> Engine::unmap_segment(const MappedPlace& place) {

@@ -127,22 +127,17 @@ bool Engine::post_eager(Op& op) {
     ++op.retries;
     return false;
   }
-  note_eager(op, memory != nullptr && memory->is_device());
-  return true;
-}
-
-void Engine::note_eager(Op& op, bool is_device) {
   op.rail_bytes[0] = op.bytes;
   op.chunks = 1;
-  op.choice = eager_choice(op.peer->transport->kind(), is_device);
+  op.choice = eager_choice(op.peer->transport->kind(), memory != nullptr && memory->is_device());
+  return true;
 }
 
 const Choice* Engine::eager_choice(TransportKind kind, bool is_device) {
   const Choice*& known = eager_choices_[static_cast<std::size_t>(kind)][is_device ? 1 : 0];
   if (known != nullptr) return known;
   const TransferPath path = is_device ? TransferPath::bar : TransferPath::host;
-  choices_.push_back({Method::message, path, kind, "up to the eager limit it travels inside a message", {}});
-  return known = &choices_.back();
+  return known = keep({{true, path, kind, {}, 0, "up to the eager limit it travels inside a message", {}}, Method::message});
 }
 
 bool Engine::post_rendezvous_request(Op& op) {
@@ -301,10 +296,6 @@ void Engine::took_eager(Peer& peer, std::uint64_t bytes) {
   say(peer, {.type = MessageType::eager_taken, .a = std::exchange(peer.eager_taken, 0)});
 }
 
-void Engine::on_eager_taken(Peer& peer, const Message& message) {
-  peer.eager_in_flight -= std::min(peer.eager_in_flight, message.a);
-}
-
 // The message is consumed and the receive over, whatever happens: its sender may be lost, so that nobody else would end it.
 void Engine::deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data) {
   unlist_receive(receive);
@@ -363,9 +354,7 @@ void Engine::reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t by
   reply.segment = receive.local->id;
   receive.local->open_to(peer.rank);
   receive.has_opened_buffer = true;
-  ByteWriter writer;
-  writer.number(offset).string(description_of_buffer(peer, *receive.local));
-  const std::string payload = writer.take();
+  const std::string payload = ByteWriter().number(offset).string(description_of_buffer(peer, *receive.local)).take();
   say(peer, reply, std::as_bytes(std::span(payload)));
   peer.by_id[receive.id] = &receive;
   ++receive.outstanding;
@@ -441,8 +430,8 @@ bool Engine::wait_for(Lock& lock, Op& op, const Timeout& timeout) {
 
 Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Timeout& timeout) {
   const auto id = static_cast<std::uint64_t>(operation);
-  if (const Sent* const sent = sent_.find(id)) {
-    const Received received{sent->to, sent->tag, sent->bytes};
+  if (const Received* const sent = sent_.find(id)) {
+    const Received received = *sent;
     sent_.erase(id);
     return received;
   }

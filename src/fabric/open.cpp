@@ -1,18 +1,170 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening and closing.
+// Opening and closing, and what a fabric works with on this machine: the device, the transports, and the CPUs and memory beside
+// them.
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <future>
+#include <map>
+#include <system_error>
+#include <utility>
 
+#include "base/blocked_signals.hpp"
 #include "base/bytes.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/event.hpp"
+#include "base/options.hpp"
 #include "base/start_thread.hpp"
 #include "fabric/engine.hpp"
+#include "fabric/job/addresses.hpp"
+#include "fabric/tuning.hpp"
+#include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
+#include "platform/cpu_set.hpp"
+#include "platform/numa.hpp"
+#include "transport/local/open.hpp"
+#include "transport/tcp/open.hpp"
+#include "transport/ucx/open.hpp"
+#include "transport/verbs/open.hpp"
 
 namespace gigabar::fabric {
+namespace {
+
+Result<std::unique_ptr<transport::Transport>> open_one(TransportKind kind, const transport::TransportOptions& options) {
+  switch (kind) {
+    case TransportKind::local: return transport::open_local(options);
+    case TransportKind::verbs: return transport::open_verbs(options);
+    case TransportKind::tcp: return transport::open_tcp(options);
+    case TransportKind::ucx: break;
+  }
+  // UCX starts a thread of its own, which has the signals blocked that the thread that opens UCX has, and runs where that may run,
+  // which is not to be where the program's do.
+  const BlockedSignals blocked;
+  if (options.cpus.empty()) return transport::open_ucx(options);
+  std::future<Result<std::unique_ptr<transport::Transport>>> opened;
+  try {
+    opened = std::async(std::launch::async, [&] {
+      settle_this_thread("gigabar-open", options.cpus);
+      return transport::open_ucx(options);
+    });
+  } catch (const std::system_error& error) {
+    return cannot_start_thread("open UCX", "thread that opens it", error.code().value());
+  }
+  return opened.get();
+}
+
+constexpr const char* kTrustVariable = "GIGABAR_UCX_TRUST_NETWORK";
+constexpr const char* kDevicesVariable = "UCX_NET_DEVICES";
+constexpr const char* kTcpInterfacesVariable = "GIGABAR_TCP_INTERFACES";
+constexpr const char* kNotNeeded = "it was not opened, since local serves the ranks of one host; GIGABAR_TRANSPORTS=";
+
+// Where UCX may listen, when its user trusts who gets there, and TCP: at loopback for a job of one host, else at the job's network;
+// TCP at the job's addresses, and at no other one of their interfaces.
+Result<std::string> where_to_listen(TransportKind kind, const Job& job, bool is_ucx_trusted) {
+  const bool is_ucx = kind == TransportKind::ucx;
+  if (is_ucx && !is_ucx_trusted) {
+    return make_error(
+        Status::no_permission, "open UCX", "network",
+        text("UCX asks nobody for the job's key: whoever reaches its ports writes anywhere in this process. Where all ",
+             job.is_on_one_host ? "users of this host are" : "who reach the job's network are", " trusted, ", kTrustVariable,
+             "=1 at every rank allows it"));
+  }
+  auto named = environment(is_ucx ? kDevicesVariable : kTcpInterfacesVariable);
+  if (named && !named->empty()) return std::move(*named);
+  if (job.is_on_one_host) return std::string("lo");
+  return is_ucx ? outer_interfaces(job) : outer_address_list(job);
+}
+
+}  // namespace
+
+Result<void> Engine::choose_device() {
+  device_ = settings_.device;
+  const auto found = devices();
+  if (!found || found->empty()) return {};
+  if (device_ >= static_cast<int>(found->size())) {
+    return make_error(Status::invalid_argument, "fabric open", text("device ", device_),
+                      text("this process has ", counted(found->size(), "device")), "give a number below that");
+  }
+  if (device_ < 0) device_ = static_cast<int>(job_.local_rank.value_or(0) % found->size());
+  if (settings_.device < 0) settings_.show("device", std::to_string(device_));
+  const DeviceInfo& device = (*found)[static_cast<std::size_t>(device_)];
+  if (!device.is_stand_in) gpu_ = Neighbour{text("device ", device_), device.numa_node};
+  return {};
+}
+
+// `verbs`: null where it cannot be used.
+void Engine::choose_cpus(const transport::Transport* verbs) {
+  std::optional<Neighbour> neighbour = gpu_;
+  if (!neighbour && verbs != nullptr) {
+    const std::string& rail = verbs->rails().front();
+    neighbour = Neighbour{text("rail ", rail), numa_node_of_rdma_device(rail.substr(0, rail.find('/')))};
+  }
+  placement_ = resolve_placement(settings_.cpus, neighbour);
+  settings_.show("cpus", placement_.why);
+}
+
+transport::TransportOptions Engine::transport_options() const {
+  transport::TransportOptions options = settings_.of_transports;
+  options.near_device = device_;
+  options.local_rank = job_.local_rank.value_or(0);
+  options.connect_deadline_ns = std::min<std::int64_t>(settings_.connect_timeout_ns, 30'000'000'000);
+  if (settings_.rail_policy == RailPolicy::fixed && !options.rails.empty()) {
+    options.rails = {options.rails[options.local_rank % options.rails.size()]};
+  }
+  return options;
+}
+
+Result<void> Engine::open_transports() {
+  transport::TransportOptions options = transport_options();
+  struct Opened {
+    std::unique_ptr<transport::Transport> transport;
+    std::string why_not;
+  };
+  std::map<TransportKind, Opened> opened;
+  const auto open_kind = [&](TransportKind kind) -> Opened {
+    // Nobody opens a foreign library, or a port, that no peer can need.
+    if (kind != TransportKind::local && opened[TransportKind::local].transport != nullptr && job_.is_on_one_host)
+      return {nullptr, text(kNotNeeded, name_of(kind), " has it opened")};
+    if (kind == TransportKind::ucx || kind == TransportKind::tcp) {
+      auto where = where_to_listen(kind, job_, settings_.ucx_trust_network);
+      if (!where) return {nullptr, where.error().record().cause};
+      (kind == TransportKind::ucx ? options.ucx_devices : options.tcp_interfaces) = std::move(*where);
+    }
+    auto transport = open_one(kind, options);
+    return transport ? Opened{std::move(*transport), {}} : Opened{nullptr, transport.error().record().cause};
+  };
+  const auto open = [&](TransportKind kind) {
+    if (std::ranges::find(settings_.transports, kind) != settings_.transports.end()) opened[kind] = open_kind(kind);
+  };
+  open(TransportKind::local);
+  // Then verbs, whose rails may say where the threads of UCX belong.
+  open(TransportKind::verbs);
+  choose_cpus(opened[TransportKind::verbs].transport.get());
+  options.cpus = placement_.cpus;
+  open(TransportKind::tcp);
+  open(TransportKind::ucx);
+  for (const TransportKind kind : settings_.transports) {
+    Opened& one = opened[kind];
+    if (one.transport) transports_.push_back(std::move(one.transport));
+    const std::string why_not = std::exchange(one.why_not, {});
+    if (!why_not.empty()) why_no_transport_ += text(why_no_transport_.empty() ? "" : "; ", name_of(kind), ": ", why_not);
+  }
+  if (!transports_.empty()) return {};
+  return make_error(Status::unavailable, "fabric open", "transports", text("none can be used: ", why_no_transport_),
+                    "allow others with GIGABAR_TRANSPORTS, or remove the causes");
+}
+
+void Engine::take_tuned_limits() {
+  RailsInUse in_use;
+  for (const auto& transport : transports_) {
+    std::vector<std::string>& rails = in_use[transport->kind()];
+    if (transport->kind() == TransportKind::verbs) rails = transport->rails();
+    rails.resize(std::min<std::size_t>(rails.size(), std::max(settings_.of_transports.rail_count, 1U)));
+  }
+  apply_tuning(settings_, device_, in_use);
+}
 
 Result<std::unique_ptr<Engine>> Engine::open(const FabricOptions& options) {
   std::unique_ptr<Engine> engine(new Engine());
@@ -32,7 +184,8 @@ Result<void> Engine::start(const FabricOptions& options) {
   if (Result<void> chosen = choose_device(); !chosen) return chosen;
   if (Result<void> opened = open_transports(); !opened) return opened;
   take_tuned_limits();
-  has_plain_words_ = std::ranges::none_of(transports_, [](const OpenTransport& open) { return open.kind == TransportKind::verbs; });
+  has_plain_words_ =
+      std::ranges::none_of(transports_, [](const auto& transport) { return transport->kind() == TransportKind::verbs; });
   auto wireup = Wireup::open(job_);
   if (!wireup) return std::move(wireup).error();
   wireup_ = std::move(*wireup);
@@ -60,7 +213,7 @@ Result<void> Engine::start(const FabricOptions& options) {
   watch(wake_.get());
   watch(wireup_->wake_descriptor());
   watch(directory_->wake_descriptor());
-  for (const OpenTransport& open : transports_) watch(open.transport->wake_descriptor());
+  for (const auto& transport : transports_) watch(transport->wake_descriptor());
   is_open_ = true;
   if (!settings_.progress_thread || job_.rank_count <= 1) return {};
   return start_thread(thread_, "fabric open", "progress_thread", [this] { run_thread(); });
@@ -93,8 +246,8 @@ Engine::~Engine() {
 std::string Engine::make_rank_address() const {
   ByteWriter writer;
   writer.number(kEngineVersion).string(wireup_->rank_address()).number(static_cast<std::uint8_t>(transports_.size()));
-  for (const OpenTransport& open : transports_) {
-    writer.number(static_cast<std::uint8_t>(open.kind)).string(open.transport->address());
+  for (const auto& transport : transports_) {
+    writer.number(static_cast<std::uint8_t>(transport->kind())).string(transport->address());
   }
   std::string rank_address = writer.take();
   const std::size_t room = kMaxRankAddressBytes - std::min(kMaxRankAddressBytes, rank_address.size() + sizeof(std::uint32_t));
@@ -105,7 +258,7 @@ FabricStatistics Engine::statistics() const {
   FabricStatistics statistics = statistics_;
   statistics.operations += store_count();
   statistics.refused_strangers = wireup_->refusals().total() + (directory_ ? directory_->refused_count() : 0);
-  for (const OpenTransport& open : transports_) statistics.refused_strangers += open.transport->refused_count();
+  for (const auto& transport : transports_) statistics.refused_strangers += transport->refused_count();
   return statistics;
 }
 

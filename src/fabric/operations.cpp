@@ -2,6 +2,7 @@
 // Operations from post to the link. Those of one peer start in the order in which they were posted; what must be behind their data
 // is posted behind it at once, so that nobody waits for completions to raise a notification.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -9,8 +10,6 @@
 #include "base/bytes.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "base/log.hpp"
-#include "base/remaining.hpp"
 #include "base/rounding.hpp"
 #include "base/undo.hpp"
 #include "fabric/engine.hpp"
@@ -38,19 +37,11 @@ std::string place_text(std::string_view what, SegmentId segment, std::uint64_t o
   return text(what, " segment ", segment, " at ", offset, " +", bytes);
 }
 
-std::string_view operation_name(OpKind kind) noexcept {
-  switch (kind) {
-    case OpKind::write: return "write";
-    case OpKind::read: return "read";
-    case OpKind::notify: return "notify";
-    case OpKind::place: return "write_in_order";
-    case OpKind::ping: return "flush";
-    case OpKind::eager:
-    case OpKind::rendezvous: return "send";
-    case OpKind::receive: return "recv";
-  }
-  return "operation";
-}
+// In the order of OpKind.
+constexpr std::array<std::string_view, 8> kOperationNames = {"write", "read", "notify", "write_in_order",
+                                                             "flush", "send", "send",   "recv"};
+
+std::string_view operation_name(OpKind kind) noexcept { return kOperationNames[static_cast<std::size_t>(kind)]; }
 
 Error outside_remote(const Engine::Transfer& transfer, std::uint64_t length) {
   return make_error(Status::out_of_range, std::string(operation_name(transfer.kind)),
@@ -59,7 +50,14 @@ Error outside_remote(const Engine::Transfer& transfer, std::uint64_t length) {
                     text("the segment has ", length, " bytes"), "stay inside it");
 }
 
-QueueId named_queue(const Op& op) noexcept { return op.is_internal ? kNoQueue : op.queue; }
+// Which the peer may refuse.
+Message message_to_target(Peer& peer, const RemoteState& remote, QueueId queue, MessageType type) noexcept {
+  if (queue < kQueues) peer.refusable_queues = static_cast<std::uint16_t>(peer.refusable_queues | 1U << queue);
+  return {.type = type, .segment = remote.id, .queue = queue, .epoch = remote.epoch};
+}
+Message message_to_target(const Op& op, MessageType type) noexcept {
+  return message_to_target(*op.peer, *op.remote, op.is_internal ? kNoQueue : op.queue, type);
+}
 
 }  // namespace
 
@@ -110,7 +108,6 @@ Operation Engine::record_at_once(const Peer& peer, const Choice* choice, std::ui
   Record& record = records_[++last_op_ % kRecords];
   record = {};
   record.id = last_op_;
-  record.is_done = true;
   record.choice = choice;
   record.bytes = bytes;
   record.chunks = choice != nullptr ? 1 : 0;
@@ -216,28 +213,27 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
   // All or nothing: every piece is checked before the first is posted.
   auto peer = ready_peer(lock, rank, connect_timeout());
   if (!peer) return std::move(peer).error();
-  for (std::size_t index = 0; index < transfers.size(); ++index) {
-    const Transfer& transfer = transfers[index];
-    const auto at_piece = [&](Error error) {
-      edit(error).object = text("piece ", index, ": ", error.record().object);
-      return error;
-    };
+  const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
+  const Direction direction = kind == OpKind::read ? Direction::read : Direction::write;
+  const auto check = [&](const Transfer& transfer) -> Result<void> {
     LocalSegment* local = nullptr;
     const auto check_local = [&] { return transfer.kind == OpKind::notify ? Result<void>() : check_transfer(transfer, local); };
-    if (Result<void> checked = check_local(); !checked) return at_piece(std::move(checked).error());
+    if (Result<void> checked = check_local(); !checked) return checked;
     auto remote = remote_segment(lock, **peer, transfer.remote.segment, connect_timeout());
-    if (!remote) return at_piece(std::move(remote).error());
+    if (!remote) return std::move(remote).error();
     // Waiting for its key may have given the lock away.
-    if (Result<void> checked = check_local(); !checked) return at_piece(std::move(checked).error());
-    if (!fits(transfer.remote.offset_bytes, transfer.bytes, (*remote)->bytes)) {
-      return at_piece(outside_remote(transfer, (*remote)->bytes));
-    }
-    if (local != nullptr && transfer.bytes != 0) {
-      const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
-      auto chosen = choose(**peer, kind == OpKind::read ? Direction::read : Direction::write, *local, **remote, transfer.bytes,
-                           policy, false);
-      if (!chosen) return at_piece(std::move(chosen).error());
-    }
+    if (Result<void> checked = check_local(); !checked) return checked;
+    if (!fits(transfer.remote.offset_bytes, transfer.bytes, (*remote)->bytes)) return outside_remote(transfer, (*remote)->bytes);
+    if (local == nullptr || transfer.bytes == 0) return {};
+    auto chosen = choose(**peer, direction, *local, **remote, transfer.bytes, policy, false);
+    if (!chosen) return std::move(chosen).error();
+    return {};
+  };
+  for (std::size_t index = 0; index < transfers.size(); ++index) {
+    Result<void> checked = check(transfers[index]);
+    if (checked) continue;
+    edit(checked.error()).object = text("piece ", index, ": ", checked.record().object);
+    return std::move(checked).error();
   }
   Result<Operation> last = record_at_once(**peer, nullptr, 0, cycle_count());
   for (const Transfer& transfer : transfers) {
@@ -296,15 +292,11 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
     if (word_kind(transfer.flags) == transport::WordKind::set) return std::nullopt;
     notifying.way = &beside_atomics();
   }
-  Message message;
   const bool is_place = transfer.kind == OpKind::place;
   if (is_place) payload = {static_cast<const std::byte*>(transfer.ordered_bytes), static_cast<std::size_t>(transfer.bytes)};
-  message.type = is_with_data ? MessageType::put : is_place ? MessageType::place : MessageType::notify;
+  const MessageType type = is_with_data ? MessageType::put : is_place ? MessageType::place : MessageType::notify;
+  Message message = message_to_target(peer, remote, queue, type);
   message.flags = transfer.flags;
-  message.segment = transfer.remote.segment;
-  message.epoch = remote.epoch;
-  message.queue = queue;
-  may_be_refused(peer, queue);
   message.a = transfer.remote.offset_bytes;
   if (is_notified) message.b = Message::pair(transfer.notification, transfer.value);
   if (!(is_notified || is_place ? post_after_data(peer, message, payload) : say_first(peer, message, payload))) return std::nullopt;
@@ -360,10 +352,13 @@ void Engine::advance(Peer& peer) {
     end_if_over(op);
     ++changes_;
   }
-  // Keys that the peer wants back: after what was posted before it asked.
+  // Keys that the peer wants back: after what was posted before it asked, and behind everything that was written to the segment.
   for (std::size_t index = 0; index < peer.revoked.size();) {
-    if (!answer_revoked(peer, *peer.revoked[index])) {
-      is_stuck = is_stuck || peer.revoked[index]->users == 0;
+    const RemoteState& remote = *peer.revoked[index];
+    const bool is_used = remote.users != 0;
+    if (is_used || !seal(peer) ||
+        !say_first(peer, {.type = MessageType::revoked, .segment = remote.id, .epoch = remote.epoch}, {})) {
+      is_stuck = is_stuck || !is_used;
       ++index;
       continue;
     }
@@ -425,13 +420,6 @@ bool Engine::start_op(Op& op) {
     }
   }
   return is_posted && post_tail(op);
-}
-
-// Which the peer may refuse.
-Message Engine::message_to_target(const Op& op, MessageType type) {
-  const QueueId queue = named_queue(op);
-  may_be_refused(*op.peer, queue);
-  return {.type = type, .segment = op.remote_id, .queue = queue, .epoch = op.remote->epoch};
 }
 
 bool Engine::post_place(Op& op) {

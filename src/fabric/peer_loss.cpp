@@ -3,7 +3,6 @@
 // poll.
 #include <algorithm>
 #include <iterator>
-#include <new>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
@@ -163,10 +162,10 @@ void Engine::retire_half_lost() {
 }
 
 Result<void> Engine::forget(Lock& lock, Rank rank) {
-  if (auto named = find_peer(rank); !named) return std::move(named).error();
-  const auto found = peers_.find(rank);
-  if (found == peers_.end() || found->second->state == Peer::State::idle) return {};
-  Peer& peer = *found->second;
+  auto found = find_peer(rank);
+  if (!found) return std::move(found).error();
+  Peer& peer = **found;
+  if (peer.state == Peer::State::idle) return {};
   if (peer.state != Peer::State::lost) {
     return make_error(Status::busy, "forget", rank_text(rank), "its connection stands or is being made",
                       "only a lost peer can be forgotten");
@@ -177,12 +176,11 @@ Result<void> Engine::forget(Lock& lock, Rank rank) {
   if (peer.is_half_lost) {
     return make_error(Status::busy, "forget", rank_text(rank), "what was under way with it has not ended", "call again");
   }
-  const bool is_self = peer.is_self;
   // Operations that point to it are over; those not waited for keep only its rank.
   Peer fresh;
   fresh.rank = rank;
   fresh.generation = peer.generation + 1;
-  fresh.is_self = is_self;
+  fresh.is_self = peer.is_self;
   fresh.identity.rank = rank;
   fresh.is_listed = peer.is_listed;
   fresh.collective_part_count = peer.collective_part_count;

@@ -173,6 +173,10 @@ void Engine::progress_connecting(Peer& peer) {
 
 Result<void> Engine::send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors) {
   Frame frame{.type = type, .body = std::move(body), .descriptors = std::move(descriptors)};
+  if (peer.is_self) {
+    take_frame(peer, frame);
+    return {};
+  }
   try {
     Result<void> sent = wireup_->send(peer.rank, std::move(frame));
     if (!sent && peer.state != Peer::State::lost) fail(peer, Error(sent.record()));
@@ -181,15 +185,6 @@ Result<void> Engine::send_frame(Peer& peer, FrameType type, std::string body, st
     starve(peer);
     return Error::out_of_memory();
   }
-}
-
-void Engine::tell(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors) {
-  if (!peer.is_self) {
-    (void)send_frame(peer, type, std::move(body), std::move(descriptors));
-    return;
-  }
-  Frame frame{.type = type, .body = std::move(body), .descriptors = std::move(descriptors)};
-  take_frame(peer, frame);
 }
 
 void Engine::connected(Rank rank, bool is_same_host, std::int64_t process) {
@@ -208,14 +203,9 @@ void Engine::connected(Rank rank, bool is_same_host, std::int64_t process) {
     connecting_.push_back(&peer);
   }
   peer.state = Peer::State::greeting;
-  say_hello(peer);
-}
-
-void Engine::say_hello(Peer& peer) {
-  ByteWriter writer;
-  writer.number(kEngineVersion).number(settings_.eager_bytes).number(job_.rank_count).string(rank_address_);
-  // Its failure is the peer's.
-  (void)send_frame(peer, kHello, writer.take());
+  ByteWriter hello;
+  hello.number(kEngineVersion).number(settings_.eager_bytes).number(job_.rank_count).string(rank_address_);
+  (void)send_frame(peer, kHello, hello.take());  // its failure is the peer's
 }
 
 void Engine::on_hello(Peer& peer, const Frame& frame) {
@@ -266,15 +256,16 @@ void Engine::add_rail(Peer& peer, std::unique_ptr<transport::Link> link, std::ui
 }
 
 // Errors: those of the transport. Where a frame cannot be sent the peer fails.
-Result<void> Engine::offer_rails(Peer& peer, OpenTransport& open) {
-  const std::size_t count = std::min<std::size_t>({open.transport->rails().size(), settings_.rail_count, kMaxRails});
+Result<void> Engine::offer_rails(Peer& peer) {
+  transport::Transport& transport = *peer.transport;
+  const std::size_t count = std::min<std::size_t>({transport.rails().size(), settings_.of_transports.rail_count, kMaxRails});
   for (std::size_t rail = 0; rail < std::max<std::size_t>(count, 1); ++rail) {
     transport::Parcel parcel;
-    auto link = open.transport->offer(peer.identity, rail, parcel);
+    auto link = transport.offer(peer.identity, rail, parcel);
     if (!link) return std::move(link).error();
     add_rail(peer, std::move(*link), ++last_link_number_);
     ByteWriter writer;
-    writer.number(static_cast<std::uint8_t>(open.kind)).number(static_cast<std::uint8_t>(rail)).number(last_link_number_);
+    writer.number(static_cast<std::uint8_t>(transport.kind())).number(static_cast<std::uint8_t>(rail)).number(last_link_number_);
     writer.number(static_cast<std::uint8_t>(count)).string(parcel.bytes);
     if (!send_frame(peer, kLinkOffer, writer.take(), std::move(parcel.descriptors))) break;
   }
@@ -285,17 +276,17 @@ void Engine::offer_links(Peer& peer) {
   const auto near = placement_.prefer_own_node();  // for what links allocate and pin
   drop_links(peer);
   for (; peer.candidate < transports_.size(); ++peer.candidate) {
-    OpenTransport& open = transports_[peer.candidate];
-    peer.identity.address = part_of_address(peer.rank_address, open.kind);
-    auto why = why_unreachable(*open.transport, peer.identity);
+    transport::Transport& transport = *transports_[peer.candidate];
+    peer.identity.address = part_of_address(peer.rank_address, transport.kind());
+    auto why = why_unreachable(transport, peer.identity);
     if (!why) {
-      peer.transport = open.transport.get();
-      const Result<void> offered = offer_rails(peer, open);
+      peer.transport = &transport;
+      const Result<void> offered = offer_rails(peer);
       if (offered) return;
       why = offered.record().cause;
       drop_links(peer);
     }
-    add_reason(peer.reasons, name_of(open.kind), *why);
+    add_reason(peer.reasons, name_of(transport.kind()), *why);
   }
   (void)send_frame(peer, kNoTransport, peer.reasons);
   fail(peer, error_without_transport(peer, peer.reasons));
@@ -333,15 +324,14 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
   transport::Parcel answer;
   std::string refusal = "it is not open at the other side";
   bool is_accepted = false;
-  const auto open = std::ranges::find(transports_, static_cast<TransportKind>(kind), &OpenTransport::kind);
+  const auto open = std::ranges::find(transports_, static_cast<TransportKind>(kind), [](const auto& each) { return each->kind(); });
   if (open != transports_.end()) {
-    if (!peer.rails.empty() && peer.transport != open->transport.get())
-      return accuse(peer, "it offers links of two transports", "connect");
-    peer.identity.address = part_of_address(peer.rank_address, open->kind);
-    auto link = open->transport->accept(peer.identity, {std::string(bytes), std::move(frame.descriptors)}, answer);
+    if (!peer.rails.empty() && peer.transport != open->get()) return accuse(peer, "it offers links of two transports", "connect");
+    peer.identity.address = part_of_address(peer.rank_address, (*open)->kind());
+    auto link = (*open)->accept(peer.identity, {std::string(bytes), std::move(frame.descriptors)}, answer);
     is_accepted = link.is_ok();
     if (is_accepted) {
-      peer.transport = open->transport.get();
+      peer.transport = open->get();
       add_rail(peer, std::move(*link), number);
     } else {
       refusal = link.error().record().cause;
@@ -371,10 +361,10 @@ void Engine::on_link_answer(Peer& peer, Frame& frame) {
   if (is_accepted == 0) return next_candidate(peer, shown(bytes, kMaxSaidBytes));
   if (const Result<void> completed = rail->link->complete({std::string(bytes), std::move(frame.descriptors)}); !completed)
     return next_candidate(peer, completed.record().cause);
-  const auto is_next = [&](const OpenTransport& open) {
+  const auto is_next = [&](const auto& transport) {
     transport::Peer there = peer.identity;
-    there.address = part_of_address(peer.rank_address, open.kind);
-    return !why_unreachable(*open.transport, there);
+    there.address = part_of_address(peer.rank_address, transport->kind());
+    return !why_unreachable(*transport, there);
   };
   // Over verbs a link stands at the acceptor only when it stands here; elsewhere the acceptor may post by it already.
   if (peer.transport->kind() == TransportKind::verbs &&
@@ -417,14 +407,14 @@ void Engine::connect_to_self(Peer& peer) {
   peer.has_greeted = true;
   peer.peer_eager_bytes = settings_.eager_bytes;
   std::string reasons = why_no_transport_;
-  for (const OpenTransport& open : transports_) {
-    const Result<void> linked = link_to_self(peer, *open.transport);
+  for (const auto& transport : transports_) {
+    const Result<void> linked = link_to_self(peer, *transport);
     if (linked) {
       peer.state = Peer::State::linking;
       connecting_.push_back(&peer);
       return become_ready(peer);
     }
-    add_reason(reasons, name_of(open.kind), linked.record().cause);
+    add_reason(reasons, name_of(transport->kind()), linked.record().cause);
   }
   fail(peer, make_error(Status::unavailable, "connect", rank_text(peer.rank),
                         text("no transport reaches this rank itself: ", reasons), "allow the local transport"));

@@ -27,7 +27,6 @@
 
 #include "base/fair_mutex.hpp"
 #include "base/wait_queue.hpp"
-#include "fabric/bounds.hpp"
 #include "gigabar/fabric.hpp"
 #include "transport/transport.hpp"
 
@@ -36,14 +35,12 @@ namespace gigabar::fabric {
 struct Choice;
 struct LocalSegment;
 struct Peer;
-struct RemoteState;
 
 inline constexpr std::size_t kStoreTargets = 4;  // of a queue
 
 struct StoreTarget {
   const Peer* peer = nullptr;           // null: no target
   const LocalSegment* local = nullptr;  // whose bytes are written; null: for notifications alone
-  const RemoteState* remote = nullptr;
   Rank rank = 0;
   SegmentId local_id = 0, remote_id = 0;
   transport::Link* link = nullptr;
@@ -113,19 +110,13 @@ struct alignas(128) Queue {
   bool may_be_free() const noexcept {
     return has_targets.load(std::memory_order_relaxed) && !is_entered.load(std::memory_order_acquire) && !waiting.is_overdue();
   }
-  // For a write of `bytes` bytes from that segment; null: there is none.
-  StoreTarget* find_target(const RemotePlace& remote, SegmentId local, std::uint64_t bytes) noexcept {
+  // For a write of `bytes` bytes from the segment `local`, or a notification. Null: there is none.
+  StoreTarget* find_target(bool is_write, const RemotePlace& remote, SegmentId local, std::uint64_t bytes) noexcept {
     for (StoreTarget& target : targets) {
-      if (target.peer != nullptr && target.rank == remote.rank && target.remote_id == remote.segment && target.local != nullptr &&
-          target.local_id == local && bytes >= target.min_bytes && bytes <= target.max_bytes)
+      if (target.peer == nullptr || target.rank != remote.rank || target.remote_id != remote.segment) continue;
+      if (!is_write ||
+          (target.local != nullptr && target.local_id == local && bytes >= target.min_bytes && bytes <= target.max_bytes))
         return &target;
-    }
-    return nullptr;
-  }
-  // For a notification.
-  StoreTarget* find_target(const RemotePlace& remote) noexcept {
-    for (StoreTarget& target : targets) {
-      if (target.peer != nullptr && target.rank == remote.rank && target.remote_id == remote.segment) return &target;
     }
     return nullptr;
   }

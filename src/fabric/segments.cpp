@@ -19,11 +19,6 @@ namespace {
 
 constexpr std::size_t kIdleAnonymous = 32;  // registrations of device memory that are kept for the next message
 
-Error no_segment(std::string_view operation, SegmentId id) {
-  return make_error(Status::invalid_argument, std::string(operation), segment_text(id), "it is not registered at this rank",
-                    "register it first");
-}
-
 void take_back_key(LocalSegment& segment, Rank rank) noexcept {
   segment.known_by.erase(rank);
   for (const auto& region : segment.regions) {
@@ -40,9 +35,9 @@ std::string segment_text(SegmentId id) {
 }
 
 Result<LocalSegment*> Engine::local_segment(SegmentId id) {
-  LocalSegment* const found = find_segment(id);
-  if (found == nullptr) return no_segment("segment", id);
-  return found;
+  if (LocalSegment* const found = find_segment(id)) return found;
+  return make_error(Status::invalid_argument, "segment", segment_text(id), "it is not registered at this rank",
+                    "register it first");
 }
 
 LocalSegment* Engine::search_segment(SegmentId id) noexcept {
@@ -59,32 +54,24 @@ void Engine::erase_segment(SegmentId id) {
   segments_.erase(found);
 }
 
-void Engine::register_everywhere(LocalSegment& segment, const SharedPages& pages) {
-  transport::MemoryRange range;
-  range.address = segment.memory.address();
-  range.bytes = segment.memory.bytes();
-  range.kind = segment.memory.kind();
-  range.device = segment.memory.device();
-  range.descriptor = pages.file != nullptr ? pages.file->get() : -1;
-  range.descriptor_offset_bytes = pages.offset_bytes;
-  for (const OpenTransport& open : transports_) {
-    const auto index = static_cast<std::size_t>(open.kind);
-    auto region = open.transport->register_memory(range);
-    if (region) {
-      segment.regions[index] = std::move(*region);
-    } else {
-      segment.why_not[index] = region.error().record().cause;
-    }
-  }
-}
-
 Result<std::unique_ptr<LocalSegment>> Engine::make_segment(void* address, std::size_t bytes, SharedPages pages) {
   auto memory = LocalMemory::look_at(address, bytes);
   if (!memory) return std::move(memory).error();
   auto segment = std::make_unique<LocalSegment>(std::move(*memory));
   segment->epoch = ++last_epoch_;
   if (pages.file == nullptr) pages = find_shared_host_memory(reinterpret_cast<std::uintptr_t>(address), bytes);
-  register_everywhere(*segment, pages);
+  transport::MemoryRange range{address, bytes, segment->memory.kind(), segment->memory.device()};
+  range.descriptor = pages.file != nullptr ? pages.file->get() : -1;
+  range.descriptor_offset_bytes = pages.offset_bytes;
+  for (const auto& transport : transports_) {
+    const auto index = static_cast<std::size_t>(transport->kind());
+    auto region = transport->register_memory(range);
+    if (region) {
+      segment->regions[index] = std::move(*region);
+    } else {
+      segment->why_not[index] = region.error().record().cause;
+    }
+  }
   return segment;
 }
 
@@ -192,7 +179,7 @@ void Engine::release(LocalSegment* segment) {
   if (segment == nullptr || segment->users == 0) return;
   if (--segment->users != 0) return;
   const SegmentId id = segment->id;
-  if (segment->is_retiring) return drop_if_retired(id);
+  if (segment->is_retiring) return drop_if_retired(*segment);
   if (id < kFirstAnonymous || id >= kEndAnonymous) return;
   const bool is_kept = std::find(idle_anonymous_.begin(), idle_anonymous_.end(), id) != idle_anonymous_.end();
   if (!is_kept) retire(*segment);
@@ -203,21 +190,18 @@ void Engine::retire(LocalSegment& segment) {
   segment.is_enabled = false;
   std::erase(idle_anonymous_, segment.id);
   revoke(segment);
-  drop_if_retired(segment.id);
+  drop_if_retired(segment);
 }
 
-void Engine::drop_if_retired(SegmentId id) {
-  const auto found = segments_.find(id);
-  if (found == segments_.end()) return;
-  const LocalSegment& segment = *found->second;
-  if (segment.is_retiring && segment.users == 0 && segment.known_by.empty()) erase_segment(id);
+void Engine::drop_if_retired(const LocalSegment& segment) {
+  if (segment.is_retiring && segment.users == 0 && segment.known_by.empty()) erase_segment(segment.id);
 }
 
 void Engine::forget_knower(SegmentId id, Rank rank) {
   const auto found = segments_.find(id);
   if (found == segments_.end()) return;
   take_back_key(*found->second, rank);
-  drop_if_retired(id);
+  drop_if_retired(*found->second);
 }
 
 void Engine::revoke(LocalSegment& segment) {
@@ -228,9 +212,7 @@ void Engine::revoke(LocalSegment& segment) {
       take_back_key(segment, rank);
       continue;
     }
-    ByteWriter writer;
-    writer.number(segment.id).number(segment.epoch);
-    tell(*peer->second, kSegmentRevoke, writer.take());
+    (void)send_frame(*peer->second, kSegmentRevoke, ByteWriter().number(segment.id).number(segment.epoch).take());
   }
 }
 
@@ -359,7 +341,7 @@ void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
     segment->known_by.insert(peer.rank);
     descriptors = describe_segment(peer, *segment, writer);
   }
-  tell(peer, type, writer.take(), std::move(descriptors));
+  (void)send_frame(peer, type, writer.take(), std::move(descriptors));
 }
 
 // --- The user's side ------------------------------------------------------------------------------------------------------------
@@ -373,12 +355,10 @@ RemoteState& Engine::ask_segment(Peer& peer, SegmentId id) {
     known = peer.segments.emplace(id, std::move(unknown)).first;
   }
   RemoteState& state = *known->second;
-  ByteWriter writer;
-  writer.number(id);
   state.id = id;
   state.know = RemoteState::Know::asked;
   try {
-    tell(peer, kSegmentAsk, writer.take());
+    (void)send_frame(peer, kSegmentAsk, ByteWriter().number(id).take());
   } catch (const std::bad_alloc&) {
     state.know = RemoteState::Know::absent;  // it is asked for anew
     throw;
@@ -519,12 +499,6 @@ void Engine::release(Peer& peer, RemoteState* remote) {
   if (remote == nullptr || remote->users == 0) return;
   if (remote->users == 1 && remote->is_revoked) list_busy(peer);
   --remote->users;
-}
-
-// True when the answer was said; behind everything that was written to the segment.
-bool Engine::answer_revoked(Peer& peer, RemoteState& remote) {
-  if (remote.users != 0 || !seal(peer)) return false;
-  return say_first(peer, {.type = MessageType::revoked, .segment = remote.id, .epoch = remote.epoch}, {});
 }
 
 }  // namespace gigabar::fabric

@@ -177,7 +177,8 @@ void take_limits(Collector& collector, Settings& settings, const FabricLimits& o
   take_bytes(collector, settings.eager_bytes, options.eager_bytes, "eager_limit", "GIGABAR_EAGER_LIMIT", kEagerBytes);
   take_bytes(collector, limits.gdr_bytes, options.gdr_bytes, "gdr_limit", "GIGABAR_GDR_LIMIT", kNoLimit);
   take_bytes(collector, limits.gdr_read_bytes, options.gdr_read_bytes, "gdr_read_limit", "GIGABAR_GDR_READ_LIMIT", kNoLimit);
-  take_bytes(collector, settings.kernel_bytes, options.kernel_bytes, "kernel_limit", "GIGABAR_KERNEL_LIMIT", kKernelBytes);
+  take_bytes(collector, settings.of_transports.most_kernel_bytes, options.kernel_bytes, "kernel_limit", "GIGABAR_KERNEL_LIMIT",
+             kKernelBytes);
   take_bytes(collector, limits.chunk_bytes, options.chunk_bytes, "chunk", "GIGABAR_CHUNK", kChunkBytes);
   if (limits.chunk_bytes < kMinChunkBytes || limits.chunk_bytes > kMaxChunkBytes) {
     collector.fail(bad_value("chunk", limit_text(limits.chunk_bytes), "a size from 4K to 64M"));
@@ -191,18 +192,19 @@ void take_limits(Collector& collector, Settings& settings, const FabricLimits& o
 
 void take_rails(Collector& collector, Settings& settings, const FabricOptions& options) {
   using Names = std::vector<std::string>;
+  transport::TransportOptions& taken = settings.of_transports;
   const auto given = options.rails.empty() ? std::nullopt : std::optional(options.rails);
   collector.take<Names>(
-      settings.rails, given, "rails", "GIGABAR_RAILS", {}, "a list such as mlx5_0,mlx5_1/1",
+      taken.rails, given, "rails", "GIGABAR_RAILS", {}, "a list such as mlx5_0,mlx5_1/1",
       [](std::string_view value) { return std::optional(split(value)); },
       [](const Names& names) { return join(names, "nearest"); });
-  take_number<unsigned>(collector, settings.rail_count, options.rail_count, "rail_count", "GIGABAR_RAIL_COUNT", 1, 1, 8);
+  take_number<unsigned>(collector, taken.rail_count, options.rail_count, "rail_count", "GIGABAR_RAIL_COUNT", 1, 1, 8);
   collector.take<RailPolicy>(settings.rail_policy, options.rail_policy, "rail_policy", "GIGABAR_RAIL_POLICY", RailPolicy::first,
                              "first, round_robin or fixed", named<RailPolicy, 3>,
                              [](const RailPolicy& policy) { return std::string(name_of(policy)); });
-  take_number<int>(collector, settings.gid_index, options.gid_index, "gid_index", "GIGABAR_GID_INDEX", -1, 0, 255);
-  take_number<int>(collector, settings.traffic_class, options.traffic_class, "traffic_class", "GIGABAR_TRAFFIC_CLASS", -1, 0, 255);
-  take_number<int>(collector, settings.service_level, options.service_level, "service_level", "GIGABAR_SERVICE_LEVEL", -1, 0, 15);
+  take_number<int>(collector, taken.gid_index, options.gid_index, "gid_index", "GIGABAR_GID_INDEX", -1, 0, 255);
+  take_number<int>(collector, taken.traffic_class, options.traffic_class, "traffic_class", "GIGABAR_TRAFFIC_CLASS", -1, 0, 255);
+  take_number<int>(collector, taken.service_level, options.service_level, "service_level", "GIGABAR_SERVICE_LEVEL", -1, 0, 15);
 }
 
 // The table's value is completed when it is known what is near.
@@ -211,7 +213,7 @@ void take_cpus(Collector& collector, Settings& settings, const FabricOptions& op
   collector.take<std::string>(
       wished, options.cpus, "cpus", "GIGABAR_CPUS", "near", {},
       [](std::string_view value) { return std::optional(std::string(value)); }, [](const std::string& value) { return value; });
-  auto wish = parse_cpu_wish(settings.is_set_by("cpus", "option") ? "cpus" : "GIGABAR_CPUS", wished);
+  auto wish = parse_cpu_wish(options.cpus ? "cpus" : "GIGABAR_CPUS", wished);
   if (!wish) return collector.fail(std::move(wish).error());
   settings.cpus = std::move(*wish);
 }
@@ -238,8 +240,8 @@ std::optional<Error> refuse_policy(std::string_view operation, const PathPolicy&
 
 std::string limit_text(std::uint64_t bytes) { return bytes >= kNoLimit ? "unlimited" : std::to_string(bytes); }
 
-bool Settings::is_set_by(std::string_view name, std::string_view source) const noexcept {
-  return std::ranges::any_of(table, [&](const Setting& setting) { return setting.name == name && setting.source == source; });
+bool Settings::is_default(std::string_view name) const noexcept {
+  return std::ranges::any_of(table, [&](const Setting& setting) { return setting.name == name && setting.source == "default"; });
 }
 
 void Settings::show(std::string_view name, const std::string& value) {
@@ -264,7 +266,8 @@ Result<Settings> find_settings(const FabricOptions& options) {
   take_switch(collector, settings.ucx_trust_network, options.ucx_trust_network, "ucx_trust_network", "GIGABAR_UCX_TRUST_NETWORK",
               false);
   collector.take<bool>(
-      settings.is_tcp_sealed, std::nullopt, "tcp_protection", "GIGABAR_TCP_PROTECTION", false, "sealed or authenticated",
+      settings.of_transports.is_tcp_sealed, std::nullopt, "tcp_protection", "GIGABAR_TCP_PROTECTION", false,
+      "sealed or authenticated",
       [](std::string_view value) -> std::optional<bool> {
         if (value != "sealed" && value != "authenticated") return std::nullopt;
         return value == "sealed";
@@ -275,7 +278,7 @@ Result<Settings> find_settings(const FabricOptions& options) {
   take_cpus(collector, settings, options);
   take_policies(collector, settings, options);
   take_limits(collector, settings, options.limits);
-  take_switch(collector, settings.stand_in_registration, options.stand_in_registration, "stand_in_registration",
+  take_switch(collector, settings.of_transports.stand_in_registration, options.stand_in_registration, "stand_in_registration",
               "GIGABAR_STAND_IN_REGISTRATION", true);
   take_switch(collector, settings.progress_thread, options.progress_thread, "progress_thread", "GIGABAR_PROGRESS_THREAD", true);
   take_switch(collector, settings.notification_words, options.notification_words, "notification_words",

@@ -12,6 +12,7 @@
 
 #include "fabric/placement.hpp"
 #include "gigabar/fabric.hpp"
+#include "transport/transport.hpp"
 
 namespace gigabar::fabric {
 
@@ -27,20 +28,15 @@ struct Limits {
 
 struct Settings {
   std::vector<TransportKind> transports;
+  transport::TransportOptions of_transports;  // as far as they follow from options and variables
   bool ucx_trust_network = false;
-  std::vector<std::string> rails;
-  unsigned rail_count = 1;
   RailPolicy rail_policy = RailPolicy::first;
   CpuWish cpus;
   int device = -1;  // -1: none was named; the fabric takes local rank modulo devices
   PathPolicy policy;
   std::uint64_t eager_bytes = 0;
-  std::uint64_t kernel_bytes = 0;
   // By transport, and whether the peer is of this host.
   std::array<std::array<Limits, 2>, kTransportKinds> limits_by_peer;
-  bool stand_in_registration = true;
-  int gid_index = -1, traffic_class = -1, service_level = -1;
-  bool is_tcp_sealed = false;
   bool progress_thread = true;
   bool notification_words = true;
   std::int64_t connect_timeout_ns = 0;
@@ -50,9 +46,8 @@ struct Settings {
   }
 
   std::vector<Setting> table;  // the same as text
-  bool is_set_by(std::string_view name, std::string_view source) const noexcept;
   // Whether nobody has set it.
-  bool is_default(std::string_view name) const noexcept { return is_set_by(name, "default"); }
+  bool is_default(std::string_view name) const noexcept;
   // What became of it, where that is known later.
   void show(std::string_view name, const std::string& value);
 };

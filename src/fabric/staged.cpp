@@ -65,18 +65,31 @@ std::uint64_t chunk_bytes_of(const Op& op, const Limits& limits) noexcept {
   return std::min({op.chunk_bytes, limits.chunk_bytes, std::max(part, kWholeBytes)});
 }
 
-int copy_device(const LocalMemory& memory) noexcept { return memory.is_plain() ? -1 : memory.device(); }
+// Into host memory, or through the mapping of a GPU; whoever requires staging has both ends of it.
+bool is_placed_by_link(const Op& op) {
+  const Peer& peer = *op.peer;
+  const transport::Region* const own = peer.staging_out->regions[static_cast<std::size_t>(peer.transport->kind())].get();
+  if (own == nullptr || !op.remote->region || op.policy.staged == Preference::require) return false;
+  const transport::Reach reach = peer.rails.front().link->reach(Direction::write, *own, *op.remote->region);
+  return reach.can &&
+         (reach.path == TransferPath::host || (reach.path == TransferPath::bar && op.policy.bar != Preference::forbid));
+}
 
 }  // namespace
 
-Result<CopyStream*> Engine::copies(int device, bool is_out) {
+// From or to `memory`, of which the address is the one or the other.
+Result<StagingCopy> Engine::copy_staged(const LocalMemory& memory, bool is_out, void* destination, const void* source,
+                                        std::size_t bytes) {
+  const int device = memory.is_plain() ? -1 : memory.device();
   std::unique_ptr<CopyStream>& stream = copy_streams_[{device, is_out}];
   if (!stream) {
     auto opened = CopyStream::open(device);
     if (!opened) return std::move(opened).error();
     stream = std::move(*opened);
   }
-  return stream.get();
+  const auto ticket = stream->post(is_out ? CopyWay::from_device : CopyWay::to_device, destination, source, bytes);
+  if (!ticket) return ticket.error();
+  return StagingCopy{stream.get(), *ticket};
 }
 
 // --- Staging memory -------------------------------------------------------------------------------------------------------------
@@ -135,16 +148,6 @@ bool Engine::post_staged(Op& op) {
   return say_opened(op, chunk_bytes_of(op, limits(peer)));
 }
 
-// Into host memory, or through the mapping of a GPU; whoever requires staging has both ends of it.
-bool Engine::is_placed_by_link(const Op& op) const {
-  const Peer& peer = *op.peer;
-  const transport::Region* const own = peer.staging_out->regions[static_cast<std::size_t>(peer.transport->kind())].get();
-  if (own == nullptr || !op.remote->region || op.policy.staged == Preference::require) return false;
-  const transport::Reach reach = peer.rails.front().link->reach(Direction::write, *own, *op.remote->region);
-  return reach.can &&
-         (reach.path == TransferPath::host || (reach.path == TransferPath::bar && op.policy.bar != Preference::forbid));
-}
-
 bool Engine::say_opened(Op& op, std::uint64_t chunk_bytes) {
   Peer& peer = *op.peer;
   const Message open{.type = MessageType::stage_open,
@@ -154,9 +157,7 @@ bool Engine::say_opened(Op& op, std::uint64_t chunk_bytes) {
                      .a = op.id,
                      .b = op.remote_offset,
                      .c = op.bytes};
-  ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(chunk_bytes)).number(peer.staged_opened + 1);
-  const std::string payload = writer.take();
+  const std::string payload = ByteWriter().number(static_cast<std::uint32_t>(chunk_bytes)).number(peer.staged_opened + 1).take();
   if (!seal(peer) || !say_first(peer, open, std::as_bytes(std::span(payload)))) return false;
   op.is_opened = true;
   op.staged_number = ++peer.staged_opened;
@@ -191,31 +192,27 @@ bool Engine::fill_slots(Op& op) {
     const auto [target_offset, slot_bytes] =
         op.is_placed_by_link ? std::pair(op.remote_offset + op.next, kMaxSlotBytes) : op.grants.front();
     const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>({op.bytes - op.next, most_bytes, slot_bytes}));
-    slot.ticket = 0;
+    slot = {};
     if (op.is_straight) {
       slot.source = op.local->regions[kind].get();
       slot.local_offset = op.local_offset + op.next;
     } else {
       slot.source = peer.staging_out->regions[kind].get();
       slot.local_offset = static_cast<std::uint64_t>(&slot - peer.out_slots.data()) * limits(peer).chunk_bytes;
-      auto stream = copies(copy_device(memory), true);
-      const Result<std::uint64_t> ticket =
-          stream ? (*stream)->post(CopyWay::from_device, peer.staging_out->memory.address() + slot.local_offset,
-                                   memory.address() + op.local_offset + op.next, bytes)
-                 : Result<std::uint64_t>(stream.error());
-      if (!ticket) {
+      auto copy = copy_staged(memory, true, peer.staging_out->memory.address() + slot.local_offset,
+                              memory.address() + op.local_offset + op.next, bytes);
+      if (!copy) {
         // The target waits for bytes that will not come: only a new connection helps.
-        fail(peer, ticket.error());
+        fail(peer, std::move(copy).error());
         return true;
       }
-      slot.ticket = *ticket;
+      slot.copy = *copy;
     }
     if (!op.is_placed_by_link) op.grants.erase(op.grants.begin());
     slot.op = &op;
     slot.target_offset = target_offset;
     slot.segment_offset = op.next;
     slot.bytes = bytes;
-    slot.step = OutSlot::Step::copying;
     op.next += bytes;
     ++op.outstanding;
     ++op.chunks;
@@ -240,7 +237,7 @@ void Engine::out_copy_done(Op& op, OutSlot& slot) {
     ++op.retries;
     return;
   }
-  slot.step = OutSlot::Step::writing;
+  slot.is_written = true;
   op.rail_bytes[0] += slot.bytes;
   op.staged_sent += slot.bytes;
   if (op.is_placed_by_link) {
@@ -287,7 +284,6 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
   }
   if (peer.in_slots.empty()) peer.in_slots.resize(limits(peer).chunk_count, false);
   const IncomingStaged incoming{
-      .op = message.a,
       .sequence = sequence,
       .segment = segment,
       .offset = message.b,
@@ -333,22 +329,14 @@ void Engine::on_stage_chunk(Peer& peer, const Message& message) {
   IncomingStaged& incoming = found->second;
   incoming.arrived += bytes;
   const LocalMemory& memory = incoming.segment->memory;
-  auto stream = copies(copy_device(memory), false);
-  Result<std::uint64_t> ticket =
-      stream ? (*stream)->post(CopyWay::to_device, memory.address() + incoming.offset + message.c,
-                               peer.staging_in->memory.address() + slot_offset, static_cast<std::size_t>(bytes))
-             : Result<std::uint64_t>(stream.error());
-  if (!ticket) return fail(peer, ticket.error());
-  const InCopy copy{.peer = &peer,
-                    .op = message.a,
-                    .slot_offset = slot_offset,
-                    .bytes = static_cast<std::uint32_t>(bytes),
-                    .device = copy_device(memory),
-                    .ticket = *ticket};
+  auto copy = copy_staged(memory, false, memory.address() + incoming.offset + message.c,
+                          peer.staging_in->memory.address() + slot_offset, static_cast<std::size_t>(bytes));
+  if (!copy) return fail(peer, std::move(copy).error());
+  const InCopy chunk{&peer, message.a, slot_offset, static_cast<std::uint32_t>(bytes), *copy};
   if (memory.is_plain()) {
-    in_chunk_placed(peer, copy);
+    in_chunk_placed(peer, chunk);
   } else {
-    in_copies_.push_back(copy);
+    in_copies_.push_back(chunk);
   }
 }
 
@@ -359,17 +347,13 @@ void Engine::in_chunk_placed(Peer& peer, const InCopy& copy) {
   peer.in_slots[copy.slot_offset / limits(peer).chunk_bytes] = false;
   incoming.placed += copy.bytes;
   if (incoming.placed >= incoming.bytes) {
-    finish_incoming(peer, incoming);
+    LocalSegment* const segment = incoming.segment;
+    peer.staged_under_way.erase(incoming.sequence);
+    peer.incoming.erase(found);
+    release(segment);
     release_held(peer);
   }
   grant(peer);
-}
-
-void Engine::finish_incoming(Peer& peer, IncomingStaged& incoming) {
-  peer.staged_under_way.erase(incoming.sequence);
-  LocalSegment* const segment = incoming.segment;
-  peer.incoming.erase(incoming.op);
-  release(segment);
 }
 
 // --- Copies under way -----------------------------------------------------------------------------------------------------------
@@ -379,32 +363,30 @@ bool Engine::poll_copies() {
   // Each stream is asked once in a row of copies: the driver takes about a microsecond for an answer.
   CopyStream* asked = nullptr;
   std::uint64_t done_up_to = 0;
-  const auto ask = [&](int device, bool is_out) -> Result<void> {
-    auto stream = copies(device, is_out);
-    if (!stream) return std::move(stream).error();
-    if (*stream == asked) return {};
-    auto done = (*stream)->done();
-    if (!done) return std::move(done).error();
-    asked = *stream;
-    done_up_to = *done;
-    return {};
+  const auto is_done = [&](const StagingCopy& copy) -> Result<bool> {
+    if (copy.stream == nullptr) return true;
+    if (copy.stream != asked) {
+      auto done = copy.stream->done();
+      if (!done) return std::move(done).error();
+      asked = copy.stream;
+      done_up_to = *done;
+    }
+    return copy.ticket <= done_up_to;
   };
   for (std::size_t index = 0; index < in_copies_.size();) {
-    const InCopy copy = in_copies_[index];
-    if (copy.peer->state == Peer::State::lost) {  // nobody wants its bytes
-      ++index;
-      continue;
-    }
-    if (Result<void> answer = ask(copy.device, false); !answer) {
-      fail(*copy.peer, std::move(answer).error());
+    const InCopy chunk = in_copies_[index];
+    const bool is_wanted = chunk.peer->state != Peer::State::lost;
+    auto done = is_wanted ? is_done(chunk.copy) : Result<bool>(false);
+    if (!done) {
+      fail(*chunk.peer, std::move(done).error());
       return true;
     }
-    if (copy.ticket > done_up_to) {
+    if (!*done) {
       ++index;
       continue;
     }
     in_copies_.erase(in_copies_.begin() + static_cast<std::ptrdiff_t>(index));
-    in_chunk_placed(*copy.peer, copy);
+    in_chunk_placed(*chunk.peer, chunk);
     has_changed = true;
   }
   const std::vector<Op*> ops = staging_ops_;
@@ -414,14 +396,15 @@ bool Engine::poll_copies() {
     Peer& peer = *op->peer;
     // Of many operations few have chunks under way.
     for (OutSlot& slot : op->outstanding != 0 ? std::span(peer.out_slots) : std::span<OutSlot>()) {
-      if (slot.op != op || slot.step != OutSlot::Step::copying) continue;
-      if (Result<void> answer = ask(copy_device(op->local->memory), true); !answer) {
-        fail(peer, std::move(answer).error());
+      if (slot.op != op || slot.is_written) continue;
+      auto done = is_done(slot.copy);
+      if (!done) {
+        fail(peer, std::move(done).error());
         return true;
       }
-      if (slot.ticket > done_up_to) continue;
+      if (!*done) continue;
       out_copy_done(*op, slot);
-      has_changed = has_changed || slot.step == OutSlot::Step::writing;
+      has_changed = has_changed || slot.is_written;
     }
     if (&peer == full) continue;
     const std::uint64_t before = op->next;
@@ -433,28 +416,19 @@ bool Engine::poll_copies() {
 
 // Copies that only a look tells of, or chunks that the link had no room for. What waits for the peer or the link is told.
 bool Engine::has_copies_under_way() const {
-  const auto is_copying = [](const OutSlot& slot) { return slot.op != nullptr && slot.step == OutSlot::Step::copying; };
+  const auto is_copying = [](const OutSlot& slot) { return slot.op != nullptr && !slot.is_written; };
   return !in_copies_.empty() ||
          std::ranges::any_of(staging_ops_, [&](const Op* op) { return std::ranges::any_of(op->peer->out_slots, is_copying); });
 }
 
 // Before a lost peer's staging memory goes: no copy may still read or write it.
-bool Engine::is_staging_settled(const Peer& peer) {
-  const auto is_under_way = [&](int device, bool is_out, std::uint64_t ticket) {
-    auto stream = copies(device, is_out);
-    if (!stream) return false;
-    const auto done_up_to = (*stream)->done();
-    return done_up_to && *done_up_to < ticket;
+bool Engine::is_staging_settled(const Peer& peer) const {
+  const auto is_settled = [](const StagingCopy& copy) {
+    const auto done_up_to = copy.stream != nullptr ? copy.stream->done() : Result<std::uint64_t>(copy.ticket);
+    return !done_up_to || *done_up_to >= copy.ticket;
   };
-  for (const InCopy& copy : in_copies_) {
-    if (copy.peer == &peer && is_under_way(copy.device, false, copy.ticket)) return false;
-  }
-  for (const OutSlot& slot : peer.out_slots) {
-    if (slot.step == OutSlot::Step::copying && slot.op->local != nullptr &&
-        is_under_way(copy_device(slot.op->local->memory), true, slot.ticket))
-      return false;
-  }
-  return true;
+  return std::ranges::all_of(in_copies_, [&](const InCopy& chunk) { return chunk.peer != &peer || is_settled(chunk.copy); }) &&
+         std::ranges::all_of(peer.out_slots, [&](const OutSlot& slot) { return slot.is_written || is_settled(slot.copy); });
 }
 
 }  // namespace gigabar::fabric

@@ -3,8 +3,8 @@
 // queue.hpp has the queues, which have locks of their own.
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -14,12 +14,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include "base/cycles.hpp"
 #include "base/errors.hpp"
-#include "fabric/bounds.hpp"
 #include "fabric/local_memory.hpp"
 #include "fabric/notifications.hpp"
 #include "fabric/queue.hpp"
@@ -33,6 +33,34 @@ namespace gigabar::fabric {
 
 struct Peer;
 struct Op;
+
+// --- How much an engine remembers, and how much of it peers can cause -----------------------------------------------------------
+
+inline constexpr std::size_t kMaxMessages = 65536;  // posted and not waited for
+
+// What a peer can make this rank remember. One that keeps to the protocol has no more under way; who goes beyond is lost with an
+// error that says so.
+inline constexpr std::size_t kMaxOutbox = std::size_t{1} << 20;       // answers that it does not take
+inline constexpr std::size_t kMaxMarks = 65536;                       // of fences that did not come yet
+inline constexpr std::size_t kMaxHeldBytes = std::size_t{256} << 20;  // behind marks and staged writes
+inline constexpr std::size_t kMaxAheadBytes = kMaxHeldBytes / 4;      // the writer's: a quarter, answers come on top
+inline constexpr std::size_t kMaxPosted = std::size_t{kQueues} * kQueueDepth;
+// Reads. Twice what can be posted: who has heard that a read is over may ask for another before this rank has looked at the
+// completion of its write.
+inline constexpr std::size_t kMaxAnswers = 2 * kMaxPosted;
+// Staged writes: of messages, of queues, and those that answer this rank's reads.
+inline constexpr std::size_t kMaxStaged = kMaxMessages + kMaxPosted + kMaxAnswers;
+inline constexpr std::size_t kMaxSaidBytes = 2000;  // of a reason that a peer gives
+inline constexpr std::size_t kMaxParts = 16384;     // of collectives that this rank has not come to
+// Decisions of which each has a text of its own, with reasons that peers give. What comes after has none.
+inline constexpr std::size_t kMaxChoices = 4096;
+inline constexpr std::size_t kRecords = 4096;  // for report(), of the operations posted last
+
+constexpr bool fits(std::uint64_t offset, std::uint64_t bytes, std::uint64_t length) noexcept {
+  return offset <= length && bytes <= length - offset;
+}
+
+// --- Segments, operations, peers ------------------------------------------------------------------------------------------------
 
 inline constexpr std::size_t kMaxRails = 8;
 // For a peer that is cut off: longer than its copies are waited for, by the engine and by a link.
@@ -125,16 +153,27 @@ enum class Method : std::uint8_t {
 };
 
 // A decision with its reason; kept until the fabric closes, so that reports can point to it.
-struct Choice {
+struct Choice : Explanation {
   Method method = Method::nothing;
-  TransferPath path = TransferPath::none;
-  std::optional<TransportKind> transport;
-  std::string reason;
-  std::vector<Explanation::Alternative> alternatives;
-  std::uint64_t chunk_bytes = 0;
+
+  bool operator<(const Choice& other) const {
+    const auto key = [](const Choice& choice) {
+      return std::tie(choice.method, choice.path, choice.transport, choice.chunk_bytes, choice.reason);
+    };
+    if (key(*this) != key(other)) return key(*this) < key(other);
+    return std::ranges::lexicographical_compare(alternatives, other.alternatives, [](const auto& left, const auto& right) {
+      return std::tie(left.name, left.why_not) < std::tie(right.name, right.why_not);
+    });
+  }
 };
 
 enum class OpKind : std::uint8_t { write, read, notify, place, ping, eager, rendezvous, receive };
+
+// A copy from or to staging memory.
+struct StagingCopy {
+  CopyStream* stream = nullptr;  // null: there is none
+  std::uint64_t ticket = 0;
+};
 
 // One chunk of this rank's staging memory on its way out.
 struct OutSlot {
@@ -144,32 +183,42 @@ struct OutSlot {
   std::uint64_t target_offset = 0;            // granted, in the peer's staging region
   std::uint64_t segment_offset = 0;           // where the bytes go in the end
   std::uint32_t bytes = 0;
-  std::uint64_t ticket = 0;  // of the copy that fills it
-  enum class Step : std::uint8_t { free, copying, writing } step = Step::free;
+  StagingCopy copy;         // that fills it
+  bool is_written = false;  // to the link
 };
 
 inline constexpr std::uint64_t kNotGiven = ~std::uint64_t{0};
 
-struct Op {
+// What stays of an operation for report().
+struct Record {
+  std::uint64_t id = 0;
+  Status status = Status::ok;
+  const Choice* choice = nullptr;
+  std::uint64_t bytes = 0;
+  unsigned chunks = 0, retries = 0;
+  std::uint64_t cycles = 0;          // from its post to its end
+  const std::string* way = nullptr;  // of its notification
+  Rank rank = 0;
+  std::array<std::uint64_t, kMaxRails> rail_bytes{};
+};
+
+// One that is under way; its status, cycles and rank are known at its end.
+struct Op : Record {
   OpKind kind = OpKind::write;
   QueueId queue = 0;
   bool is_internal = false;  // not the program's: counts in no queue
   Peer* peer = nullptr;
-  std::uint64_t id = 0;
   LocalSegment* local = nullptr;
   std::uint64_t local_offset = 0;
   RemoteState* remote = nullptr;
   SegmentId remote_id = 0;
   std::uint64_t remote_offset = 0;
-  std::uint64_t bytes = 0;
   std::uint8_t flags = 0;
   NotificationId notification = 0;
   std::uint32_t value = 0;
   PathPolicy policy;
   std::uint64_t chunk_bytes = kNotGiven;   // staged: at most so many at once
   std::uint64_t stripe_bytes = kNotGiven;  // else the limits of the peer
-  const Choice* choice = nullptr;
-  const std::string* way = nullptr;  // of its notification
   // progress
   std::uint64_t next = 0;          // bytes whose pieces were posted
   std::uint32_t outstanding = 0;   // pieces without done()
@@ -201,10 +250,7 @@ struct Op {
   std::optional<Message> finish;
   bool is_answer = false;  // to a peer's read
   std::optional<Error> error;
-  // report
   std::uint64_t begin_cycles = 0;
-  unsigned chunks = 0, retries = 0;
-  std::array<std::uint64_t, kMaxRails> rail_bytes{};
 
   // As one of its users; null: of none.
   void use(LocalSegment* segment, std::uint64_t offset) noexcept {
@@ -215,23 +261,8 @@ struct Op {
   }
 };
 
-// What stays of an operation for report().
-struct Record {
-  std::uint64_t id = 0;
-  bool is_done = false;
-  Status status = Status::ok;
-  const Choice* choice = nullptr;
-  std::uint64_t bytes = 0;
-  unsigned chunks = 0, retries = 0;
-  std::uint64_t cycles = 0;  // from its post to its end
-  const std::string* way = nullptr;
-  Rank rank = 0;
-  std::array<std::uint64_t, kMaxRails> rail_bytes{};
-};
-
 // A staged write of a peer into this rank's memory.
 struct IncomingStaged {
-  std::uint64_t op = 0;
   std::uint64_t sequence = 0;
   LocalSegment* segment = nullptr;
   std::uint64_t offset = 0, bytes = 0;
@@ -247,8 +278,7 @@ struct InCopy {
   std::uint64_t op = 0;
   std::uint64_t slot_offset = 0;
   std::uint32_t bytes = 0;
-  int device = -1;
-  std::uint64_t ticket = 0;
+  StagingCopy copy;
 };
 
 // A message of a peer that nobody asked for yet, or its request.
@@ -386,9 +416,7 @@ struct MappedPlace {
 
 // A segment that the program's kernels or threads reach by themselves; outlives the connection.
 struct MappedSegment {
-  void* address = nullptr;
-  std::shared_ptr<void> hold;
-  std::string why_no_atomics;     // as of a MappedRegion
+  transport::MappedRegion region;
   LocalSegment* own = nullptr;    // of this rank
   RemoteState* remote = nullptr;  // of a peer that is not lost
   unsigned count = 0;

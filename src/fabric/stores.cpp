@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "base/errors.hpp"
 #include "base/quietly.hpp"
 #include "fabric/engine.hpp"
 
@@ -22,8 +21,7 @@ std::optional<Operation> Engine::post_stores(const Transfer& transfer, const Pos
     if (cycles_per_look_ == 0 || pollers_.load(std::memory_order_relaxed) == 0) return std::nullopt;
     queue.look_at_cycles = begin_cycles + cycles_per_look_;
   }
-  const StoreTarget* const target =
-      is_write ? queue.find_target(transfer.remote, transfer.local.segment, transfer.bytes) : queue.find_target(transfer.remote);
+  const StoreTarget* const target = queue.find_target(is_write, transfer.remote, transfer.local.segment, transfer.bytes);
   if (target == nullptr) return std::nullopt;
   const bool is_notified = (transfer.flags & kHasNotification) != 0;
   const transport::WordKind kind = word_kind(transfer.flags);
@@ -64,12 +62,10 @@ void Engine::open_target(QueueId id, const Transfer& transfer, Peer& peer, const
   const bool is_stored = is_write ? link.can_store(*remote.region) : transfer.kind == OpKind::notify && remote.words != nullptr;
   if (!is_stored) return;
   Queue& queue = queues_[id];
-  StoreTarget* place =
-      is_write ? queue.find_target(transfer.remote, transfer.local.segment, transfer.bytes) : queue.find_target(transfer.remote);
+  StoreTarget* place = queue.find_target(is_write, transfer.remote, transfer.local.segment, transfer.bytes);
   StoreTarget target = place != nullptr ? *place : StoreTarget{};
   target.peer = &peer;
   target.rank = peer.rank;
-  target.remote = &remote;
   target.remote_id = transfer.remote.segment;
   target.target_bytes = remote.bytes;
   target.link = &link;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,12 +57,9 @@ Result<void> store_tuned(const std::string& path, const MachineFingerprint& mach
 // The device's part of a key. `device`: -1: none.
 std::string tuned_device_name(int device);
 
-// What a fabric opens with: settings that nobody set become tuned ones where the file has a pair that fits. `uses`: transports and
-// the rails in use of each. A file that cannot be used is warned of and changes nothing.
-struct TransportUse {
-  TransportKind transport;
-  std::vector<std::string> rails;
-};
-void apply_tuning(Settings& settings, int device, const std::vector<TransportUse>& uses);
+// What a fabric opens with: settings that nobody set become tuned ones where the file has a pair that fits. A file that cannot be
+// used is warned of and changes nothing.
+using RailsInUse = std::map<TransportKind, std::vector<std::string>>;  // of each transport that is open
+void apply_tuning(Settings& settings, int device, const RailsInUse& rails);
 
 }  // namespace gigabar::fabric

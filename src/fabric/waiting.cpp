@@ -67,7 +67,7 @@ bool Engine::poll_channels() try {
 
 bool Engine::progress_once() {
   bool has_changed = false;
-  for (const OpenTransport& open : transports_) has_changed |= open.transport->poll(*this);
+  for (const auto& transport : transports_) has_changed |= transport->poll(*this);
   if (++polls_ % kPollsPerChannelPoll == 0 || !connecting_.empty()) has_changed |= poll_channels();
   if (!staging_ops_.empty() || !in_copies_.empty()) has_changed |= poll_copies();
   if (!busy_.empty()) {
@@ -141,8 +141,8 @@ bool Engine::arm_all() {
   ask_before_sleep();
   // Operations that wait for room in a link, and copies, tell nobody when they can go on.
   if (!busy_.empty() || has_copies_under_way() || has_half_lost_ || !retired_links_.empty()) return false;
-  for (const OpenTransport& open : transports_) {
-    if (!open.transport->arm()) return false;
+  for (const auto& transport : transports_) {
+    if (!transport->arm()) return false;
   }
   return true;
 }
@@ -161,8 +161,8 @@ void Engine::sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns) {
 }
 
 Result<void> Engine::flush_gpu_writes() {
-  for (const OpenTransport& open : transports_) {
-    if (Result<void> flushed = open.transport->flush_gpu_writes(); !flushed) return flushed;
+  for (const auto& transport : transports_) {
+    if (Result<void> flushed = transport->flush_gpu_writes(); !flushed) return flushed;
   }
   return {};
 }
@@ -264,11 +264,6 @@ Engine::Waiter::~Waiter() {
   if (has_slept_) engine_.stop_sleeping();
 }
 
-void Engine::Waiter::begin(std::int64_t now) noexcept {
-  deadline_ns_ = timeout_ns_ == INT64_MAX ? INT64_MAX : now + timeout_ns_;
-  last_change_ns_ = now;
-}
-
 bool Engine::Waiter::is_in_crowd() const noexcept {
   return engine_.patience_.is_beside_kernel && engine_.pollers_.load(std::memory_order_relaxed) > 1;
 }
@@ -290,7 +285,10 @@ bool Engine::Waiter::progress(Lock& lock) {
   if (++turns_ < engine_.patience_.polls_per_look) return true;
   turns_ = 0;
   const std::int64_t now = now_ns();
-  if (deadline_ns_ == 0) begin(now);
+  if (deadline_ns_ == 0) {
+    deadline_ns_ = timeout_ns_ == INT64_MAX ? INT64_MAX : now + timeout_ns_;
+    last_change_ns_ = now;
+  }
   if (now >= deadline_ns_ || !engine_.is_open()) return false;
   if (std::exchange(has_changed_, false)) {
     last_change_ns_ = now;

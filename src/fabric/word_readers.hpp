@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include "base/clock.hpp"
 #include "base/fair_mutex.hpp"
@@ -43,17 +44,15 @@ class WordReaders {
     }
   }
 
-  // Without a lock. True: `look(notifications)` of that segment was called and returned true. Else `is_open` says whether it was
-  // called; if not, this thread has not opened it.
+  // Without a lock: what `look(notifications)` of that segment returns; nothing: this thread has not opened it.
   template <class Look>
-  bool look(SegmentId id, bool& is_open, const Look& look) noexcept {
+  std::optional<bool> look(SegmentId id, const Look& look) noexcept {
     Reader& reader = own();
-    is_open = reader.notifications.load(std::memory_order_relaxed) != nullptr;
-    if (!is_open) return false;
+    if (reader.notifications.load(std::memory_order_relaxed) == nullptr) return std::nullopt;
     const std::lock_guard guard(reader.mutex);
     Notifications* const notifications = reader.notifications.load(std::memory_order_relaxed);
-    is_open = notifications != nullptr && reader.id == id;
-    return is_open && look(*notifications);
+    if (notifications == nullptr || reader.id != id) return std::nullopt;
+    return look(*notifications);
   }
   // Looks as long as one of `pollers` has the engine's lock, for a while; then takes it. Owns nothing: `look` has returned true.
   template <class Look>
@@ -62,9 +61,9 @@ class WordReaders {
     const std::int64_t most_ns = timeout.is_forever() ? kSpinNs : std::min(timeout.ns(), kSpinNs);
     std::int64_t end_ns = most_ns;
     for (unsigned turn = 1; end_ns != 0; ++turn) {
-      bool is_open = false;
-      if (this->look(id, is_open, look)) return {};
-      if (!is_open) break;
+      const std::optional<bool> is_over = this->look(id, look);
+      if (!is_over) break;
+      if (*is_over) return {};
       if (pollers.load(std::memory_order_relaxed) == 0) {
         std::unique_lock taken(engine, std::try_to_lock);
         if (taken.owns_lock()) return taken;

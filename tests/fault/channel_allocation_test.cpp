@@ -7,7 +7,7 @@
 #include <functional>
 #include <new>
 
-#include "fabric/job/bootstrap.hpp"
+#include "fabric/job/directories.hpp"
 #include "support/descriptors.hpp"
 #include "support/failing_new.hpp"
 #include "support/isolated.hpp"

@@ -54,15 +54,15 @@ class Insider {
   // As a further rail beside the first one, which does not stand yet: by the transport of that number.
   bool offer_another_rail(std::size_t transport) {
     if (peer_->rails.size() != 1 || peer_->state != Peer::State::linking) return false;
-    Engine::OpenTransport& open = engine_->transports_.at(transport);
-    peer_->identity.address = Engine::part_of_address(peer_->rank_address, open.kind);
+    transport::Transport& open = *engine_->transports_.at(transport);
+    peer_->identity.address = Engine::part_of_address(peer_->rank_address, open.kind());
     transport::Parcel parcel;
-    auto link = open.transport->offer(peer_->identity, 0, parcel);
+    auto link = open.offer(peer_->identity, 0, parcel);
     EXPECT_TRUE(test::is_ok(link));
     if (!link) return false;
     Engine::add_rail(*peer_, std::move(*link), ++engine_->last_link_number_);
     ByteWriter writer;
-    writer.number(static_cast<std::uint8_t>(open.kind)).number(std::uint8_t{1}).number(engine_->last_link_number_);
+    writer.number(static_cast<std::uint8_t>(open.kind())).number(std::uint8_t{1}).number(engine_->last_link_number_);
     writer.number(std::uint8_t{2}).string(parcel.bytes);
     EXPECT_TRUE(test::is_ok(engine_->send_frame(*peer_, kLinkOffer, writer.take(), std::move(parcel.descriptors))));
     return true;
@@ -207,7 +207,9 @@ class Insider {
   bool is_refused(QueueId queue) {
     return engine_->progress_until(lock_, test::kPatience, [&] { return engine_->queues_[queue].error.has_value(); });
   }
-  void expect_refusals(QueueId queue) { Engine::may_be_refused(*peer_, queue); }
+  void expect_refusals(QueueId queue) {
+    peer_->refusable_queues = static_cast<std::uint16_t>(peer_->refusable_queues | 1U << queue);
+  }
   // What the peer says of this operation is heard, and nothing comes of it.
   void leave_unanswered(std::uint64_t operation) { peer_->by_id[operation] = &engine_->make_op(OpKind::receive, 0, peer_, true); }
   // On the channel.

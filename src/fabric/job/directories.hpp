@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of directory that open_directory() chooses from.
+// The kinds of directory that open_directory() chooses from, and what a rank and the bootstrap server say to each other over their
+// channel.
 #pragma once
 
+#include <optional>
+#include <string>
+
+#include "base/bytes.hpp"
 #include "fabric/job/job.hpp"
+#include "secure/channel.hpp"
 
 namespace gigabar::fabric {
 
@@ -18,11 +24,30 @@ Result<std::unique_ptr<Directory>> open_bootstrap_server(const Job& job, std::in
 // connection until the deadline).
 Result<std::unique_ptr<Directory>> open_member(const Job& job, std::int64_t deadline_ns);
 
-// PMIx's store.
-Result<std::unique_ptr<Directory>> open_pmix_directory(const Job& job);
+enum class BootstrapMessageType : std::uint16_t {
+  publish = 1,  // member: its address
+  ask = 2,      // member: wants the address of `rank`
+  answer = 3,   // server: the address of `rank`
+};
 
-// The limits of every kind. Errors: invalid_argument (too long, or published before), out_of_range (no such rank).
-Result<void> check_rank_address(const std::string& rank_address, bool is_published);
-Result<void> check_rank(const Job& job, Rank rank);
+struct BootstrapMessage {
+  BootstrapMessageType type{};
+  Rank rank = 0;
+  std::string rank_address;  // at most kMaxRankAddressBytes
+};
+
+// The body: the rank in four bytes, then the address.
+inline secure::Frame frame_of(BootstrapMessageType type, Rank rank, const std::string& rank_address = {}) {
+  return {static_cast<std::uint16_t>(type), ByteWriter().number(rank).bytes(rank_address).take(), {}};
+}
+
+// Nothing: it is no message.
+inline std::optional<BootstrapMessage> message_in(const secure::Frame& frame) {
+  ByteReader reader(frame.body);
+  const auto rank = reader.number<Rank>();
+  reader.expect(frame.body.size() <= sizeof rank + kMaxRankAddressBytes && frame.descriptors.empty());
+  if (!reader.is_ok()) return {};
+  return BootstrapMessage{static_cast<BootstrapMessageType>(frame.type), rank, frame.body.substr(sizeof rank)};
+}
 
 }  // namespace gigabar::fabric

@@ -6,17 +6,16 @@
 
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "driver/pmix/pmix.hpp"
-#include "fabric/job/interfaces.hpp"
+#include "fabric/job/addresses.hpp"
 #include "fabric/job/job_key.hpp"
 #include "fabric/job/launchers.hpp"
-#include "fabric/job/slurm.hpp"
-#include "fabric/job/variables.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -108,13 +107,13 @@ Result<std::uint16_t> find_master_port(const Job& job, const FabricOptions& opti
   return job.launcher == Launcher::slurm ? slurm_port() : port_of_environment(who);
 }
 
-// Where the directory is: options, then the environment. `who` asks for it.
-Result<void> find_master(Job& job, const FabricOptions& options, const char* who) {
-  if (Result<void> found = find_master_address(job, options, who); !found) return found;
+// With where the directory is: options, then the environment. `who` asks for it.
+Result<Job> with_master(Job job, const FabricOptions& options, const char* who) {
+  if (Result<void> found = find_master_address(job, options, who); !found) return std::move(found).error();
   const auto port = find_master_port(job, options, who);
   if (!port) return port.error();
   job.master_port = *port;
-  return {};
+  return job;
 }
 
 Result<Job> from_options(const FabricOptions& options) {
@@ -130,8 +129,7 @@ Result<Job> from_options(const FabricOptions& options) {
   job.rank = *options.rank;
   job.rank_count = *options.rank_count;
   if (job.rank_count == 1) return job;
-  if (Result<void> found = find_master(job, options, "rank"); !found) return std::move(found).error();
-  return job;
+  return with_master(std::move(job), options, "rank");
 }
 
 // What a launcher says beside what a Job holds.
@@ -141,12 +139,11 @@ struct Launch {
 };
 
 // A launcher that says how many ranks are on this host.
-Result<void> take_local_count(std::optional<std::uint64_t> local_count, const char* said_by, const Job& job, bool has_key,
-                              Launch& launch) {
+Result<void> take_local_count(std::optional<std::uint64_t> local_count, const Job& job, bool has_key, Launch& launch) {
   if (!local_count) return {};
   launch.has_one_host = *local_count == job.rank_count;
   if (has_key || *launch.has_one_host) return {};
-  return make_error(Status::no_permission, "find the job", said_by,
+  return make_error(Status::no_permission, "find the job", "LOCAL_WORLD_SIZE",
                     text(*local_count, " of the ", counted(job.rank_count, "rank"), *local_count == 1 ? " is" : " are",
                          " on this host, and the job has no key"),
                     "set GIGABAR_JOB_KEY to the same secret at every rank ('openssl rand -hex 32')");
@@ -180,10 +177,8 @@ Result<Job> from_environment(const FabricOptions& options, bool has_key, Launch&
   if (job.rank_count == 1) return job;
   const auto local_count = number_from("LOCAL_WORLD_SIZE", 1, **count);
   if (!local_count) return local_count.error();
-  if (Result<void> taken = take_local_count(*local_count, "LOCAL_WORLD_SIZE", job, has_key, launch); !taken)
-    return std::move(taken).error();
-  if (Result<void> found = find_master(job, options, "RANK"); !found) return std::move(found).error();
-  return job;
+  if (Result<void> taken = take_local_count(*local_count, job, has_key, launch); !taken) return std::move(taken).error();
+  return with_master(std::move(job), options, "RANK");
 }
 
 // Without a key ranks meet within one host.
@@ -204,15 +199,12 @@ Result<Job> from_slurm(const FabricOptions& options, bool has_key, Launch& launc
     return refuse_job("SLURM_STEP_ID", "this process is no task of a step of srun",
                       "start the program with srun, or unset GIGABAR_LAUNCHER");
   Job job;
+  static_cast<OwnRank&>(job) = **step;
   job.launcher = Launcher::slurm;
-  job.rank = (*step)->rank;
-  job.rank_count = (*step)->rank_count;
-  job.local_rank = (*step)->local_rank;
   if (job.rank_count == 1) return job;
   if (Result<void> whole = require_whole_step(options); !whole) return std::move(whole).error();
   if (Result<void> checked = check_nodes(has_key, launch); !checked) return std::move(checked).error();
-  if (Result<void> found = find_master(job, options, "SLURM_PROCID"); !found) return std::move(found).error();
-  return job;
+  return with_master(std::move(job), options, "SLURM_PROCID");
 }
 
 // Workers of a launcher that itself was started by another one carry both sets of variables.
@@ -243,8 +235,7 @@ Result<Job> from_pmix(const FabricOptions& options, std::int64_t deadline_ns, La
   }
   if (!options.master_address && !options.master_port) return job;
   job.launcher = Launcher::options;  // they ask for a directory of ours
-  if (Result<void> master = find_master(job, options, "master_port"); !master) return std::move(master).error();
-  return job;
+  return with_master(std::move(job), options, "master_port");
 }
 
 Result<Job> find_ranks(const FabricOptions& options, bool has_key, std::int64_t deadline_ns, Launch& launch) {
@@ -262,15 +253,8 @@ Result<Job> find_ranks(const FabricOptions& options, bool has_key, std::int64_t 
 }  // namespace
 
 std::string_view name_of(Launcher launcher) noexcept {
-  switch (launcher) {
-    case Launcher::none: return "none";
-    case Launcher::options: return "options";
-    case Launcher::environment: return "environment";
-    case Launcher::pmix: return "pmix";
-    case Launcher::slurm: return "slurm";
-    case Launcher::unsupported: return "unsupported";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 6> kNames = {"none", "options", "environment", "pmix", "slurm", "unsupported"};
+  return kNames[static_cast<std::size_t>(launcher)];
 }
 
 Result<Job> find_job(const FabricOptions& options) {

@@ -2,9 +2,6 @@
 // Where the job's secret comes from.
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "fabric/job/job.hpp"
 #include "secure/handshake.hpp"
 

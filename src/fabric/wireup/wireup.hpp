@@ -4,19 +4,44 @@
 // that the peer is gone, on every transport.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "fabric/job/job.hpp"
-#include "fabric/wireup/rank_address.hpp"
 #include "gigabar/status.hpp"
 #include "secure/endpoint.hpp"
+#include "secure/sockets.hpp"
 
 namespace gigabar::fabric {
+namespace wireup {
+
+inline constexpr std::size_t kMaxSocketAddresses = 16;
+inline constexpr std::size_t kMaxUnixNameBytes = 64;
+
+// What tells one kernel's network name space from all others.
+struct HostIdentity {
+  std::array<unsigned char, 16> boot{};  // the kernel's boot_id; random when it cannot be read: then no address is of this host
+  std::uint64_t network = 0;             // inode of the network name space
+  bool operator==(const HostIdentity&) const = default;
+};
+HostIdentity this_host();
+
+// Where a rank listens, as bytes that other processes read.
+struct RankAddress {
+  HostIdentity host;
+  std::string unix_name;  // in the abstract name space, without its leading zero; empty: does not listen there
+  std::vector<secure::SocketAddress> addresses;  // IPv4 and IPv6, best first, at most kMaxSocketAddresses
+};
+
+std::string encode(const RankAddress& rank_address);
+// Everything is checked. Errors: bad_file.
+Result<RankAddress> decode_rank_address(const std::string& bytes);
+
+}  // namespace wireup
 
 using secure::Frame;
 using secure::kMaxFrameBytes;
@@ -35,15 +60,13 @@ struct WireupSettings : secure::Limits {
 class Wireup final : public secure::Endpoint {
  public:
   // Listens on a Unix socket in the abstract name space (peers on this host must run as the same user: SO_PEERCRED) and, when the
-  // job is on several hosts, on TCP at outer_addresses() (job/interfaces.hpp). Errors: out_of_descriptors, unavailable,
+  // job is on several hosts, on TCP at outer_addresses() (job/addresses.hpp). Errors: out_of_descriptors, unavailable,
   // invalid_argument (GIGABAR_INTERFACES).
   static Result<std::unique_ptr<Wireup>> open(const Job& job);
   static Result<std::unique_ptr<Wireup>> open(const Job& job, const WireupSettings& settings);
   using Endpoint::Endpoint;  // it listens nowhere
   // Where this rank is found: part of its address.
   std::string rank_address() const { return encode(rank_address_); }
-  // Whether that address is of a process of this host: same boot, same network name space.
-  bool is_same_host(const std::string& rank_address) const;
 
   // Starts to connect; connected() or lost() follows. When both ranks connect at once, one channel remains. No effect when there is
   // one. A peer that does not listen yet is tried again until the deadline (now_ns() clock). Errors: bad_file (a malformed

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
-#include "fabric/job/bootstrap.hpp"
+#include "fabric/job/directories.hpp"
 #include "fault/doors.hpp"
 #include "support/no_more_descriptors.hpp"
 #include "unit/fabric/job/keeping.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a job of several hosts listens: fabric/job/interfaces.hpp.
-#include "fabric/job/interfaces.hpp"
+// Where a job of several hosts listens: fabric/job/addresses.hpp.
+#include "fabric/job/addresses.hpp"
 
 #include <gtest/gtest.h>
 #include <net/if.h>
@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "base/errors.hpp"
-#include "fabric/job/master.hpp"
 #include "support/interface_address.hpp"
 #include "support/isolated.hpp"
 #include "support/launched.hpp"

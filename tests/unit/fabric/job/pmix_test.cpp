@@ -8,7 +8,7 @@
 
 #include "base/clock.hpp"
 #include "fabric/job/job.hpp"
-#include "fabric/job/variables.hpp"
+#include "fabric/job/launchers.hpp"
 #include "support/isolated.hpp"
 #include "support/launched.hpp"
 #include "unit/driver/fake_pmix.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slurm's node lists, and the ports of its steps: fabric/job/slurm.hpp.
-#include "fabric/job/slurm.hpp"
+// Slurm's node lists, and the ports of its steps: fabric/job/launchers.hpp.
+#include "fabric/job/launchers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -23,7 +23,6 @@
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
 #include "fabric/job/job_key.hpp"
-#include "fabric/wireup/rank_address.hpp"
 #include "fabric/wireup/wireup.hpp"
 #include "secure/handshake.hpp"
 #include "secure/sockets.hpp"
