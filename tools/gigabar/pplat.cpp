@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar pplat: a flag from the CPU to a running kernel and back, or the other way round; with data, when asked, that the receiver
-// checks. The kernel is cuda/flag_unit.hpp; on a stand-in a CPU thread plays it. Or a message whose lines carry their own numbers,
-// by a KernelRing, whose kernel is cuda/call_unit.hpp.
+// checks. Or a message whose lines carry their own numbers, by a KernelRing. The kernels are cuda/pplat_units.hpp; on a stand-in a
+// CPU thread plays them.
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -19,8 +19,7 @@
 #include "base/counted.hpp"
 #include "base/undo.hpp"
 #include "commands.hpp"
-#include "cuda/call_unit.hpp"
-#include "cuda/flag_unit.hpp"
+#include "cuda/pplat_units.hpp"
 #include "cuda/runtime.hpp"
 #include "gigabar/device/scope.hpp"
 #include "gigabar/kernel_ring.hpp"

@@ -6,9 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "device_ranks/matvec_plan.hpp"
-#include "device_ranks/round_plan.hpp"
-#include "device_ranks/turn_plan.hpp"
+#include "device_ranks/plans.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/status.hpp"
