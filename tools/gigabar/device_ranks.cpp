@@ -61,7 +61,8 @@ bool has_sizes(Op op) noexcept {
 struct Options : ranks::JobOptions {
   Measure measure = Measure::latency;
   Op op = Op::notify;
-  std::string sizes;  // -m, as typed
+  std::string sizes;                         // -m, as typed
+  std::vector<std::uint64_t> message_bytes;  // settled; {0}: messages have no size
   GridOptions grid;
   QueueOptions queues;
   std::optional<std::uint32_t> iteration_count;
@@ -71,28 +72,20 @@ struct Options : ranks::JobOptions {
   std::optional<std::uint64_t> fault_bytes;
 };
 
-// Everything settled but the device.
-struct Plan {
-  Options options;
-  std::vector<std::uint64_t> sizes;  // of messages; {0}: they have none
-  FabricOptions fabric;
-};
-
 SizeRange default_sizes(Measure measure) noexcept {
   if (measure == Measure::rate) return {8, 8};
   return {kWordBytes, std::uint64_t{64} << 20};
 }
 
-void settle_message_sizes(Plan& plan) {
-  const Options& options = plan.options;
+void settle_message_sizes(Options& options) {
   if (!has_sizes(options.op)) {
     if (!options.sizes.empty()) {
       refuse_usage(fmt::format("-m {}: --op {} has no size to choose; leave -m out", options.sizes, name_of(options.op)));
     }
-    plan.sizes = {0};
+    options.message_bytes = {0};
     return;
   }
-  plan.sizes = settle_sizes(options.sizes, default_sizes(options.measure));
+  options.message_bytes = settle_sizes(options.sizes, default_sizes(options.measure));
 }
 
 void settle_grid(const Options& options) {
@@ -117,14 +110,12 @@ void settle_grid(const Options& options) {
   }
 }
 
-// Ends the command as bad usage where options contradict each other.
-Plan make_plan(const Options& options) {
-  Plan plan;
-  plan.options = options;
-  settle_message_sizes(plan);
+// Everything but the device. Ends the command as bad usage where options contradict each other.
+Options settled(Options options) {
+  settle_message_sizes(options);
   settle_grid(options);
-  plan.fabric = ranks::fabric_options(options.fabric);
-  return plan;
+  options.fabric.options = ranks::fabric_options(options.fabric);
+  return options;
 }
 
 Grid grid_of(const Options& options, bool is_stand_in) {
@@ -201,13 +192,12 @@ std::uint64_t segment_bytes(const RoundPlan& layout) noexcept {
 }
 
 // The same at ranks whose options agree in all that must agree.
-std::uint64_t digest_of(const Plan& plan, const Grid& grid) {
-  const Options& options = plan.options;
+std::uint64_t digest_of(const Options& options, const Grid& grid) {
   return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.op),
-                           plan.sizes.front(), plan.sizes.back(), name_of(grid.scope), grid.block_count, grid.threads_per_block,
-                           grid.threads_per_unit, options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U),
-                           options.window, options.is_checked, options.fault_bytes.value_or(~std::uint64_t{0}),
-                           options.queues.count));
+                           options.message_bytes.front(), options.message_bytes.back(), name_of(grid.scope), grid.block_count,
+                           grid.threads_per_block, grid.threads_per_unit, options.iteration_count.value_or(0),
+                           options.warm_up_count.value_or(~0U), options.window, options.is_checked,
+                           options.fault_bytes.value_or(~std::uint64_t{0}), options.queues.count));
 }
 
 // --- From the samples of units to the figures of one size -----------------------------------------------------------------------
@@ -340,19 +330,20 @@ Row row_of(const Options& options, const Grid& grid, const SizeResult& result, c
 
 class Session : public Pair {
  public:
-  Session(const Plan& plan, const Invocation& invocation)
-      : Pair(command_of(plan.options.measure), plan.options, plan.fabric, invocation), plan_(plan) {}
+  Session(const Options& options, const Invocation& invocation)
+      : Pair(command_of(options.measure), options, invocation), options_(options) {}
 
   void run() override {
     join_pair();
     grid_ = grid_of(options_, device().is_stand_in);
-    for (const std::uint64_t size : plan_.sizes) require_room_for_samples(counts_for(options_, size).iterations, grid_);
-    agree(digest_of(plan_, grid_));
+    for (const std::uint64_t size : options_.message_bytes) require_room_for_samples(counts_for(options_, size).iterations, grid_);
+    agree(digest_of(options_, grid_));
     std::uint64_t bytes = 0;
-    for (const std::uint64_t size : plan_.sizes) bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
+    for (const std::uint64_t size : options_.message_bytes)
+      bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
     open(bytes, 2 * grid_.unit_count(), options_.queues, rings());
     if (report() != nullptr) print_titles(*report());
-    for (const std::uint64_t size : plan_.sizes) do_size(size);
+    for (const std::uint64_t size : options_.message_bytes) do_size(size);
     close();
   }
 
@@ -364,7 +355,7 @@ class Session : public Pair {
       refuse_usage(fmt::format("--op message: {} units, and rings for {} at most; use fewer --blocks or --threads",
                                grid_.unit_count(), kMaxRings));
     }
-    const RoundPlan layout = layout_of(options_, grid_, plan_.sizes.back());
+    const RoundPlan layout = layout_of(options_, grid_, options_.message_bytes.back());
     return rings_for(layout.part_bytes, layout.window, grid_.unit_count());
   }
 
@@ -430,8 +421,7 @@ class Session : public Pair {
     complain(complaint);
   }
 
-  const Plan plan_;
-  const Options& options_ = plan_.options;
+  const Options options_;
   Grid grid_;
   std::uint32_t counted_ = 0;  // calls of write_count, each way
 };
@@ -475,7 +465,7 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
   const bool is_latency = measure == Measure::latency;
   const std::vector<Named<Op>> ops = ops_of(measure);
   const auto [command, options] =
-      ranks::add_pair_command<Session, Options>(program, invocation, command_of(measure), description, make_plan);
+      ranks::add_pair_command<Session, Options>(program, invocation, command_of(measure), description, settled);
   options.measure = measure;
   options.op = ops.front().value;
   command->add_choice("--op", options.op, ops, "What the kernel does");

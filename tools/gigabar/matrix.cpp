@@ -74,14 +74,14 @@ Plan plan_of(const MatrixOptions& options, Measure measure) {
   plan.first_place = plan.second_place = options.accelerator == "cuda" ? Place::device : Place::host;
   plan.range = {kLatencyBytes, std::max(kLatencyBytes, options.bytes)};
   plan.sizes = {kLatencyBytes, options.bytes};
-  plan.fabric = fabric_options(options.fabric);
   return plan;
 }
 
-MatrixPlan make_matrix_plan(const MatrixOptions& options) {
+MatrixPlan make_matrix_plan(MatrixOptions options) {
   if (options.accelerator != "cuda" && options.accelerator != "host") {
     refuse_usage(fmt::format("-d {}: this is no kind of device; choose cuda or host", options.accelerator));
   }
+  options.fabric.options = fabric_options(options.fabric);
   // Where all ranks are at work they begin together.
   const bool is_all = options.at_once == AtOnce::all;
   MatrixPlan plan{options,
@@ -111,7 +111,7 @@ std::string machine_id() {
 class MatrixSession : public RankSession {
  public:
   MatrixSession(const MatrixPlan& plan, Invocation& invocation)
-      : RankSession("matrix", plan.options, plan.bandwidth.fabric, invocation, require_several),
+      : RankSession("matrix", plan.options, invocation, require_several),
         plan_(plan),
         invocation_(invocation),
         clock_(SampleClock::calibrate()) {}

@@ -38,7 +38,7 @@ constexpr std::array<Named<Preference>, 4> kPreferences = {{{Preference::allow, 
 class Session : public RankSession {
  public:
   Session(const Plan& plan, const Invocation& invocation)
-      : RankSession(command_of(plan.options.measure), plan.options, plan.fabric, invocation,
+      : RankSession(command_of(plan.options.measure), plan.options, invocation,
                     [options = plan.options](Rank rank_count) { pair_count_for(options, rank_count); }),
         plan_(plan),
         clock_(SampleClock::calibrate()) {}
@@ -149,7 +149,7 @@ class Session : public RankSession {
 
   // The fabric's policy without what only some machines have.
   PathPolicy plain_policy() {
-    PathPolicy policy = plan_.fabric.policy;
+    PathPolicy policy = plan_.options.fabric.options.policy;
     for (const Setting& setting : fabric().settings()) {
       for (const auto& each : kPreferences) {
         if (setting.value == each.name && setting.name == "bar") policy.bar = each.value;

@@ -52,6 +52,7 @@ struct TuneOptions : JobOptions {
   std::uint32_t iteration_count = 30;
   std::uint32_t warm_up_count = 3;
   StoreOptions stored;
+  FabricLimits given;  // before they are settled
 };
 
 // One setting's curves, and what follows from them.
@@ -140,9 +141,11 @@ TunePlan make_tune_plan(const TuneOptions& options) {
   plan.range =
       settle_range("-m", options.sizes, {.usual = {1024, std::uint64_t{4} << 20}, .unit = 1, .most = std::uint64_t{256} << 20});
   plan.sizes = sizes_of(plan.range);
-  plan.fabric = fabric_options(options.fabric);
+  FabricOptions& fabric = tune.options.fabric.options;
+  fabric = fabric_options(options.fabric);
+  tune.options.given = fabric.limits;
   // Smaller chunks are tried one by one in staging memory for the largest.
-  if (!plan.fabric.limits.chunk_bytes) plan.fabric.limits.chunk_bytes = kMaxTriedChunkBytes;
+  if (!fabric.limits.chunk_bytes) fabric.limits.chunk_bytes = kMaxTriedChunkBytes;
   return tune;
 }
 
@@ -176,7 +179,7 @@ struct Told {
 class TuneSession : public RankSession {
  public:
   TuneSession(const TunePlan& tune, const Invocation& invocation)
-      : RankSession("tune", checked(tune.options), tune.plan.fabric, invocation), tune_(tune), clock_(SampleClock::calibrate()) {}
+      : RankSession("tune", checked(tune.options), invocation), tune_(tune), clock_(SampleClock::calibrate()) {}
 
   void run() override {
     join();
@@ -199,8 +202,6 @@ class TuneSession : public RankSession {
   };
 
   Rank partner() const noexcept { return 1 - rank(); }
-  // As given.
-  const FabricLimits& limits() const noexcept { return tune_.options.fabric.options.limits; }
 
   // Rank 0 stores what it measures; whether the other one does too is known later.
   static TuneOptions checked(TuneOptions options) {
@@ -277,7 +278,7 @@ class TuneSession : public RankSession {
 
   // This rank posts and takes the time.
   std::vector<Finding> drive() {
-    chunk_bytes_ = limits().chunk_bytes.value_or(kDefaultChunkBytes);
+    chunk_bytes_ = tune_.options.given.chunk_bytes.value_or(kDefaultChunkBytes);
     std::vector<Finding> findings;
     for (const Tuned* const each : kTuned) findings.push_back(find(*each));
     send_turn(0);
@@ -297,7 +298,7 @@ class TuneSession : public RankSession {
   }
 
   Finding find(const Tuned& what) {
-    if (limits().*what.given) return {&what, fmt::format("{} is given", what.option)};
+    if (tune_.options.given.*what.given) return {&what, fmt::format("{} is given", what.option)};
     if (&what == &kChunk) return find_chunk();
     return &what == &kStripe ? find_stripe() : find_gdr_limit(what);
   }

@@ -12,7 +12,7 @@
 namespace gigabar::tool::ranks {
 
 struct FabricSettings {
-  FabricOptions options;
+  FabricOptions options;                                    // once they are settled, all that is asked for
   std::vector<std::string> required, preferred, forbidden;  // names of paths, as typed
   double timeout_seconds = 30;                              // of one wait
 
@@ -26,8 +26,8 @@ inline constexpr const char* kTimeoutOfAWait =
 // --stripe, --rails, --rail-count, --rail-policy, --cpus, --timeout; `timeout_help`: what that is of.
 void add_fabric_options(const Command& command, FabricSettings& settings, const char* timeout_help = kTimeoutOfAWait);
 
-// What the options say together. Ends the command as bad usage when a path is named twice, more than one is required, or a CPU may
-// not be used.
+// What the options say together, settled. Ends the command as bad usage when a path is named twice, more than one is required, or a
+// CPU may not be used.
 FabricOptions fabric_options(const FabricSettings& settings);
 
 // Keeps the calling thread, and with it what it allocates from now on, where the fabric's own threads are.

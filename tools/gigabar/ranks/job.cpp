@@ -159,9 +159,8 @@ void fail_waiting_for(Rank rank, Timeout timeout, const Error& error) {
                    seconds_of(timeout)));
 }
 
-RankSession::RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric,
-                         const Invocation& invocation, CountCheck check_count)
-    : fabric_(open_fabric(fabric, options.json_path, check_count)),
+RankSession::RankSession(std::string_view command, const JobOptions& options, const Invocation& invocation, CountCheck check_count)
+    : fabric_(open_fabric(options.fabric.options, options.json_path, check_count)),
       check_count_(std::move(check_count)),
       timeout_(options.fabric.timeout()) {
   if (rank() != 0) return;

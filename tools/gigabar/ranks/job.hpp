@@ -57,11 +57,10 @@ class RankSession {
  public:
   // Joins the job. Rank 0 first ends the command where the report cannot be written. `check_count`: is asked before that where the
   // environment says how many ranks there are, so that no rank is waited for in vain; else when all have come.
-  RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric, const Invocation& invocation,
-              CountCheck check_count);
+  RankSession(std::string_view command, const JobOptions& options, const Invocation& invocation, CountCheck check_count);
   // Of two ranks.
-  RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric, const Invocation& invocation)
-      : RankSession(command, options, fabric, invocation, exactly_two(command)) {}
+  RankSession(std::string_view command, const JobOptions& options, const Invocation& invocation)
+      : RankSession(command, options, invocation, exactly_two(command)) {}
   virtual ~RankSession() = default;
   RankSession(const RankSession&) = delete;
   RankSession& operator=(const RankSession&) = delete;
@@ -122,7 +121,8 @@ void run_local_ranks(unsigned rank_count, std::string_view command, Invocation& 
 void end_rank(const CommandFailure& failure, RankSession* session, Invocation& invocation);
 
 // A command as one rank of a job, or its own `local_count` ranks where there is no launcher. Session: a RankSession that is made of
-// a plan and the invocation. `make_plan` ends as bad usage where the command line cannot be followed.
+// a plan and the invocation. `make_plan` settles the fabric's options too, and ends as bad usage where the command line cannot be
+// followed.
 template <class Session, class MakePlan>
 void run_ranks(std::string_view command, unsigned local_count, const MakePlan& make_plan, Invocation& invocation) {
   std::unique_ptr<Session> session;

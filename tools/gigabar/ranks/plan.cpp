@@ -62,7 +62,7 @@ void settle_put(const Plan& plan) {
 
 void settle_comparison(const Plan& plan) {
   if (!plan.options.is_compared) return;
-  const PathPolicy& policy = plan.fabric.policy;
+  const PathPolicy& policy = plan.options.fabric.options.policy;
   for (const auto& [preference, name] : {std::pair(policy.gdr, "gdr"), std::pair(policy.p2p, "p2p")}) {
     if (preference != Preference::require) continue;
     refuse_usage(fmt::format("--compare forbids {} for the second curve, and --require {} asks for it; leave one out", name, name));
@@ -94,7 +94,7 @@ Plan make_plan(const Options& options) {
   settle_places(plan);
   settle_sizes(plan);
   settle_put(plan);
-  plan.fabric = fabric_options(options.fabric);
+  plan.options.fabric.options = fabric_options(options.fabric);
   settle_comparison(plan);
   return plan;
 }

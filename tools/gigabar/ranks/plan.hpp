@@ -78,7 +78,6 @@ struct Plan {
   std::vector<std::uint64_t> sizes;
   Place first_place = Place::host;   // of rank 0 and the other senders
   Place second_place = Place::host;  // of their partners
-  FabricOptions fabric;
 };
 Plan make_plan(const Options& options);
 
