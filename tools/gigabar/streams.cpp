@@ -11,7 +11,6 @@
 
 #include "commands.hpp"
 #include "support/option_checks.hpp"
-#include "support/sizes.hpp"
 
 namespace gigabar::tool {
 namespace {

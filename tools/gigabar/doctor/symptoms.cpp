@@ -13,7 +13,7 @@
 #include "base/options.hpp"
 #include "doctor/output.hpp"
 #include "support/failure.hpp"
-#include "support/input.hpp"
+#include "support/files.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::doctor {

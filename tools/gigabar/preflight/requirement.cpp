@@ -10,7 +10,6 @@
 
 #include "base/old_check_ids.hpp"
 #include "gigabar/doctor.hpp"
-#include "support/nearest.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 

@@ -14,7 +14,6 @@
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/options.hpp"
-#include "support/sizes.hpp"
 
 namespace gigabar::tool::ranks {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "ranks/job.hpp"
 #include "support/names.hpp"
-#include "support/sizes.hpp"
+#include "support/option_checks.hpp"
 
 namespace gigabar::tool::ranks {
 

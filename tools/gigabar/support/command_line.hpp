@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/names.hpp"
@@ -31,6 +32,9 @@ struct Value {
 // Why `text` is none of `names`.
 std::string unknown_name(const std::string& text, const std::vector<std::string>& names);
 bool is_same_name(std::string_view first, std::string_view second);  // in any case of letters
+// What a user may have meant by a name that does not exist: the candidate that is nearest to `wanted`, dashes at their beginnings
+// left aside; empty when none is similar, or `wanted` has fewer than three letters.
+std::string nearest(std::string_view wanted, const std::vector<std::string>& candidates);
 
 // A view of an option of a Command, which lives as long as the program's. Each function returns the option again.
 class Option {

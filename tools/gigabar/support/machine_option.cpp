@@ -8,7 +8,7 @@
 #include "base/counted.hpp"
 #include "memory/runtime.hpp"
 #include "support/failure.hpp"
-#include "support/named_files.hpp"
+#include "support/files.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "support/failure.hpp"
-#include "support/output.hpp"
+#include "support/files.hpp"
 #include "support/plain_text.hpp"
 #include "support/run_program.hpp"
 
