@@ -23,8 +23,8 @@
 #include "preflight/watchdog.hpp"
 #include "support/clock.hpp"
 #include "support/failure.hpp"
-#include "support/machine_option.hpp"
 #include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 

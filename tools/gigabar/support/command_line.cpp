@@ -17,7 +17,7 @@
 #include "base/options.hpp"
 #include "fabric/job/launchers.hpp"
 #include "gigabar/fabric.hpp"
-#include "run/start.hpp"
+#include "run/launcher.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
 #include "support/plain_text.hpp"
