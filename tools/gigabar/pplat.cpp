@@ -224,7 +224,7 @@ class Game {
     const std::string done = counted(ends.front().rounds_done, "round");
     for (const device_ranks::UnitEnd& end : ends) {
       if (end.wrong_count != 0)
-        fail(wrong_data(end.wrong_round, end.wrong_offset_bytes, end.wrong_found) + " (seen by the kernel)" + label);
+        fail(wrong_data(end.wrong_place.round, end.wrong_place.offset_bytes, end.wrong_found) + " (seen by the kernel)" + label);
     }
     if (!stopped_because_.empty())
       fail(fmt::format("{}{}; the kernel had done {}; a longer -u gives it more time", stopped_because_, label, done));

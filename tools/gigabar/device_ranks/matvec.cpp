@@ -11,6 +11,7 @@
 
 #include "base/counted.hpp"
 #include "base/fnv.hpp"
+#include "base/rounding.hpp"
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
 #include "device_ranks/kernels.hpp"

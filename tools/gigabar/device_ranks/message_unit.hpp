@@ -40,11 +40,6 @@ struct MessageUnit {
   }
 
  private:
-  struct Done {
-    Status status = Status::ok;
-    std::uint32_t rounds = 0;
-  };
-
   // Before a round. False: the time is over.
   GIGABAR_DEVICE bool begin(std::uint32_t round, const RunClock& clock, Done& done) const {
     if (round % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns)) done.status = Status::timed_out;

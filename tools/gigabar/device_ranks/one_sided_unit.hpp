@@ -8,21 +8,22 @@
 
 namespace gigabar::tool::device_ranks {
 
-// Rounds of once(round), one after another, each timed. `samples`: [iteration_count]. `round` ends as the number that were begun.
+// Rounds of once(round), one after another, each timed. `samples`: [iteration_count]. The last round that was begun is one of those
+// that are done.
 template <class Scope, class Once>
 GIGABAR_DEVICE void play_alone(const Scope& scope, const RoundPlan& plan, const RunClock& clock, std::uint32_t rounds,
-                               std::uint64_t* samples, Status& status, std::uint32_t& round, const Once& once) {
+                               std::uint64_t* samples, Done& done, const Once& once) {
   const std::uint32_t warm_up = plan.warm_up_count;
-  for (; status == Status::ok && round < rounds; ++round) {
-    if (round % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns)) {
-      status = Status::timed_out;
+  for (; done.status == Status::ok && done.rounds < rounds; ++done.rounds) {
+    if (done.rounds % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns)) {
+      done.status = Status::timed_out;
       break;
     }
     scope.sync();
     const std::uint64_t before = ticks();
-    status = once(round);
+    done.status = once(done.rounds);
     const std::uint64_t after = ticks();
-    if (scope.rank() == 0 && round >= warm_up) samples[round - warm_up] = after - before;
+    if (scope.rank() == 0 && done.rounds >= warm_up) samples[done.rounds - warm_up] = after - before;
   }
 }
 
@@ -39,25 +40,25 @@ struct AtomicUnit {
   GIGABAR_DEVICE void run(std::uint64_t* samples) const {
     const RunClock clock;
     device::Channel channel;
-    Status status =
+    Done done;
+    done.status =
         device::Channel::open(scope, plan.fabric, plan.partner, kDataSegment, kDataSegment, queue_of(plan, index), channel);
     const std::uint64_t offset = plan.words_offset_bytes + index * sizeof(std::uint64_t);
     const device::Timeout timeout{plan.timeout_ns};
     std::uint64_t expected = 0;  // what the word holds before the first round
-    if (status == Status::ok) status = channel.atomic_fetch_add(scope, offset, 0, timeout, expected);
-    std::uint32_t rounds_done = 0;
-    play_alone(scope, plan, clock, plan.round_count(), samples, status, rounds_done, [&](std::uint32_t round) {
+    if (done.status == Status::ok) done.status = channel.atomic_fetch_add(scope, offset, 0, timeout, expected);
+    play_alone(scope, plan, clock, plan.round_count(), samples, done, [&](std::uint32_t round) {
       std::uint64_t old = 0;
-      const Status done = plan.op == Op::fetch_add ? channel.atomic_fetch_add(scope, offset, 1, timeout, old)
-                                                   : channel.compare_swap(scope, offset, expected, expected + 1, timeout, old);
+      const Status status = plan.op == Op::fetch_add ? channel.atomic_fetch_add(scope, offset, 1, timeout, old)
+                                                     : channel.compare_swap(scope, offset, expected, expected + 1, timeout, old);
       if (plan.plants_fault && round + 1 == plan.round_count()) old ^= 1;
       // In front of the clock, which would not wait for the value.
-      if (done == Status::ok && old != expected && scope.rank() == 0) report_wrong(end, {round, 0, 0}, expected, old);
+      if (status == Status::ok && old != expected && scope.rank() == 0) report_wrong(end, {round, 0, 0}, expected, old);
       ++expected;
-      return done;
+      return status;
     });
     channel.close(scope);
-    clock.report(scope, true, status, rounds_done, end);
+    clock.report(scope, true, done.status, done.rounds, end);
   }
 };
 
@@ -79,14 +80,13 @@ struct ReadUnit {
     const RunClock clock;
     const Part part = part_of(plan, index);
     const device::Post post{queue_of(plan, index), {plan.timeout_ns}, plan.sharing};
-    Status status = Status::ok;
-    std::uint32_t rounds_done = 0;
-    play_alone(scope, plan, clock, part.is_there ? plan.round_count() : 0, samples, status, rounds_done, [&](std::uint32_t) {
+    Done done;
+    play_alone(scope, plan, clock, part.is_there ? plan.round_count() : 0, samples, done, [&](std::uint32_t) {
       const Status posted = device::read(scope, plan.fabric, {kDataSegment, plan.receive_offset_bytes + part.begin},
                                          {plan.partner, kDataSegment, part.begin}, part.bytes, post);
       return posted == Status::ok ? device::wait(scope, plan.fabric, post.queue, post.timeout) : posted;
     });
-    clock.report(scope, true, status, rounds_done, end);
+    clock.report(scope, true, done.status, done.rounds, end);
   }
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/counted.hpp"
+#include "base/rounding.hpp"
 #include "cuda/runtime.hpp"
 #include "gigabar/topology.hpp"
 #include "support/option_checks.hpp"
@@ -66,8 +67,8 @@ Complaint complaint_of(const KernelTask& task, const std::vector<UnitEnd>& ends)
   for (const UnitEnd& end : ends) {
     if (end.wrong_count != 0 && complaint.first_wrong.empty()) {
       complaint.first_wrong = fmt::format("{}, {}, round {}, message {}, offset {}: expected {:#x}, found {:#x}", task.name,
-                                          counted(task.bytes, "byte"), end.wrong_round, end.wrong_message, end.wrong_offset_bytes,
-                                          end.wrong_expected, end.wrong_found);
+                                          counted(task.bytes, "byte"), end.wrong_place.round, end.wrong_place.message,
+                                          end.wrong_place.offset_bytes, end.wrong_expected, end.wrong_found);
     }
     complaint.wrong_count += end.wrong_count;
   }
@@ -279,7 +280,6 @@ void add_grid_options(const Command& command, GridOptions& options, const char* 
   }
   command.add_option("--threads", options.thread_count, whole_number(1, kMaxBlockThreads), "Threads of a block")
       ->default_str(threads);
-  if (blocks == nullptr) return;
   command
       .add_option("--blocks", options.block_count, whole_number(1, kMaxBlocks),
                   "Blocks of the kernel, each with its own part and its own notifications")

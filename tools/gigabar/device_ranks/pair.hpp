@@ -70,12 +70,11 @@ std::uint64_t part_of(std::uint64_t bytes, const Grid& grid) noexcept;
 // Ends the command as bad usage where the units' samples are too many.
 void require_room_for_samples(std::uint32_t round_count, const Grid& grid);
 
-inline std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) noexcept { return (bytes + unit - 1) / unit * unit; }
 inline constexpr std::uint64_t kPartUnit = 16;  // parts begin where one load of a GPU is whole
 inline constexpr std::uint64_t kPage = 4096;
 
-// --scope, --threads, --blocks, each with the default that the help shows; null: the command has no such option. `takes_blocks`:
-// all blocks may be one scope.
+// --scope, --threads, --blocks, each with the default that the help shows; `scope` is null where the command has no such option.
+// `takes_blocks`: all blocks may be one scope.
 void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks,
                       bool takes_blocks = false);
 // -m, and the hidden --plant-fault, which proves that the check can fail.

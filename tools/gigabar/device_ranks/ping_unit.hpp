@@ -41,11 +41,6 @@ struct PingUnit {
   }
 
  private:
-  struct Done {
-    Status status = Status::ok;
-    std::uint32_t rounds = 0;
-  };
-
   template <Op O>
   GIGABAR_DEVICE void play(Channel& channel, const RunClock& clock, std::uint64_t* samples, Done& done) const {
     if (plan.is_active)

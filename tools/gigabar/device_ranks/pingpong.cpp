@@ -10,6 +10,7 @@
 
 #include "base/counted.hpp"
 #include "base/fnv.hpp"
+#include "base/rounding.hpp"
 #include "commands.hpp"
 #include "device_ranks/kernels.hpp"
 #include "device_ranks/pair.hpp"

@@ -40,6 +40,13 @@ struct PairPlan {
   std::uint64_t timeout_ns = 0;  // of one wait, and of all that one kernel does
 };
 
+// Where words stand: of which round and message, and how far in it.
+struct WordPlace {
+  std::uint32_t round = 0;
+  std::uint32_t message = 0;
+  std::uint64_t offset_bytes = 0;  // of the message
+};
+
 // What one unit of a kernel reports. Plain: it lies in device memory, the host reads it after the kernel's end.
 struct UnitEnd {
   Status status = Status::ok;
@@ -48,9 +55,7 @@ struct UnitEnd {
   std::uint64_t timed_from_ns = 0;  // the same clock, when the first round that is timed began
   std::uint64_t elapsed_ticks = 0;  // the clock of the samples, over the same time
   std::uint64_t wrong_count = 0;    // words of data, or notifications, that were not as sent
-  std::uint32_t wrong_round = 0;    // of the first: also the following
-  std::uint32_t wrong_message = 0;
-  std::uint64_t wrong_offset_bytes = 0;
+  WordPlace wrong_place;            // of the first: also the following
   std::uint64_t wrong_expected = 0;
   std::uint64_t wrong_found = 0;
   std::uint64_t next_piece = 0;  // of the first unit: what the next of all units takes, where they share the bytes
@@ -129,6 +134,12 @@ class RunClock {
   std::uint64_t begin_ticks_;
 };
 
+// How far a unit is.
+struct Done {
+  Status status = Status::ok;
+  std::uint32_t rounds = 0;
+};
+
 // Whether a run has taken longer than it may, by the clock of the scope's first thread.
 template <class Scope>
 GIGABAR_DEVICE bool is_over(const Scope& scope, const RunClock& clock, std::uint64_t most_ns) {
@@ -143,13 +154,6 @@ GIGABAR_DEVICE std::uint32_t data_word(Rank sender, std::uint32_t round, std::ui
   return static_cast<std::uint32_t>(spread >> 32);
 }
 
-// Where words stand: of which round and message, and how far in it.
-struct WordPlace {
-  std::uint32_t round = 0;
-  std::uint32_t message = 0;
-  std::uint64_t offset_bytes = 0;  // of the message
-};
-
 // Those that `sender` sends, from `place` on. `flip`: bits that differ.
 template <class Scope>
 GIGABAR_DEVICE void fill_words(const Scope& scope, std::uint32_t* words, std::uint64_t bytes, Rank sender, const WordPlace& place,
@@ -163,9 +167,7 @@ GIGABAR_DEVICE void fill_words(const Scope& scope, std::uint32_t* words, std::ui
 // Of several threads the first to count describes.
 GIGABAR_DEVICE void report_wrong(UnitEnd* end, const WordPlace& place, std::uint64_t expected, std::uint64_t found) {
   if (device::fetch_add_device(&end->wrong_count, 1) != 0) return;
-  end->wrong_round = place.round;
-  end->wrong_message = place.message;
-  end->wrong_offset_bytes = place.offset_bytes;
+  end->wrong_place = place;
   end->wrong_expected = expected;
   end->wrong_found = found;
 }
