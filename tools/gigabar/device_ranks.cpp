@@ -65,7 +65,7 @@ struct Options : ranks::JobOptions {
   std::string sizes;                         // -m, as typed
   std::vector<std::uint64_t> message_bytes;  // settled; {0}: messages have no size
   GridOptions grid;
-  QueueOptions queues;
+  DeviceSessionOptions queues;  // queue_count to the partner, though its memory is in reach; 0: none, and the rest is not used
   std::optional<std::uint32_t> iteration_count;
   std::optional<std::uint32_t> warm_up_count;
   std::uint32_t window = 64;
@@ -101,8 +101,8 @@ void settle_grid(const Options& options) {
         fmt::format("--scope blocks: --op {} has nothing that blocks could share; choose another scope", name_of(options.op)));
   }
   const bool is_by_stores = is_of_blocks || options.op == Op::write_count || options.op == Op::message;
-  if (is_by_stores && options.queues.count != 0) {
-    refuse_usage(fmt::format("--queues {}: {} is by loads and stores; leave --queues out", options.queues.count,
+  if (is_by_stores && options.queues.queue_count != 0) {
+    refuse_usage(fmt::format("--queues {}: {} is by loads and stores; leave --queues out", options.queues.queue_count,
                              is_of_blocks ? "--scope blocks" : fmt::format("--op {}", name_of(options.op))));
   }
   if (is_one && options.grid.thread_count && options.grid.scope != ScopeKind::block && !is_of_blocks) {
@@ -147,7 +147,7 @@ device::Sharing sharing_of(const Options& options, const Grid& grid) noexcept {
   // A flush goes to the queues of all.
   const bool flushes = (options.measure == Measure::rate && options.op == Op::write) || options.op == Op::barrier;
   if (flushes) return device::Sharing::device;
-  if (grid.unit_count() <= options.queues.count) return device::Sharing::exclusive;
+  if (grid.unit_count() <= options.queues.queue_count) return device::Sharing::exclusive;
   return grid.block_count == 1 ? device::Sharing::block : device::Sharing::device;
 }
 
@@ -164,7 +164,7 @@ RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t byte
   plan.unit_count = grid.unit_count();
   plan.is_of_blocks = grid.scope == ScopeKind::blocks;
   plan.window = options.measure == Measure::latency ? 1 : options.window;
-  plan.queue_count = options.queues.count;
+  plan.queue_count = options.queues.queue_count;
   plan.sharing = sharing_of(options, grid);
   if (options.measure == Measure::rate) {
     // Each unit's messages are whole.
@@ -198,7 +198,7 @@ std::uint64_t digest_of(const Options& options, const Grid& grid) {
                            options.message_bytes.front(), options.message_bytes.back(), name_of(grid.scope), grid.block_count,
                            grid.threads_per_block, grid.threads_per_unit, options.iteration_count.value_or(0),
                            options.warm_up_count.value_or(~0U), options.window, options.is_checked,
-                           options.fault_bytes.value_or(~std::uint64_t{0}), options.queues.count));
+                           options.fault_bytes.value_or(~std::uint64_t{0}), options.queues.queue_count));
 }
 
 // --- From the samples of units to the figures of one size -----------------------------------------------------------------------
@@ -342,22 +342,28 @@ class Session : public Pair {
     std::uint64_t bytes = 0;
     for (const std::uint64_t size : options_.message_bytes)
       bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
-    open(bytes, 2 * grid_.unit_count(), options_.queues, rings());
+    open(bytes, 2 * grid_.unit_count(), session_options());
     if (report() != nullptr) print_titles(*report());
     for (const std::uint64_t size : options_.message_bytes) do_size(size);
     close();
   }
 
  private:
-  // One for each unit, for windows as far as memory allows.
-  RingOptions rings() const {
-    if (options_.op != Op::message) return {};
+  // With rings for windows as far as memory allows.
+  DeviceSessionOptions session_options() const {
+    DeviceSessionOptions session;
+    if (options_.queues.queue_count != 0) {
+      session = options_.queues;
+      session.queues = QueueUse::always;
+    }
+    if (options_.op != Op::message) return session;
     if (grid_.unit_count() > kMaxRings) {
       refuse_usage(fmt::format("--op message: {} units, and rings for {} at most; use fewer --blocks or --threads",
                                grid_.unit_count(), kMaxRings));
     }
     const RoundPlan layout = layout_of(options_, grid_, options_.message_bytes.back());
-    return rings_for(layout.part_bytes, layout.window, grid_.unit_count());
+    add_rings(session, layout.part_bytes, layout.window, grid_.unit_count());
+    return session;
   }
 
   void print_titles(Report& report) {
@@ -432,15 +438,16 @@ class Session : public Pair {
 constexpr std::uint64_t kMaxRounds = 100000000;
 constexpr std::uint32_t kMaxWindow = 65536, kMaxQueues = 16, kMaxProxies = 12;
 
-void add_queues(const Command& command, QueueOptions& options) {
+void add_queues(const Command& command, DeviceSessionOptions& options) {
   std::vector<Named<QueueEngine>> engines;
   for (const QueueEngine engine :
        {QueueEngine::automatic, QueueEngine::hca, QueueEngine::hca_cpu_doorbell, QueueEngine::software_hca}) {
     engines.push_back({engine, name_of(engine)});
   }
-  command.add_option("--queues", options.count, whole_number(0, kMaxQueues),
+  options.queue_count = 0;
+  command.add_option("--queues", options.queue_count, whole_number(0, kMaxQueues),
                      "Work requests in so many queues to the partner, executed by --engine, in place of loads and stores");
-  command.add_option("--proxies", options.proxy_count, whole_number(1, kMaxProxies),
+  command.add_option("--proxies", options.proxy_thread_count, whole_number(1, kMaxProxies),
                      "Threads of the CPU by which a software HCA executes the queues' work requests");
   command.add_choice("--engine", options.engine, engines,
                      "What executes the queues: an mlx5 adapter that kernels or the CPU ring (never run on hardware), or the CPU");

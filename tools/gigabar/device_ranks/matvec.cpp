@@ -64,17 +64,15 @@ class MatvecSession : public Pair {
     agree(fnv1a(fmt::format("matvec {} {} {} {} {} {} {} {} {}", options_.element_counts.front(), options_.element_counts.back(),
                             options_.batch_sizes.front(), options_.batch_sizes.back(), grid_.block_count, grid_.threads_per_block,
                             options_.batch_count, options_.slot_count, options_.plants_fault)));
-    const std::uint64_t bytes = segment_bytes(layout_of(options_.element_counts.back(), options_.batch_sizes.back()));
+    const MatvecPlan largest = layout_of(options_.element_counts.back(), options_.batch_sizes.back());
+    const std::uint64_t bytes = segment_bytes(largest);
     if (bytes > kMaxSegmentBytes) {
       refuse_usage(
           fmt::format("-i {}: all products together are {}, and at most {} are kept; take fewer batches, vectors or blocks",
                       options_.batch_count, counted(bytes, "byte"), kMaxSegmentBytes));
     }
-    const std::uint64_t part_bytes = layout_of(options_.element_counts.back(), options_.batch_sizes.back()).part_bytes();
-    if (grid_.unit_count() <= kMaxRings) {
-      rings_ = rings_for(std::min(part_bytes, kMessageLimitBytes), options_.slot_count, grid_.unit_count());
-    }
-    open(bytes, grid_.unit_count() * options_.slot_count, {}, rings_);
+    add_rings(session_, std::min(largest.part_bytes(), kMessageLimitBytes), options_.slot_count, grid_.unit_count());
+    open(bytes, grid_.unit_count() * options_.slot_count, session_);
     if (report() != nullptr) print_titles(*report());
     for (const std::uint64_t elements : options_.element_counts) {
       for (const std::uint64_t batch : options_.batch_sizes) do_size(elements, batch);
@@ -112,7 +110,7 @@ class MatvecSession : public Pair {
   void do_size(std::uint64_t elements, std::uint64_t batch) {
     MatvecPlan plan = layout_of(elements, batch);
     static_cast<PairPlan&>(plan) = pair_plan();
-    plan.uses_messages = are_for_messages(rings_, plan.part_bytes(), plan.slot_count);
+    plan.uses_messages = are_for_messages(session_, plan.part_bytes(), plan.slot_count);
     const RepeatedKernel kernels = tool::take(open_matvec(device(), plan, grid_));
     const Variant by_kernel = measure("kernels", kernels, plan, [&] { return stream_by_kernel(kernels, plan); });
     const Variant by_cpu = measure("CPUs", kernels, plan, [&] { return stream_by_cpu(kernels, plan); });
@@ -263,7 +261,7 @@ class MatvecSession : public Pair {
 
   const MatvecOptions options_;
   Grid grid_;
-  RingOptions rings_;
+  DeviceSessionOptions session_;
 };
 
 }  // namespace

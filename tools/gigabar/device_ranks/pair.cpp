@@ -84,50 +84,39 @@ void Pair::join_pair() {
     fail(fmt::format("kernels of device {}: {} ({}); {}", device_.index, runtime.reason, name_of(runtime.code), runtime.remedy));
 }
 
-void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues, const RingOptions& rings) {
+void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const DeviceSessionOptions& session) {
   constexpr std::uint32_t kMinNotifications = 64;
-  queues_ = queues;
+  session_options_ = session;
+  session_options_.segment_count = kDataSegment + 1;
+  session_options_.notification_count = std::max(kMinNotifications, notification_count);
+  session_options_.timeout = timeout();
   const auto memory = std::make_shared<DeviceMemory>(tool::take(DeviceMemory::allocate(device_.index, bytes)));
   registered_ = memory;
   address_ = memory->address();
   require(fabric().register_segment(kDataSegment, address_, bytes));
   require(fabric().connect(partner(), timeout()));
-  DeviceSessionOptions options;
-  options.segment_count = kDataSegment + 1;
-  options.notification_count = std::max(kMinNotifications, notification_count);
-  options.timeout = timeout();
-  if (rings.count != 0) {
-    options.ring_count = rings.count;
-    options.ring_bytes = static_cast<std::uint32_t>(rings.bytes);
-  }
-  if (queues.count != 0) {
-    options.queues = QueueUse::always;
-    options.queue_count = queues.count;
-    options.proxy_thread_count = queues.proxy_count;
-    options.engine = queues.engine;
-    options.hca_port = queues.hca_port;
-  }
-  session_.emplace(tool::take(DeviceSession::open(fabric(), options)));
+  session_.emplace(tool::take(DeviceSession::open(fabric(), session_options_)));
   introduce_both();
 }
 
 DeviceReach Pair::require_reach() const {
   const DeviceReach reach = tool::take(session_->reach(partner(), kDataSegment));
-  const bool is_reached = queues_.count == 0 ? reach.is_direct : reach.has_queue;
+  const bool is_reached = has_queues() ? reach.has_queue : reach.is_direct;
   if (!is_reached) fail(fmt::format("kernels of rank {} do not reach rank {}'s memory: {}", rank(), partner(), reach.reason));
   return reach;
 }
 
 void Pair::tell_queues() {
-  if (queues_.count == 0) return;
+  if (!has_queues()) return;
   const DeviceReach reach = require_reach();
   const std::string_view engine = name_of(reach.engine);
   path_ = reach.engine == QueueEngine::software_hca ? "softhca" : engine;
-  report()->print("# {} to the partner, executed by: {}", counted(queues_.count, "queue"), engine);
-  if (reach.engine == QueueEngine::software_hca) report()->print(" of {}", counted(queues_.proxy_count, "proxy thread"));
+  report()->print("# {} to the partner, executed by: {}", counted(session_options_.queue_count, "queue"), engine);
+  if (reach.engine == QueueEngine::software_hca)
+    report()->print(" of {}", counted(session_options_.proxy_thread_count, "proxy thread"));
   report()->print("; {}{}\n", reach.is_mapped ? "up to 28 bytes are stored through a mapping of the CPU; " : "", reach.reason);
-  report()->document()["queues"] = {{"count", queues_.count},
-                                    {"proxy_threads", queues_.proxy_count},
+  report()->document()["queues"] = {{"count", session_options_.queue_count},
+                                    {"proxy_threads", session_options_.proxy_thread_count},
                                     {"engine", engine},
                                     {"is_mapped", reach.is_mapped},
                                     {"reason", reach.reason}};
@@ -243,16 +232,18 @@ std::uint64_t part_of(std::uint64_t bytes, const Grid& grid) noexcept {
   return round_up((bytes + grid.unit_count() - 1) / grid.unit_count(), kPartUnit);
 }
 
-RingOptions rings_for(std::uint64_t bytes, std::uint32_t under_way, std::uint32_t count) noexcept {
+void add_rings(DeviceSessionOptions& session, std::uint64_t bytes, std::uint32_t under_way, std::uint32_t unit_count) noexcept {
+  if (unit_count > kMaxRings) return;
   // Credit returns by quarters of a ring, which costs a microsecond each time: no more than one message in four pays it.
   constexpr std::uint64_t kMinBytes = 262144, kMaxRingBytes = std::uint64_t{1} << 20, kMaxAllBytes = std::uint64_t{256} << 20;
   const std::uint64_t wanted = std::bit_ceil(16 * line_bytes(bytes) * std::min<std::uint64_t>(under_way, 64));
-  const std::uint64_t most = std::bit_floor(std::min(kMaxRingBytes, kMaxAllBytes / std::max(count, 1U)));
-  return {count, std::clamp(wanted, std::min(kMinBytes, most), most)};
+  const std::uint64_t most = std::bit_floor(std::min(kMaxRingBytes, kMaxAllBytes / std::max(unit_count, 1U)));
+  session.ring_count = unit_count;
+  session.ring_bytes = static_cast<std::uint32_t>(std::clamp(wanted, std::min(kMinBytes, most), most));
 }
 
-bool are_for_messages(const RingOptions& rings, std::uint64_t bytes, std::uint32_t under_way) noexcept {
-  return rings.count != 0 && bytes <= kMessageLimitBytes && 2 * line_bytes(bytes) * under_way <= rings.bytes;
+bool are_for_messages(const DeviceSessionOptions& session, std::uint64_t bytes, std::uint32_t under_way) noexcept {
+  return session.ring_count != 0 && bytes <= kMessageLimitBytes && 2 * line_bytes(bytes) * under_way <= session.ring_bytes;
 }
 
 std::string grid_text(const Grid& grid) {

@@ -32,24 +32,12 @@ struct GridOptions {
   std::optional<std::uint32_t> block_count;
 };
 
-// Queues to the partner, though its memory is in reach; 0: none.
-struct QueueOptions {
-  std::uint32_t count = 0;
-  std::uint32_t proxy_count = 1;
-  QueueEngine engine = QueueEngine::automatic;
-  std::string hca_port;
-};
-
-// Rings of messages to and from the partner, one for each unit; 0: none.
-struct RingOptions {
-  std::uint32_t count = 0;
-  std::uint64_t bytes = 0;  // of each
-};
 inline constexpr std::uint32_t kMaxRings = 1024;
-// Rings in which so many messages of so many bytes are under way at once, or as many as there is memory for.
-RingOptions rings_for(std::uint64_t bytes, std::uint32_t under_way, std::uint32_t count) noexcept;
+// Rings of messages to and from the partner, one for each unit, in which so many messages of so many bytes are under way at once,
+// or as many as there is memory for. None where there are more units than rings.
+void add_rings(DeviceSessionOptions& session, std::uint64_t bytes, std::uint32_t under_way, std::uint32_t unit_count) noexcept;
 // Whether so many messages are under way in a ring without a wait; above 64 KiB a write is faster than a message.
-bool are_for_messages(const RingOptions& rings, std::uint64_t bytes, std::uint32_t under_way) noexcept;
+bool are_for_messages(const DeviceSessionOptions& session, std::uint64_t bytes, std::uint32_t under_way) noexcept;
 inline constexpr std::uint64_t kMessageLimitBytes = 65536;
 
 inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
@@ -107,9 +95,9 @@ class Pair : public ranks::RankSession {
 
   // Refuses a device whose kernels cannot be started.
   void join_pair();
-  // Memory of `bytes` at both ranks as kDataSegment, and a session in which kernels reach the partner's, by queues where there are
-  // some. Prints who is who.
-  void open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues = {}, const RingOptions& rings = {});
+  // Memory of `bytes` at both ranks as kDataSegment, and a session in which kernels reach the partner's: with QueueUse::always by
+  // queues, though it is in reach. Prints who is who.
+  void open(std::uint64_t bytes, std::uint32_t notification_count, const DeviceSessionOptions& session);
   // The kernels have ended. Writes the report.
   void close();
 
@@ -139,10 +127,11 @@ class Pair : public ranks::RankSession {
  private:
   void introduce_both();
   void tell_queues();
+  bool has_queues() const noexcept { return session_options_.queues == QueueUse::always; }
   DeviceReach require_reach() const;
 
   std::optional<DeviceSession> session_;
-  QueueOptions queues_;
+  DeviceSessionOptions session_options_;
   DeviceInfo device_;
   void* address_ = nullptr;
   std::string path_;

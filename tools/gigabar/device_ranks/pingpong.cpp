@@ -58,10 +58,8 @@ class PingpongSession : public Pair {
                             name_of(grid_.scope), grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit,
                             options_.work_us, round_count(), options_.fault_bytes.value_or(~std::uint64_t{0}))));
     require_room_for_samples(round_count(), grid_);
-    if (grid_.unit_count() <= kMaxRings) {
-      rings_ = rings_for(std::min(part_of(options_.message_bytes.back(), grid_), kMessageLimitBytes), 1, grid_.unit_count());
-    }
-    open(2 * receive_offset(options_.message_bytes.back()), grid_.unit_count(), {}, rings_);
+    add_rings(session_, std::min(part_of(options_.message_bytes.back(), grid_), kMessageLimitBytes), 1, grid_.unit_count());
+    open(2 * receive_offset(options_.message_bytes.back()), grid_.unit_count(), session_);
     if (report() != nullptr) print_titles(*report());
     for (const std::uint64_t bytes : options_.message_bytes) do_size(bytes);
     close();
@@ -95,7 +93,7 @@ class PingpongSession : public Pair {
   void do_size(std::uint64_t bytes) {
     const TurnPlan plan = plan_of(bytes);
     TurnPlan kernel_plan = plan;
-    kernel_plan.uses_messages = are_for_messages(rings_, plan.part_stride_bytes, 1);
+    kernel_plan.uses_messages = are_for_messages(session_, plan.part_stride_bytes, 1);
     tell_progress("kernels", plan);
     const Variant by_kernel = send_by_kernel(kernel_plan);
     tell_progress("CPUs", plan);
@@ -202,7 +200,7 @@ class PingpongSession : public Pair {
   const PingpongOptions options_;
   const SampleClock clock_;
   Grid grid_;
-  RingOptions rings_;
+  DeviceSessionOptions session_;
 };
 
 }  // namespace
