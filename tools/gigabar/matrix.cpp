@@ -428,7 +428,7 @@ class MatrixSession : public RankSession {
       if (report()->has_document()) tell_document(each);
     }
     tell_places();
-    complain(first_complaint_, counted(wrong_count_, "round"));
+    complain({wrong_count_, first_complaint_}, counted(wrong_count_, "round"));
     for (const Shown& each : all) {
       for (std::size_t i = 0; i < each.judgement.slow.size(); ++i) report()->print("slow: {}\n", matrix::line_of(each, i));
     }

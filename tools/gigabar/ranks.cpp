@@ -167,7 +167,7 @@ class Session : public RankSession {
     if (report() == nullptr) return;
     report()->add_row(row_of(plan_, result, other ? &*other : nullptr));
     for (const SizeResult& each : {result, other.value_or(SizeResult())})
-      complain(each.first_wrong, fmt::format("in {} of this size", counted(each.wrong_count, "round")));
+      complain(each, fmt::format("in {} of this size", counted(each.wrong_count, "round")));
   }
 
   void tell_fabric() {

@@ -178,16 +178,8 @@ Complaint Pair::gather_complaints(const Complaint& own) {
   const std::vector<Json> all =
       gather_introductions({{"wrong_count", own.wrong_count}, {"first_wrong", own.first_wrong}}, kMaxComplaintBytes, patience());
   Complaint sum;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Complaint each = complaint_from(all[i], i);
-    if (each.wrong_count != 0 && sum.wrong_count == 0) sum.first_wrong = each.first_wrong;
-    sum.wrong_count += each.wrong_count;
-  }
+  for (std::size_t i = 0; i < all.size(); ++i) sum.add(complaint_from(all[i], i));
   return sum;
-}
-
-void Pair::complain(const Complaint& complaint) {
-  if (complaint.wrong_count != 0) RankSession::complain(complaint.first_wrong, counted(complaint.wrong_count, "wrong word"));
 }
 
 // --- Options --------------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "device_ranks/kernels.hpp"
 #include "gigabar/device_session.hpp"
 #include "gigabar/memory.hpp"
@@ -82,11 +83,8 @@ struct KernelTask {
   std::uint64_t round_count = 0;
 };
 
+using ranks::Complaint;
 // What units found wrong.
-struct Complaint {
-  std::uint64_t wrong_count = 0;
-  std::string first_wrong;  // empty: nothing was
-};
 Complaint complaint_of(const KernelTask& task, const std::vector<UnitEnd>& ends);
 
 class Pair : public ranks::RankSession {
@@ -122,7 +120,7 @@ class Pair : public ranks::RankSession {
   void require_ended_well(const KernelTask& task, const std::vector<UnitEnd>& ends) const;
   // Of both ranks, at rank 0; "rank 1: ...".
   Complaint gather_complaints(const Complaint& own);
-  void complain(const Complaint& complaint);
+  void complain(const Complaint& complaint) { RankSession::complain(complaint, counted(complaint.wrong_count, "wrong word")); }
 
  private:
   void introduce_both();

@@ -250,10 +250,10 @@ void RankSession::tell_settings() {
   report_->document()["settings"] = settings_json();
 }
 
-void RankSession::complain(const std::string& first_wrong, const std::string& count) {
-  if (first_wrong.empty()) return;
-  report_->print("# DATA VALIDATION ERROR: {} ({})\n", first_wrong, count);
-  if (first_wrong_.empty()) first_wrong_ = first_wrong;
+void RankSession::complain(const Complaint& complaint, const std::string& count) {
+  if (complaint.first_wrong.empty()) return;
+  report_->print("# DATA VALIDATION ERROR: {} ({})\n", complaint.first_wrong, count);
+  if (first_wrong_.empty()) first_wrong_ = complaint.first_wrong;
 }
 
 void RankSession::leave(const std::vector<SegmentId>& segments, Timeout timeout) {

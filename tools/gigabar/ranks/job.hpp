@@ -35,6 +35,18 @@ bool is_of_stand_in(const Json& introduction);
 // A text of the introduction, fit for a terminal; empty: none.
 std::string text_of(const Json& introduction, const char* key);
 
+// What was wrong with data that were checked.
+struct Complaint {
+  std::uint64_t wrong_count = 0;
+  std::string first_wrong;  // empty: nothing was
+
+  // What `who`, "rank 1: ", found as well.
+  void add(const Complaint& other, std::string_view who = {}) {
+    if (wrong_count == 0 && other.wrong_count != 0) first_wrong = std::string(who) + other.first_wrong;
+    wrong_count += other.wrong_count;
+  }
+};
+
 // --- A rank ---------------------------------------------------------------------------------------------------------------------
 
 // The options that all commands between ranks have.
@@ -92,7 +104,7 @@ class RankSession {
   // Into the document; those that are no defaults are printed with who set them.
   void tell_settings();
   // Says that data are wrong, where they are; the command then ends with the first of it.
-  void complain(const std::string& first_wrong, const std::string& count);
+  void complain(const Complaint& complaint, const std::string& count);
   // All ranks leave: rank 0 writes the report. Ends the command where data were wrong.
   void leave(const std::vector<SegmentId>& segments, Timeout timeout);
 
