@@ -86,7 +86,8 @@ void settle_message_sizes(Options& options) {
     options.message_bytes = {0};
     return;
   }
-  options.message_bytes = settle_sizes(options.sizes, default_sizes(options.measure));
+  options.message_bytes =
+      sizes_of(settle_range("-m", options.sizes, {.usual = default_sizes(options.measure), .unit = kWordBytes, .most = kMaxBytes}));
 }
 
 void settle_grid(const Options& options) {
@@ -399,7 +400,6 @@ class Session : public Pair {
 
   KernelRun run_kernel(const RoundPlan& plan) {
     KernelRun run = tool::take(run_rounds(device(), plan, grid_));
-    require_ended_well(task_of(plan), run.ends);
     if (plan.op == Op::write_count) counted_ += plan.round_count();
     return run;
   }
@@ -407,7 +407,7 @@ class Session : public Pair {
   // What the partner reads, once for all rounds.
   void fill(RoundPlan plan) {
     plan.only_fills = true;
-    run_kernel(plan);
+    static_cast<void>(judge(task_of(plan), run_kernel(plan).ends));
   }
 
   void do_size(std::uint64_t bytes) {
@@ -420,7 +420,7 @@ class Session : public Pair {
     }
     KernelRun run;
     if (has_kernel(plan)) run = run_kernel(plan);
-    const Complaint complaint = gather_complaints(complaint_of(task_of(plan), run.ends));
+    const Complaint complaint = gather_complaints(judge(task_of(plan), run.ends));
     if (report() == nullptr) return;
     SizeResult result = summarize_rounds(plan, bytes, run);
     result.complaint = complaint;

@@ -206,9 +206,8 @@ void add_buffer_options(const Command& command, Options& options) {
   command.add_option("buffers", options.places, "Memory of rank 0 and of rank 1: D D, H D, D H or H H (default: D D with -d cuda)")
       ->type_name("D|H")
       ->expected(0, 2);
-  command.add_option("-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX")
-      ->type_name("[MIN:]MAX")
-      ->default_str(is_latency(options.measure) ? "0:4M" : "1:4M");
+  add_range_option(command, "-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX",
+                   is_latency(options.measure) ? "0:4M" : "1:4M");
 }
 
 void add_count_options(const Command& command, Options& options) {

@@ -187,9 +187,8 @@ auto by_name(std::array<Named<T>, N> choices) {
 
 void add_work(const Command& command, Options& options) {
   command.add_choice("--op", options.op, by_name(kOps), "What the threads post")->default_str("all, in turns");
-  command.add_option("-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX; inline writes take those up to 28")
-      ->type_name("[MIN:]MAX")
-      ->default_str("8:4K, with --fault 16");
+  add_range_option(command, "-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX; inline writes take those up to 28",
+                   "8:4K, with --fault 16");
   command.add_option("-i,--iterations", options.iteration_count, whole_number(1, kMaxRounds), "Timed rounds per size")
       ->default_str("1000, with --fault 100");
   command

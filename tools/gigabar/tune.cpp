@@ -548,9 +548,7 @@ void add_tune(const Command& program, Invocation& invocation) {
       ->type_name("cuda|host")
       ->capture_default_str();
   command->add_option("-d", options.accelerator)->group("");  // its old name
-  command->add_option("-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX")
-      ->type_name("[MIN:]MAX")
-      ->default_str("1K:4M");
+  add_range_option(command, "-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX", "1K:4M");
   command->add_option("-i,--iterations", options.iteration_count, whole_number(1, 1000000),
                       "Timed rounds per size; in each of them every way is taken once");
   command->add_option("-x,--warmup", options.warm_up_count, whole_number(0, 1000000), "Untimed rounds before the timed ones");

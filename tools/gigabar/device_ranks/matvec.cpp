@@ -141,8 +141,7 @@ class MatvecSession : public Pair {
     const KernelTask task{"matvec of kernels", plan.batch_bytes(), plan.batch_count};
     launch(kernels, MatvecTask::stream, 0);
     const std::vector<UnitEnd> ends = tool::take(kernels.ends());
-    require_ended_well(task, ends);
-    const Complaint complaint = complaint_of(task, ends);
+    const Complaint complaint = judge(task, ends);
     if (complaint.wrong_count != 0) fail("wrong data: " + complaint.first_wrong);
     std::uint64_t longest_ns = 0;
     for (const UnitEnd& end : ends) longest_ns = std::max(longest_ns, end.elapsed_ns);
@@ -273,13 +272,10 @@ void add_matvec(const Command& program, Invocation& invocation) {
       program, invocation, "matvec", "Vectors streamed to a kernel that multiplies them, beside one kernel per batch",
       settled_matvec);
   add_grid_options(command, options.grid, nullptr, "512", "16");
-  command->add_option("--vector-size", options.sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4")
-      ->type_name("[MIN:]MAX")
-      ->default_str("32:128");
+  add_range_option(command, "--vector-size", options.sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4",
+                   "32:128");
   command->add_option("-m", options.sizes)->group("");  // its old name
-  command->add_option("-b,--batch", options.batches, "Vectors of a block in a batch: doubled from MIN to MAX")
-      ->type_name("[MIN:]MAX")
-      ->default_str("1:32");
+  add_range_option(command, "-b,--batch", options.batches, "Vectors of a block in a batch: doubled from MIN to MAX", "1:32");
   command->add_option("-i,--iterations", options.batch_count, whole_number(2, 1000000), "Batches; all but the first are timed");
   command->add_option("--under-way", options.slot_count, whole_number(1, 64),
                       "Batches that are sent before the first's products are awaited");

@@ -62,19 +62,6 @@ Complaint complaint_from(const Json& json, std::size_t rank) {
 
 }  // namespace
 
-Complaint complaint_of(const KernelTask& task, const std::vector<UnitEnd>& ends) {
-  Complaint complaint;
-  for (const UnitEnd& end : ends) {
-    if (end.wrong_count != 0 && complaint.first_wrong.empty()) {
-      complaint.first_wrong = fmt::format("{}, {}, round {}, message {}, offset {}: expected {:#x}, found {:#x}", task.name,
-                                          counted(task.bytes, "byte"), end.wrong_place.round, end.wrong_place.message,
-                                          end.wrong_place.offset_bytes, end.wrong_expected, end.wrong_found);
-    }
-    complaint.wrong_count += end.wrong_count;
-  }
-  return complaint;
-}
-
 void Pair::join_pair() {
   join();
   device_ = device_of(fabric().device());
@@ -96,7 +83,14 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const Dev
   require(fabric().register_segment(kDataSegment, address_, bytes));
   require(fabric().connect(partner(), timeout()));
   session_.emplace(tool::take(DeviceSession::open(fabric(), session_options_)));
-  introduce_both();
+  require_reach();
+  if (report() != nullptr) report()->set_device(device_);
+  const std::vector<Json> introductions = introduce(introduction_of(device_));
+  if (report() == nullptr) return;
+  path_ = path_between(introductions);
+  tell_settings();
+  tell_queues();
+  report()->document()["path"] = path_;
 }
 
 DeviceReach Pair::require_reach() const {
@@ -120,17 +114,6 @@ void Pair::tell_queues() {
                                     {"engine", engine},
                                     {"is_mapped", reach.is_mapped},
                                     {"reason", reach.reason}};
-}
-
-void Pair::introduce_both() {
-  require_reach();
-  if (report() != nullptr) report()->set_device(device_);
-  const std::vector<Json> introductions = introduce(introduction_of(device_));
-  if (report() == nullptr) return;
-  path_ = path_between(introductions);
-  tell_settings();
-  tell_queues();
-  report()->document()["path"] = path_;
 }
 
 void Pair::close() {
@@ -163,15 +146,23 @@ PairPlan Pair::pair_plan() const noexcept {
   return {session_->handle(), partner(), static_cast<std::uint64_t>(std::max<std::int64_t>(timeout().ns(), 1))};
 }
 
-void Pair::require_ended_well(const KernelTask& task, const std::vector<UnitEnd>& ends) const {
+Complaint Pair::judge(const KernelTask& task, const std::vector<UnitEnd>& ends) const {
+  Complaint complaint;
   for (std::size_t unit = 0; unit < ends.size(); ++unit) {
     const UnitEnd& end = ends[unit];
-    if (end.status == Status::ok) continue;
-    const std::string what = fmt::format("kernel of rank {}: {} with {}: {} of unit {} in round {} of {}", rank(), task.name,
-                                         counted(task.bytes, "byte"), name_of(end.status), unit, end.rounds_done, task.round_count);
-    const bool is_late = end.status == Status::timed_out;
-    fail(is_late ? what + "; take fewer rounds (-i) or a longer --timeout" : what);
+    if (end.status != Status::ok) {
+      fail(fmt::format("kernel of rank {}: {} with {}: {} of unit {} in round {} of {}{}", rank(), task.name,
+                       counted(task.bytes, "byte"), name_of(end.status), unit, end.rounds_done, task.round_count,
+                       end.status == Status::timed_out ? "; take fewer rounds (-i) or a longer --timeout" : ""));
+    }
+    if (end.wrong_count != 0 && complaint.first_wrong.empty()) {
+      complaint.first_wrong = fmt::format("{}, {}, round {}, message {}, offset {}: expected {:#x}, found {:#x}", task.name,
+                                          counted(task.bytes, "byte"), end.wrong_place.round, end.wrong_place.message,
+                                          end.wrong_place.offset_bytes, end.wrong_expected, end.wrong_found);
+    }
+    complaint.wrong_count += end.wrong_count;
   }
+  return complaint;
 }
 
 Complaint Pair::gather_complaints(const Complaint& own) {
@@ -183,10 +174,6 @@ Complaint Pair::gather_complaints(const Complaint& own) {
 }
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
-
-std::vector<std::uint64_t> settle_sizes(const std::string& typed, const SizeRange& usual) {
-  return sizes_of(settle_range("-m", typed, {.usual = usual, .unit = kWordBytes, .most = kMaxBytes}));
-}
 
 Grid make_grid(const GridOptions& options, ScopeKind usual_scope, std::uint32_t usual_block_count, bool is_stand_in) {
   Grid grid;
@@ -270,9 +257,7 @@ void add_grid_options(const Command& command, GridOptions& options, const char* 
 }
 
 void add_sizes(const Command& command, std::string& sizes, const char* usual) {
-  command.add_option("-m,--message-size", sizes, "Sizes: doubled from MIN to MAX, MIN a multiple of 4")
-      ->type_name("[MIN:]MAX")
-      ->default_str(usual);
+  add_range_option(command, "-m,--message-size", sizes, "Sizes: doubled from MIN to MAX, MIN a multiple of 4", usual);
 }
 
 void add_fault(const Command& command, std::optional<std::uint64_t>& bytes) {

@@ -46,9 +46,6 @@ inline constexpr std::uint32_t kMaxBlocks = 1024;
 inline constexpr std::uint64_t kMaxSamples = std::uint64_t{1} << 24;  // of all units; 8 bytes each
 inline constexpr std::uint32_t kMaxUnits = 16384;
 
-// Sizes as typed with -m. Ends the command as bad usage where they are none.
-std::vector<std::uint64_t> settle_sizes(const std::string& typed, const SizeRange& usual);
-
 // As a device plays them: on a CPU few threads, of which a few play a warp or a block. Ends the command as bad usage where threads
 // do not make whole warps, or are too many.
 Grid make_grid(const GridOptions& options, ScopeKind usual_scope, std::uint32_t usual_block_count, bool is_stand_in);
@@ -84,8 +81,6 @@ struct KernelTask {
 };
 
 using ranks::Complaint;
-// What units found wrong.
-Complaint complaint_of(const KernelTask& task, const std::vector<UnitEnd>& ends);
 
 class Pair : public ranks::RankSession {
  protected:
@@ -116,14 +111,14 @@ class Pair : public ranks::RankSession {
   // "nvlink", "pcie", "same GPU", "cpu", "direct", "softhca", "hca", "hca_cpu_doorbell"; at rank 0.
   const std::string& path() const noexcept { return path_; }
 
-  // Ends the command where a unit did not do all its rounds: "kernel of rank 0: write-notify with 64 bytes: timed_out ...".
-  void require_ended_well(const KernelTask& task, const std::vector<UnitEnd>& ends) const;
+  // What units found wrong. Ends the command where one did not do all its rounds: "kernel of rank 0: write-notify with 64 bytes:
+  // timed_out ...".
+  Complaint judge(const KernelTask& task, const std::vector<UnitEnd>& ends) const;
   // Of both ranks, at rank 0; "rank 1: ...".
   Complaint gather_complaints(const Complaint& own);
   void complain(const Complaint& complaint) { RankSession::complain(complaint, counted(complaint.wrong_count, "wrong word")); }
 
  private:
-  void introduce_both();
   void tell_queues();
   bool has_queues() const noexcept { return session_options_.queues == QueueUse::always; }
   DeviceReach require_reach() const;

@@ -36,7 +36,8 @@ struct PingpongOptions : ranks::JobOptions {
 };
 
 PingpongOptions settled_pingpong(PingpongOptions options) {
-  options.message_bytes = settle_sizes(options.sizes, kUsualSizes);
+  options.message_bytes =
+      sizes_of(settle_range("-m", options.sizes, {.usual = kUsualSizes, .unit = kWordBytes, .most = kMaxBytes}));
   options.fabric.options = ranks::fabric_options(options.fabric);
   return options;
 }
@@ -112,9 +113,8 @@ class PingpongSession : public Pair {
     const KernelTask task{"pingpong of kernels", plan.message_bytes, plan.round_count};
     meet();
     const KernelRun run = tool::take(run_turns(device(), plan, grid_));
-    require_ended_well(task, run.ends);
     Variant variant;
-    variant.complaint = gather_complaints(complaint_of(task, run.ends));
+    variant.complaint = gather_complaints(judge(task, run.ends));
     if (plan.is_active) variant.summary = summarize_turns(run);
     return variant;
   }
@@ -152,7 +152,7 @@ class PingpongSession : public Pair {
     }
     if (plan.is_active) require(kernel.run(plan.round_count - 1, kNoRound));
     Variant variant;
-    variant.complaint = gather_complaints(complaint_of(task, tool::take(kernel.ends())));
+    variant.complaint = gather_complaints(judge(task, tool::take(kernel.ends())));
     if (plan.is_active) variant.summary = summarize(samples, clock_.ns_per_tick());
     return variant;
   }

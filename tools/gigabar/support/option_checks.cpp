@@ -94,6 +94,11 @@ std::vector<std::uint64_t> sizes_of(const SizeRange& range) {
   return sizes;
 }
 
+Option add_range_option(const Command& command, const std::string& names, std::string& target, const std::string& help,
+                        const std::string& usual) {
+  return command.add_option(names, target, help)->type_name("[MIN:]MAX")->default_str(usual);
+}
+
 SizeRange settle_range(const std::string& option, const std::string& typed, const RangeRule& rule) {
   const auto range = typed.empty() ? std::optional(rule.usual) : parse_size_range(typed, rule.usual);
   const std::uint64_t unit = std::max<std::uint64_t>(rule.unit, 1);

@@ -47,6 +47,9 @@ struct RangeRule {
   std::uint64_t unit = 0;  // the least is a multiple of it and not 0; 0: any
   std::uint64_t most = kMaxBytes;
 };
+// For `target` as typed. The help shows the `usual` one.
+Option add_range_option(const Command& command, const std::string& names, std::string& target, const std::string& help,
+                        const std::string& usual);
 // Ends the command as bad usage where what is typed is none.
 SizeRange settle_range(const std::string& option, const std::string& typed, const RangeRule& rule);
 
