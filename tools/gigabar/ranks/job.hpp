@@ -15,17 +15,46 @@
 
 #include "gigabar/device.hpp"
 #include "gigabar/fabric.hpp"
-#include "ranks/fabric_settings.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool::ranks {
 
-// For a wait while another rank does `count` things, each with its own deadline.
-Timeout times(Timeout one, std::int64_t count) noexcept;
+// --- Options --------------------------------------------------------------------------------------------------------------------
+
+// With which every command between ranks chooses transports, paths, rails and limits: FabricOptions under the same names.
+struct FabricSettings {
+  FabricOptions options;                                    // once they are settled, all that is asked for
+  std::vector<std::string> required, preferred, forbidden;  // names of paths, as typed
+  double timeout_seconds = 30;                              // of one wait
+
+  Timeout timeout() const noexcept;
+};
+
+inline constexpr const char* kTimeoutOfAWait =
+    "Of one wait (for a rank, a connection, a message), not of the whole run: one that takes longer ends the run";
+
+// --transport, --require, --prefer, --forbid, --gdr-limit, --gdr-read-limit, --eager-limit, --kernel-limit, --chunk, --chunks,
+// --stripe, --rails, --rail-count, --rail-policy, --cpus, --timeout; `timeout_help`: what that is of.
+void add_fabric_options(const Command& command, FabricSettings& settings, const char* timeout_help = kTimeoutOfAWait);
+
+// What the options say together, settled. Ends the command as bad usage when a path is named twice, more than one is required, or a
+// CPU may not be used.
+FabricOptions fabric_options(const FabricSettings& settings);
+
+// The options that all commands between ranks have.
+struct JobOptions {
+  std::string json_path;
+  FabricSettings fabric;
+};
+// --json, and those of the fabric.
+void add_job_options(const Command& command, JobOptions& options, const char* timeout_help = kTimeoutOfAWait);
 
 // --- What ranks tell each other -------------------------------------------------------------------------------------------------
+
+// For a wait while another rank does `count` things, each with its own deadline.
+Timeout times(Timeout one, std::int64_t count) noexcept;
 
 inline constexpr std::size_t kMaxIntroductionBytes = 65536;
 inline constexpr SegmentId kSegment = 0;  // of the memory that is measured
@@ -48,14 +77,6 @@ struct Complaint {
 };
 
 // --- A rank ---------------------------------------------------------------------------------------------------------------------
-
-// The options that all commands between ranks have.
-struct JobOptions {
-  std::string json_path;
-  FabricSettings fabric;
-};
-// --json, and those of fabric_settings.hpp.
-void add_job_options(const Command& command, JobOptions& options, const char* timeout_help = kTimeoutOfAWait);
 
 // Ends the command as bad usage where it is not for so many ranks.
 using CountCheck = std::function<void(Rank rank_count)>;
