@@ -451,10 +451,8 @@ void add_queues(const Command& command, DeviceSessionOptions& options) {
                      "Threads of the CPU by which a software HCA executes the queues' work requests");
   command.add_choice("--engine", options.engine, engines,
                      "What executes the queues: an mlx5 adapter that kernels or the CPU ring (never run on hardware), or the CPU");
-  command
-      .add_option("--hca", options.hca_port,
-                  "Port of the adapter of --engine hca, as in \"mlx5_0/1\" (default: the nearest that is usable)")
-      ->type_name("PORT");
+  command.add_option("--hca", options.hca_port, Value{"PORT"},
+                     "Port of the adapter of --engine hca, as in \"mlx5_0/1\" (default: the nearest that is usable)");
 }
 
 void add_counts(const Command& command, Options& options) {

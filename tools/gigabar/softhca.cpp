@@ -223,11 +223,10 @@ void add_faults(const Command& command, Options& options) {
   std::vector<std::string_view> names;
   for (const auto& each : syndromes) names.push_back(each.name);
   command
-      .add_option("--fault", options.faults,
+      .add_option("--fault", options.faults, Value{"KIND[:N]"},
                   "Faults, each made in a run of its own, of every operation: " + fault_names() + "; or all")
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("KIND[:N]");
+      ->allow_extra_args(false);
   command
       .add_choice("--syndrome", options.syndrome, syndromes,
                   fmt::format("What the CQE of --fault error tells: one of {}", fmt::join(names, ", ")))

@@ -40,8 +40,7 @@ struct RepeatedKernel {
   std::function<Result<std::vector<UnitEnd>>()> ends;
 };
 Result<RepeatedKernel> open_turn_kernel(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid);
-// Its units are blocks, each with fast memory of its own (shared memory); each launch forgets what those before found wrong.
-// Errors: also invalid_argument (not enough fast memory).
+// Its units are blocks, each with fast memory of its own (shared memory). Errors: also invalid_argument (not enough fast memory).
 Result<RepeatedKernel> open_matvec(const DeviceInfo& device, const MatvecPlan& plan, const Grid& grid);
 
 // The same on the GPU; unavailable in a build without nvcc.

@@ -50,6 +50,17 @@ KernelRun run_reporting(const Grid& grid, Body body) {
   return run;
 }
 
+// start(first, second, ends) runs the kernel once.
+template <class Start>
+RepeatedKernel repeated(const Grid& grid, const Start& start) {
+  const auto ends = std::make_shared<std::vector<UnitEnd>>(grid.unit_count());
+  return {[=](std::uint32_t first, std::uint32_t second) {
+            start(first, second, ends->data());
+            return Result<void>();
+          },
+          [ends] { return Result(*ends); }};
+}
+
 }  // namespace
 
 Result<KernelRun> run_rounds(const DeviceInfo& device, const RoundPlan& plan, const Grid& grid) {
@@ -64,27 +75,19 @@ Result<KernelRun> run_turns(const DeviceInfo& device, const TurnPlan& plan, cons
 
 Result<RepeatedKernel> open_turn_kernel(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid) {
   if (!device.is_stand_in) return gpu::open_turn_kernel(device.index, plan, grid);
-  const auto ends = std::make_shared<std::vector<UnitEnd>>(grid.unit_count());
-  return RepeatedKernel{[=](std::uint32_t checked_round, std::uint32_t computed_round) {
-                          run_on_cpu(OneTurnBody{plan, ends->data(), checked_round, computed_round}, grid);
-                          return Result<void>();
-                        },
-                        [ends] { return Result(*ends); }};
+  return repeated(grid, [=](std::uint32_t checked_round, std::uint32_t computed_round, UnitEnd* ends) {
+    run_on_cpu(OneTurnBody{plan, ends, checked_round, computed_round}, grid);
+  });
 }
 
 Result<RepeatedKernel> open_matvec(const DeviceInfo& device, const MatvecPlan& plan, const Grid& grid) {
   if (!device.is_stand_in) return gpu::open_matvec(device.index, plan, grid);
   const std::size_t fast_values = plan.fast_bytes() / sizeof(float);
   const auto fast = std::make_shared<std::vector<float>>(fast_values * grid.unit_count());
-  const auto ends = std::make_shared<std::vector<UnitEnd>>();
-  return RepeatedKernel{
-      [=](std::uint32_t task, std::uint32_t batch) {
-        ends->assign(grid.unit_count(), UnitEnd());
-        const MatvecBody body{plan, static_cast<MatvecTask>(task), batch, ends->data()};
-        run_on_cpu([&](const auto& scope, std::uint32_t unit) { body(scope, unit, fast->data() + unit * fast_values); }, grid);
-        return Result<void>();
-      },
-      [ends] { return Result(*ends); }};
+  return repeated(grid, [=](std::uint32_t task, std::uint32_t batch, UnitEnd* ends) {
+    const MatvecBody body{plan, static_cast<MatvecTask>(task), batch, ends};
+    run_on_cpu([&](const auto& scope, std::uint32_t unit) { body(scope, unit, fast->data() + unit * fast_values); }, grid);
+  });
 }
 
 }  // namespace gigabar::tool::device_ranks

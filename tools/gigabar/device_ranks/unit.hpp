@@ -190,19 +190,18 @@ GIGABAR_DEVICE void check_words(const Scope& scope, const std::uint32_t* words, 
 template <class Scope>
 class UnitWords {
  public:
-  GIGABAR_DEVICE UnitWords(const Scope& scope, const PairPlan& plan, UnitEnd* end)
-      : scope_(scope), fabric_(plan.fabric), partner_(plan.partner), timeout_ns_(plan.timeout_ns), end_(end) {}
+  GIGABAR_DEVICE UnitWords(const Scope& scope, const PairPlan& plan, UnitEnd* end) : scope_(scope), plan_(plan), end_(end) {}
 
   GIGABAR_DEVICE bool is_ok() const { return status_ == Status::ok; }
   GIGABAR_DEVICE Status status() const { return status_; }
-  GIGABAR_DEVICE device::Timeout timeout() const { return {timeout_ns_}; }
+  GIGABAR_DEVICE device::Timeout timeout() const { return {plan_.timeout_ns}; }
   GIGABAR_DEVICE void note(Status status) {
     if (status_ == Status::ok) status_ = status;
   }
 
   // Whether the run has ended, by an error or by its time.
   GIGABAR_DEVICE bool is_over(const RunClock& clock) {
-    if (device_ranks::is_over(scope_, clock, timeout_ns_)) note(Status::timed_out);
+    if (device_ranks::is_over(scope_, clock, plan_.timeout_ns)) note(Status::timed_out);
     return !is_ok();
   }
 
@@ -211,9 +210,9 @@ class UnitWords {
     if (!is_ok()) return;
     NotificationId found = 0;
     std::uint32_t value = 0;
-    note(device::notification_wait(scope_, fabric_, kDataSegment, id, 1, timeout(), found, partner_));
+    note(device::notification_wait(scope_, plan_.fabric, kDataSegment, id, 1, timeout(), found, plan_.partner));
     if (!is_ok()) return;
-    note(device::notification_reset(scope_, fabric_, kDataSegment, found, value));
+    note(device::notification_reset(scope_, plan_.fabric, kDataSegment, found, value));
     expect(place, expected, value);
   }
 
@@ -224,14 +223,12 @@ class UnitWords {
   // This rank's own bytes, for loads and stores of the unit.
   template <class T>
   GIGABAR_DEVICE T* at(std::uint64_t offset, std::uint64_t bytes) const {
-    return reinterpret_cast<T*>(device::detail::find_bytes(fabric_, fabric_.rank, kDataSegment, offset, bytes).address);
+    return reinterpret_cast<T*>(device::detail::find_bytes(plan_.fabric, plan_.fabric.rank, kDataSegment, offset, bytes).address);
   }
 
  private:
   const Scope& scope_;
-  const device::DeviceFabric& fabric_;
-  const Rank partner_;
-  const std::uint64_t timeout_ns_;
+  const PairPlan& plan_;
   UnitEnd* const end_;
   Status status_ = Status::ok;
 };

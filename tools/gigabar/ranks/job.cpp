@@ -103,9 +103,10 @@ void add_limit_options(const Command& command, FabricLimits& limits) {
 }
 
 void add_rail_options(const Command& command, FabricOptions& options) {
-  command.add_option("--rails", options.rails, "NIC ports, as in mlx5_0,mlx5_1/1 (GIGABAR_RAILS; default: the nearest to the GPU)")
+  command
+      .add_option("--rails", options.rails, Value{"LIST"},
+                  "NIC ports, as in mlx5_0,mlx5_1/1 (GIGABAR_RAILS; default: the nearest to the GPU)")
       ->delimiter(',')
-      ->type_name("LIST")
       ->allow_extra_args(false);
   command.add_option("--rail-count", options.rail_count, whole_number(1, kMaxRails),
                      "Most rails per peer (GIGABAR_RAIL_COUNT; default 1)");
@@ -252,12 +253,10 @@ void add_fabric_options(const Command& command, FabricSettings& settings, const 
   add_path_options(command, settings);
   add_limit_options(command, settings.options.limits);
   add_rail_options(command, settings.options);
-  command
-      .add_option(
-          "--cpus", settings.options.cpus,
-          "CPUs of this rank's threads, and the NUMA node of its buffers: near (its GPU, else its NIC), any, or a list as in "
-          "0-7,16 (GIGABAR_CPUS; default near)")
-      ->type_name("LIST");
+  command.add_option(
+      "--cpus", settings.options.cpus, Value{"LIST"},
+      "CPUs of this rank's threads, and the NUMA node of its buffers: near (its GPU, else its NIC), any, or a list as in 0-7,16 "
+      "(GIGABAR_CPUS; default near)");
   command.add_option("--timeout", settings.timeout_seconds, seconds(86400), timeout_help);
 }
 

@@ -399,7 +399,8 @@ Option Command::add_option(const std::string& names, T& target, const std::strin
 template <class T>
 Option Command::add_option(const std::string& names, T& target, const Value& value, const std::string& help) const {
   // The text that the check leaves is read.
-  CLI::Option* const option = app_->add_option(names, target, help)->transform(validator(value.check))->type_name(value.name);
+  CLI::Option* const option = app_->add_option(names, target, help)->type_name(value.name);
+  if (value.check) option->transform(validator(value.check));
   if constexpr (std::is_arithmetic_v<T>)
     option->default_str(value.is_size ? format_bytes(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
   return Option(option);

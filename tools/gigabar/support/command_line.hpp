@@ -21,10 +21,10 @@ namespace gigabar::tool {
 // Looks at the text behind an option, and may rewrite it: returns what is wrong with it, or nothing.
 using Check = std::function<std::string(std::string& text)>;
 
-// What stands behind an option: its name in the help, and what may be typed.
+// What stands behind an option: its name in the help, and what may be typed; without a check: anything.
 struct Value {
   const char* name;
-  Check check;
+  Check check = nullptr;
   bool is_size = false;  // the help shows its default as "64K"
 
   std::string operator()(std::string& text) const { return check(text); }

@@ -31,10 +31,8 @@ void tell_stand_ins(Report& report) {
 }  // namespace
 
 Option add_json_option(const Command& command, std::string& path) {
-  return command
-      .add_option("--json", path,
-                  "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
-      ->type_name("FILE");
+  return command.add_option("--json", path, Value{"FILE"},
+                            "Also write everything as JSON to this file; '-': to standard output, and the text to standard error");
 }
 
 void add_store_options(const Command& command, StoreOptions& options) {
