@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of the program and of a subcommand: CLI11's words, without its headers, which take seconds in each file that
-// declares an option. Only command_line.cpp, help.cpp and usage.cpp include them.
+// declares an option. Only command_line.cpp includes them.
 #pragma once
 
 #include <algorithm>
