@@ -59,18 +59,12 @@ bool has_sizes(Op op) noexcept {
   return op == Op::write || op == Op::read || op == Op::write_notify || op == Op::write_count || op == Op::message;
 }
 
-struct Options : ranks::JobOptions {
+struct Options : ranks::RoundOptions {
   Measure measure = Measure::latency;
   Op op = Op::notify;
-  std::string sizes;                         // -m, as typed
   std::vector<std::uint64_t> message_bytes;  // settled; {0}: messages have no size
   GridOptions grid;
   DeviceSessionOptions queues;  // queue_count to the partner, though its memory is in reach; 0: none, and the rest is not used
-  std::optional<std::uint32_t> iteration_count;
-  std::optional<std::uint32_t> warm_up_count;
-  std::uint32_t window = 64;
-  bool is_checked = false;
-  std::optional<std::uint64_t> fault_bytes;
 };
 
 SizeRange default_sizes(Measure measure) noexcept {
@@ -132,15 +126,9 @@ Grid grid_of(const Options& options, bool is_stand_in) {
 ranks::Counts counts_for(const Options& options, std::uint64_t bytes) noexcept {
   constexpr std::uint64_t kVeryLargeBytes = std::uint64_t{1} << 20;
   const bool is_large = bytes > ranks::kLargeBytes;
-  ranks::Counts counts;
-  if (options.measure != Measure::latency) {
-    counts = is_large ? ranks::Counts{20, 2} : ranks::Counts{100, 10};
-  } else {
-    counts = bytes > kVeryLargeBytes ? ranks::Counts{100, 10} : is_large ? ranks::Counts{1000, 100} : ranks::Counts{10000, 1000};
-  }
-  counts.iterations = options.iteration_count.value_or(counts.iterations);
-  counts.warm_up = options.warm_up_count.value_or(counts.warm_up);
-  return counts;
+  if (options.measure != Measure::latency) return options.counts(is_large ? ranks::Counts{20, 2} : ranks::Counts{100, 10});
+  if (bytes > kVeryLargeBytes) return options.counts({100, 10});
+  return options.counts(is_large ? ranks::Counts{1000, 100} : ranks::Counts{10000, 1000});
 }
 
 // Who else uses a unit's queue: units take the queues in turn.
@@ -435,7 +423,6 @@ class Session : public Pair {
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
 
-constexpr std::uint64_t kMaxRounds = 100000000;
 constexpr std::uint32_t kMaxWindow = 65536, kMaxQueues = 16, kMaxProxies = 12;
 
 void add_queues(const Command& command, DeviceSessionOptions& options) {
@@ -455,13 +442,11 @@ void add_queues(const Command& command, DeviceSessionOptions& options) {
                      "Port of the adapter of --engine hca, as in \"mlx5_0/1\" (default: the nearest that is usable)");
 }
 
-void add_counts(const Command& command, Options& options) {
+void add_rounds(const Command& command, Options& options) {
   const bool is_latency = options.measure == Measure::latency;
   add_sizes(command, options.sizes, options.measure == Measure::rate ? "8:8" : "4:64M");
-  command.add_option("-i,--iterations", options.iteration_count, whole_number(1, kMaxRounds), "Timed rounds per size")
-      ->default_str(is_latency ? "10000, above 8K 1000, above 1M 100" : "100, above 8K 20");
-  command.add_option("-x,--warmup", options.warm_up_count, whole_number(0, kMaxRounds), "Untimed rounds before the timed ones")
-      ->default_str(is_latency ? "1000, above 8K 100, above 1M 10" : "10, above 8K 2");
+  ranks::add_counts(command, options, is_latency ? "10000, above 8K 1000, above 1M 100" : "100, above 8K 20",
+                    is_latency ? "1000, above 8K 100, above 1M 10" : "10, above 8K 2");
   if (is_latency) return;
   command.add_option("-W,--window-size", options.window, whole_number(1, kMaxWindow),
                      "Messages of a unit before it waits for the answer");
@@ -483,7 +468,7 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
                                                              : "1; 8 with --scope blocks";
   add_grid_options(command, options.grid, scope, kThreadsByScope, blocks, true);
   add_queues(command, options.queues);
-  add_counts(command, options);
+  add_rounds(command, options);
   command->add_flag("-c,--validation", options.is_checked,
                     "Check all data in the kernels, different ones in every round; times then contain it. Wrong data are status 1");
   add_fault(command, options.fault_bytes);

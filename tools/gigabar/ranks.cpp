@@ -197,7 +197,7 @@ class Session : public RankSession {
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
 
-constexpr std::uint64_t kMaxPairs = 2048, kMaxRounds = 100000000;
+constexpr std::uint64_t kMaxPairs = 2048;
 
 void add_buffer_options(const Command& command, Options& options) {
   command.add_option("-d,--accelerator", options.accelerator, "What D means: cuda; stand-ins where there is no GPU. host: no D")
@@ -212,10 +212,8 @@ void add_buffer_options(const Command& command, Options& options) {
 
 void add_count_options(const Command& command, Options& options) {
   const bool is_time = is_latency(options.measure);
-  command.add_option("-i,--iterations", options.iteration_count, whole_number(1, kMaxRounds), "Timed rounds per size")
-      ->default_str(is_time ? "10000, above 8K 1000" : "100, above 8K 20");
-  command.add_option("-x,--warmup", options.warm_up_count, whole_number(0, kMaxRounds), "Untimed rounds before the timed ones")
-      ->default_str(is_time ? "100, above 8K 10" : "10, above 8K 2");
+  add_counts(command, options, is_time ? "10000, above 8K 1000" : "100, above 8K 20",
+             is_time ? "100, above 8K 10" : "10, above 8K 2");
   if (!is_time) {
     command.add_option("-W,--window-size", options.window, whole_number(1, kMaxWindow),
                        "Messages under way before an acknowledgement is awaited");
