@@ -6,8 +6,8 @@
 #include <string>
 
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 #include "support/report.hpp"
-#include "support/sizes.hpp"
 
 namespace gigabar::tool {
 namespace {

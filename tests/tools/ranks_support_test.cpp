@@ -10,7 +10,6 @@
 
 #include "gigabar/copy.hpp"
 #include "ranks/buffers.hpp"
-#include "ranks/fabric_settings.hpp"
 #include "ranks/job.hpp"
 #include "support/launched.hpp"
 #include "tools/ranks_support.hpp"

@@ -9,9 +9,9 @@
 #include <numeric>
 #include <vector>
 
+#include "support/option_checks.hpp"
 #include "support/pattern.hpp"
 #include "support/race.hpp"
-#include "support/sizes.hpp"
 
 namespace gigabar::tool {
 namespace {

@@ -19,7 +19,6 @@
 #include "support/gdr_session.hpp"
 #include "support/option_checks.hpp"
 #include "support/report.hpp"
-#include "support/sizes.hpp"
 #include "support/workbench.hpp"
 
 namespace gigabar::tool {

@@ -179,8 +179,8 @@ void run_compare(const Options& options, Invocation& invocation) {
 void add_compare(const Command& program, Invocation& invocation) {
   const auto [command, options] = add_subcommand<Options>(
       program, invocation, "compare", "What changed between two surveys, with their noise taken into account", run_compare);
-  command->add_option("FIRST", options.first, any_text("FILE"), "The JSON file of a survey: before, or one machine")->required();
-  command->add_option("SECOND", options.second, any_text("FILE"), "The JSON file of another survey: after, or the other machine")
+  command->add_option("FIRST", options.first, Value{"FILE"}, "The JSON file of a survey: before, or one machine")->required();
+  command->add_option("SECOND", options.second, Value{"FILE"}, "The JSON file of another survey: after, or the other machine")
       ->required();
   add_json_option(command, options.json_path);
   command->add_option("--floor", options.floor, real_number(0, 1, "SHARE"),

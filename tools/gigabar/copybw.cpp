@@ -13,7 +13,6 @@
 #include "support/option_checks.hpp"
 #include "support/race.hpp"
 #include "support/report.hpp"
-#include "support/sizes.hpp"
 #include "support/workbench.hpp"
 
 namespace gigabar::tool {

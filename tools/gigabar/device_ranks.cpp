@@ -11,6 +11,7 @@
 
 #include "base/counted.hpp"
 #include "base/fnv.hpp"
+#include "base/rounding.hpp"
 #include "commands.hpp"
 #include "device_ranks/kernels.hpp"
 #include "device_ranks/pair.hpp"
@@ -58,24 +59,12 @@ bool has_sizes(Op op) noexcept {
   return op == Op::write || op == Op::read || op == Op::write_notify || op == Op::write_count || op == Op::message;
 }
 
-struct Options : ranks::JobOptions {
+struct Options : ranks::RoundOptions {
   Measure measure = Measure::latency;
   Op op = Op::notify;
-  std::string sizes;  // -m, as typed
+  std::vector<std::uint64_t> message_bytes;  // settled; {0}: messages have no size
   GridOptions grid;
-  QueueOptions queues;
-  std::optional<std::uint32_t> iteration_count;
-  std::optional<std::uint32_t> warm_up_count;
-  std::uint32_t window = 64;
-  bool is_checked = false;
-  std::optional<std::uint64_t> fault_bytes;
-};
-
-// Everything settled but the device.
-struct Plan {
-  Options options;
-  std::vector<std::uint64_t> sizes;  // of messages; {0}: they have none
-  FabricOptions fabric;
+  DeviceSessionOptions queues;  // queue_count to the partner, though its memory is in reach; 0: none, and the rest is not used
 };
 
 SizeRange default_sizes(Measure measure) noexcept {
@@ -83,16 +72,16 @@ SizeRange default_sizes(Measure measure) noexcept {
   return {kWordBytes, std::uint64_t{64} << 20};
 }
 
-void settle_message_sizes(Plan& plan) {
-  const Options& options = plan.options;
+void settle_message_sizes(Options& options) {
   if (!has_sizes(options.op)) {
     if (!options.sizes.empty()) {
       refuse_usage(fmt::format("-m {}: --op {} has no size to choose; leave -m out", options.sizes, name_of(options.op)));
     }
-    plan.sizes = {0};
+    options.message_bytes = {0};
     return;
   }
-  plan.sizes = settle_sizes(options.sizes, default_sizes(options.measure));
+  options.message_bytes =
+      sizes_of(settle_range("-m", options.sizes, {.usual = default_sizes(options.measure), .unit = kWordBytes, .most = kMaxBytes}));
 }
 
 void settle_grid(const Options& options) {
@@ -107,8 +96,8 @@ void settle_grid(const Options& options) {
         fmt::format("--scope blocks: --op {} has nothing that blocks could share; choose another scope", name_of(options.op)));
   }
   const bool is_by_stores = is_of_blocks || options.op == Op::write_count || options.op == Op::message;
-  if (is_by_stores && options.queues.count != 0) {
-    refuse_usage(fmt::format("--queues {}: {} is by loads and stores; leave --queues out", options.queues.count,
+  if (is_by_stores && options.queues.queue_count != 0) {
+    refuse_usage(fmt::format("--queues {}: {} is by loads and stores; leave --queues out", options.queues.queue_count,
                              is_of_blocks ? "--scope blocks" : fmt::format("--op {}", name_of(options.op))));
   }
   if (is_one && options.grid.thread_count && options.grid.scope != ScopeKind::block && !is_of_blocks) {
@@ -117,14 +106,12 @@ void settle_grid(const Options& options) {
   }
 }
 
-// Ends the command as bad usage where options contradict each other.
-Plan make_plan(const Options& options) {
-  Plan plan;
-  plan.options = options;
-  settle_message_sizes(plan);
+// Everything but the device. Ends the command as bad usage where options contradict each other.
+Options settled(Options options) {
+  settle_message_sizes(options);
   settle_grid(options);
-  plan.fabric = ranks::fabric_options(options.fabric);
-  return plan;
+  options.fabric.options = ranks::fabric_options(options.fabric);
+  return options;
 }
 
 Grid grid_of(const Options& options, bool is_stand_in) {
@@ -139,15 +126,9 @@ Grid grid_of(const Options& options, bool is_stand_in) {
 ranks::Counts counts_for(const Options& options, std::uint64_t bytes) noexcept {
   constexpr std::uint64_t kVeryLargeBytes = std::uint64_t{1} << 20;
   const bool is_large = bytes > ranks::kLargeBytes;
-  ranks::Counts counts;
-  if (options.measure != Measure::latency) {
-    counts = is_large ? ranks::Counts{20, 2} : ranks::Counts{100, 10};
-  } else {
-    counts = bytes > kVeryLargeBytes ? ranks::Counts{100, 10} : is_large ? ranks::Counts{1000, 100} : ranks::Counts{10000, 1000};
-  }
-  counts.iterations = options.iteration_count.value_or(counts.iterations);
-  counts.warm_up = options.warm_up_count.value_or(counts.warm_up);
-  return counts;
+  if (options.measure != Measure::latency) return options.counts(is_large ? ranks::Counts{20, 2} : ranks::Counts{100, 10});
+  if (bytes > kVeryLargeBytes) return options.counts({100, 10});
+  return options.counts(is_large ? ranks::Counts{1000, 100} : ranks::Counts{10000, 1000});
 }
 
 // Who else uses a unit's queue: units take the queues in turn.
@@ -155,7 +136,7 @@ device::Sharing sharing_of(const Options& options, const Grid& grid) noexcept {
   // A flush goes to the queues of all.
   const bool flushes = (options.measure == Measure::rate && options.op == Op::write) || options.op == Op::barrier;
   if (flushes) return device::Sharing::device;
-  if (grid.unit_count() <= options.queues.count) return device::Sharing::exclusive;
+  if (grid.unit_count() <= options.queues.queue_count) return device::Sharing::exclusive;
   return grid.block_count == 1 ? device::Sharing::block : device::Sharing::device;
 }
 
@@ -172,7 +153,7 @@ RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t byte
   plan.unit_count = grid.unit_count();
   plan.is_of_blocks = grid.scope == ScopeKind::blocks;
   plan.window = options.measure == Measure::latency ? 1 : options.window;
-  plan.queue_count = options.queues.count;
+  plan.queue_count = options.queues.queue_count;
   plan.sharing = sharing_of(options, grid);
   if (options.measure == Measure::rate) {
     // Each unit's messages are whole.
@@ -201,13 +182,12 @@ std::uint64_t segment_bytes(const RoundPlan& layout) noexcept {
 }
 
 // The same at ranks whose options agree in all that must agree.
-std::uint64_t digest_of(const Plan& plan, const Grid& grid) {
-  const Options& options = plan.options;
+std::uint64_t digest_of(const Options& options, const Grid& grid) {
   return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.op),
-                           plan.sizes.front(), plan.sizes.back(), name_of(grid.scope), grid.block_count, grid.threads_per_block,
-                           grid.threads_per_unit, options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U),
-                           options.window, options.is_checked, options.fault_bytes.value_or(~std::uint64_t{0}),
-                           options.queues.count));
+                           options.message_bytes.front(), options.message_bytes.back(), name_of(grid.scope), grid.block_count,
+                           grid.threads_per_block, grid.threads_per_unit, options.iteration_count.value_or(0),
+                           options.warm_up_count.value_or(~0U), options.window, options.is_checked,
+                           options.fault_bytes.value_or(~std::uint64_t{0}), options.queues.queue_count));
 }
 
 // --- From the samples of units to the figures of one size -----------------------------------------------------------------------
@@ -340,32 +320,39 @@ Row row_of(const Options& options, const Grid& grid, const SizeResult& result, c
 
 class Session : public Pair {
  public:
-  Session(const Plan& plan, const Invocation& invocation)
-      : Pair(command_of(plan.options.measure), plan.options, plan.fabric, invocation), plan_(plan) {}
+  Session(const Options& options, const Invocation& invocation)
+      : Pair(command_of(options.measure), options, invocation), options_(options) {}
 
   void run() override {
     join_pair();
     grid_ = grid_of(options_, device().is_stand_in);
-    for (const std::uint64_t size : plan_.sizes) require_room_for_samples(counts_for(options_, size).iterations, grid_);
-    agree(digest_of(plan_, grid_));
+    for (const std::uint64_t size : options_.message_bytes) require_room_for_samples(counts_for(options_, size).iterations, grid_);
+    agree(digest_of(options_, grid_));
     std::uint64_t bytes = 0;
-    for (const std::uint64_t size : plan_.sizes) bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
-    open(bytes, 2 * grid_.unit_count(), options_.queues, rings());
+    for (const std::uint64_t size : options_.message_bytes)
+      bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
+    open(bytes, 2 * grid_.unit_count(), session_options());
     if (report() != nullptr) print_titles(*report());
-    for (const std::uint64_t size : plan_.sizes) do_size(size);
+    for (const std::uint64_t size : options_.message_bytes) do_size(size);
     close();
   }
 
  private:
-  // One for each unit, for windows as far as memory allows.
-  RingOptions rings() const {
-    if (options_.op != Op::message) return {};
+  // With rings for windows as far as memory allows.
+  DeviceSessionOptions session_options() const {
+    DeviceSessionOptions session;
+    if (options_.queues.queue_count != 0) {
+      session = options_.queues;
+      session.queues = QueueUse::always;
+    }
+    if (options_.op != Op::message) return session;
     if (grid_.unit_count() > kMaxRings) {
       refuse_usage(fmt::format("--op message: {} units, and rings for {} at most; use fewer --blocks or --threads",
                                grid_.unit_count(), kMaxRings));
     }
-    const RoundPlan layout = layout_of(options_, grid_, plan_.sizes.back());
-    return rings_for(layout.part_bytes, layout.window, grid_.unit_count());
+    const RoundPlan layout = layout_of(options_, grid_, options_.message_bytes.back());
+    add_rings(session, layout.part_bytes, layout.window, grid_.unit_count());
+    return session;
   }
 
   void print_titles(Report& report) {
@@ -401,7 +388,6 @@ class Session : public Pair {
 
   KernelRun run_kernel(const RoundPlan& plan) {
     KernelRun run = tool::take(run_rounds(device(), plan, grid_));
-    require_ended_well(task_of(plan), run.ends);
     if (plan.op == Op::write_count) counted_ += plan.round_count();
     return run;
   }
@@ -409,7 +395,7 @@ class Session : public Pair {
   // What the partner reads, once for all rounds.
   void fill(RoundPlan plan) {
     plan.only_fills = true;
-    run_kernel(plan);
+    static_cast<void>(judge(task_of(plan), run_kernel(plan).ends));
   }
 
   void do_size(std::uint64_t bytes) {
@@ -422,7 +408,7 @@ class Session : public Pair {
     }
     KernelRun run;
     if (has_kernel(plan)) run = run_kernel(plan);
-    const Complaint complaint = gather_complaints(complaint_of(task_of(plan), run.ends));
+    const Complaint complaint = gather_complaints(judge(task_of(plan), run.ends));
     if (report() == nullptr) return;
     SizeResult result = summarize_rounds(plan, bytes, run);
     result.complaint = complaint;
@@ -430,42 +416,37 @@ class Session : public Pair {
     complain(complaint);
   }
 
-  const Plan plan_;
-  const Options& options_ = plan_.options;
+  const Options options_;
   Grid grid_;
   std::uint32_t counted_ = 0;  // calls of write_count, each way
 };
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
 
-constexpr std::uint64_t kMaxRounds = 100000000;
 constexpr std::uint32_t kMaxWindow = 65536, kMaxQueues = 16, kMaxProxies = 12;
 
-void add_queues(const Command& command, QueueOptions& options) {
+void add_queues(const Command& command, DeviceSessionOptions& options) {
   std::vector<Named<QueueEngine>> engines;
   for (const QueueEngine engine :
        {QueueEngine::automatic, QueueEngine::hca, QueueEngine::hca_cpu_doorbell, QueueEngine::software_hca}) {
     engines.push_back({engine, name_of(engine)});
   }
-  command.add_option("--queues", options.count, whole_number(0, kMaxQueues),
+  options.queue_count = 0;
+  command.add_option("--queues", options.queue_count, whole_number(0, kMaxQueues),
                      "Work requests in so many queues to the partner, executed by --engine, in place of loads and stores");
-  command.add_option("--proxies", options.proxy_count, whole_number(1, kMaxProxies),
+  command.add_option("--proxies", options.proxy_thread_count, whole_number(1, kMaxProxies),
                      "Threads of the CPU by which a software HCA executes the queues' work requests");
   command.add_choice("--engine", options.engine, engines,
                      "What executes the queues: an mlx5 adapter that kernels or the CPU ring (never run on hardware), or the CPU");
-  command
-      .add_option("--hca", options.hca_port,
-                  "Port of the adapter of --engine hca, as in \"mlx5_0/1\" (default: the nearest that is usable)")
-      ->type_name("PORT");
+  command.add_option("--hca", options.hca_port, Value{"PORT"},
+                     "Port of the adapter of --engine hca, as in \"mlx5_0/1\" (default: the nearest that is usable)");
 }
 
-void add_counts(const Command& command, Options& options) {
+void add_rounds(const Command& command, Options& options) {
   const bool is_latency = options.measure == Measure::latency;
   add_sizes(command, options.sizes, options.measure == Measure::rate ? "8:8" : "4:64M");
-  command.add_option("-i,--iterations", options.iteration_count, whole_number(1, kMaxRounds), "Timed rounds per size")
-      ->default_str(is_latency ? "10000, above 8K 1000, above 1M 100" : "100, above 8K 20");
-  command.add_option("-x,--warmup", options.warm_up_count, whole_number(0, kMaxRounds), "Untimed rounds before the timed ones")
-      ->default_str(is_latency ? "1000, above 8K 100, above 1M 10" : "10, above 8K 2");
+  ranks::add_counts(command, options, is_latency ? "10000, above 8K 1000, above 1M 100" : "100, above 8K 20",
+                    is_latency ? "1000, above 8K 100, above 1M 10" : "10, above 8K 2");
   if (is_latency) return;
   command.add_option("-W,--window-size", options.window, whole_number(1, kMaxWindow),
                      "Messages of a unit before it waits for the answer");
@@ -475,7 +456,7 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
   const bool is_latency = measure == Measure::latency;
   const std::vector<Named<Op>> ops = ops_of(measure);
   const auto [command, options] =
-      ranks::add_pair_command<Session, Options>(program, invocation, command_of(measure), description, make_plan);
+      ranks::add_pair_command<Session, Options>(program, invocation, command_of(measure), description, settled);
   options.measure = measure;
   options.op = ops.front().value;
   command->add_choice("--op", options.op, ops, "What the kernel does");
@@ -487,7 +468,7 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
                                                              : "1; 8 with --scope blocks";
   add_grid_options(command, options.grid, scope, kThreadsByScope, blocks, true);
   add_queues(command, options.queues);
-  add_counts(command, options);
+  add_rounds(command, options);
   command->add_flag("-c,--validation", options.is_checked,
                     "Check all data in the kernels, different ones in every round; times then contain it. Wrong data are status 1");
   add_fault(command, options.fault_bytes);

@@ -23,8 +23,8 @@
 #include "doctor/output.hpp"
 #include "gigabar/machine.hpp"
 #include "support/failure.hpp"
-#include "support/machine_option.hpp"
 #include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 #include "support/signal_handlers.hpp"
@@ -276,7 +276,7 @@ void add_explain(const Command& program, Invocation& invocation) {
   const auto [command, id] =
       add_subcommand<std::string>(program, invocation, "explain",
                                   "What a check of 'doctor' is about: its impact, how to confirm it, and the remedy", run_explain);
-  command->add_option("check", id, any_text("ID"), "Id of the check, as 'gigabar doctor' prints it; without one, all are listed");
+  command->add_option("check", id, Value{"ID"}, "Id of the check, as 'gigabar doctor' prints it; without one, all are listed");
   command->footer("Exit status: 0 done, 2 there is no such check.");
 }
 

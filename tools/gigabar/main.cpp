@@ -6,7 +6,7 @@
 
 #include "commands.hpp"
 #include "support/failure.hpp"
-#include "support/output.hpp"
+#include "support/files.hpp"
 #include "transport/ucx/open.hpp"
 
 namespace {

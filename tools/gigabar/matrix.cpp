@@ -75,14 +75,14 @@ Plan plan_of(const MatrixOptions& options, Measure measure) {
   plan.first_place = plan.second_place = options.accelerator == "cuda" ? Place::device : Place::host;
   plan.range = {kLatencyBytes, std::max(kLatencyBytes, options.bytes)};
   plan.sizes = {kLatencyBytes, options.bytes};
-  plan.fabric = fabric_options(options.fabric);
   return plan;
 }
 
-MatrixPlan make_matrix_plan(const MatrixOptions& options) {
+MatrixPlan make_matrix_plan(MatrixOptions options) {
   if (options.accelerator != "cuda" && options.accelerator != "host") {
     refuse_usage(fmt::format("-d {}: this is no kind of device; choose cuda or host", options.accelerator));
   }
+  options.fabric.options = fabric_options(options.fabric);
   // Where all ranks are at work they begin together.
   const bool is_all = options.at_once == AtOnce::all;
   MatrixPlan plan{options,
@@ -112,7 +112,7 @@ std::string machine_id() {
 class MatrixSession : public RankSession {
  public:
   MatrixSession(const MatrixPlan& plan, Invocation& invocation)
-      : RankSession("matrix", plan.options, plan.bandwidth.fabric, invocation, require_several),
+      : RankSession("matrix", plan.options, invocation, require_several),
         plan_(plan),
         invocation_(invocation),
         clock_(SampleClock::calibrate()) {}
@@ -423,7 +423,7 @@ class MatrixSession : public RankSession {
       if (report()->has_document()) tell_document(each);
     }
     tell_places();
-    complain(first_complaint_, counted(wrong_count_, "round"));
+    complain({wrong_count_, first_complaint_}, counted(wrong_count_, "round"));
     for (const Shown& each : all) {
       for (std::size_t i = 0; i < each.judgement.slow.size(); ++i) report()->print("slow: {}\n", matrix::line_of(each, i));
     }
@@ -506,7 +506,7 @@ void add_matrix(const Command& program, Invocation& invocation) {
             "matrix", chosen.local_count, [&] { return ranks::make_matrix_plan(chosen); }, invoked);
       });
   command
-      ->add_option("-d,--accelerator", options.accelerator, any_text("cuda|host"),
+      ->add_option("-d,--accelerator", options.accelerator, Value{"cuda|host"},
                    "Memory of every rank: cuda (stand-ins where there is no GPU), or host")
       ->capture_default_str();
   command->add_choice("--measure", options.measures, ranks::kMeasures, "What is measured");
@@ -520,13 +520,13 @@ void add_matrix(const Command& program, Invocation& invocation) {
   command->add_option("-x,--warmup", options.warm_up_count, whole_number(0, 1000000), "Untimed rounds before the timed ones");
   command->add_option("--again", options.again_count, whole_number(0, 100),
                       "Most times that what looks slow is measured again; the better figure counts");
-  command->add_option("--switches", options.switches_path, any_text("FILE"),
+  command->add_option("--switches", options.switches_path, Value{"FILE"},
                       "Hosts behind one switch: on each line the switch's name, then its hosts; without, as Slurm says");
   command->add_flag("-c,--validation", options.is_checked,
                     "Check all data, different ones in every round; wrong data are status 1");
-  command->add_option("--csv", options.csv_path, any_text("FILE"),
+  command->add_option("--csv", options.csv_path, Value{"FILE"},
                       "Also write a line for each path: both ends, figures, shares of the usual, path");
-  command->add_option("--svg", options.svg_path, any_text("FILE"), "Also draw heat maps: an SVG file");
+  command->add_option("--svg", options.svg_path, Value{"FILE"}, "Also draw heat maps: an SVG file");
   command->add_option("-n,--ranks", options.local_count, whole_number(2, ranks::kMaxLocalRanks),
                       "How many ranks, without a launcher");
   ranks::add_job_options(command, options);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar pplat: a flag from the CPU to a running kernel and back, or the other way round; with data, when asked, that the receiver
-// checks. The kernel is cuda/flag_unit.hpp; on a stand-in a CPU thread plays it. Or a message whose lines carry their own numbers,
-// by a KernelRing, whose kernel is cuda/call_unit.hpp.
+// checks. Or a message whose lines carry their own numbers, by a KernelRing. The kernels are cuda/pplat_units.hpp; on a stand-in a
+// CPU thread plays them.
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -19,8 +19,7 @@
 #include "base/counted.hpp"
 #include "base/undo.hpp"
 #include "commands.hpp"
-#include "cuda/call_unit.hpp"
-#include "cuda/flag_unit.hpp"
+#include "cuda/pplat_units.hpp"
 #include "cuda/runtime.hpp"
 #include "gigabar/device/scope.hpp"
 #include "gigabar/kernel_ring.hpp"
@@ -221,7 +220,7 @@ class Game {
     const std::string done = counted(ends.front().rounds_done, "round");
     for (const device_ranks::UnitEnd& end : ends) {
       if (end.wrong_count != 0)
-        fail(wrong_data(end.wrong_round, end.wrong_offset_bytes, end.wrong_found) + " (seen by the kernel)" + label);
+        fail(wrong_data(end.wrong_place.round, end.wrong_place.offset_bytes, end.wrong_found) + " (seen by the kernel)" + label);
     }
     if (!stopped_because_.empty())
       fail(fmt::format("{}{}; the kernel had done {}; a longer -u gives it more time", stopped_because_, label, done));

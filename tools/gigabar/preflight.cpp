@@ -22,8 +22,8 @@
 #include "preflight/watchdog.hpp"
 #include "support/clock.hpp"
 #include "support/failure.hpp"
-#include "support/machine_option.hpp"
 #include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 
@@ -278,7 +278,7 @@ void add_forms(const Command& command, Options& options) {
                   "Check) or prometheus (OpenMetrics)")
       ->type_name("NAME")
       ->default_str("");
-  command.add_option("--textfile", options.textfile_path, any_text("FILE"),
+  command.add_option("--textfile", options.textfile_path, Value{"FILE"},
                      "Also write the metrics to this file, for node_exporter's textfile collector; it is replaced in one step");
   add_json_option(command, options.json_path);
 }
@@ -291,10 +291,10 @@ void add_preflight(const Command& program, Invocation& invocation) {
       "Is this node fit for a job? The doctor's checks, verified bytes and a rate on every path, one answer", run_preflight);
   add_sysroot_option(command, options.sysroot);
   add_budget_option(command, options.budget_seconds, 600, "About this long in all; paths that do not fit are unknown");
-  command.add_option("--require", options.require, any_text("PATH,..."),
+  command.add_option("--require", options.require, Value{"PATH,..."},
                      "What the job needs: checks that must pass, paths that must be available, counts and rates: 'nvlink>=18, gdr, "
                      "host->gpu>=0.8'");
-  command.add_option("--baseline", options.baseline_path, any_text("FILE"),
+  command.add_option("--baseline", options.baseline_path, Value{"FILE"},
                      "A survey of this node in good health ('gigabar survey --json'), which rates are held against");
   command.add_option("--ignore", options.ignored, "Checks, or groups of them ('pci'), whose findings do not count")
       ->delimiter(',')

@@ -38,7 +38,7 @@ constexpr std::array<Named<Preference>, 4> kPreferences = {{{Preference::allow, 
 class Session : public RankSession {
  public:
   Session(const Plan& plan, const Invocation& invocation)
-      : RankSession(command_of(plan.options.measure), plan.options, plan.fabric, invocation,
+      : RankSession(command_of(plan.options.measure), plan.options, invocation,
                     [options = plan.options](Rank rank_count) { pair_count_for(options, rank_count); }),
         plan_(plan),
         clock_(SampleClock::calibrate()) {}
@@ -149,7 +149,7 @@ class Session : public RankSession {
 
   // The fabric's policy without what only some machines have.
   PathPolicy plain_policy() {
-    PathPolicy policy = plan_.fabric.policy;
+    PathPolicy policy = plan_.options.fabric.options.policy;
     for (const Setting& setting : fabric().settings()) {
       for (const auto& each : kPreferences) {
         if (setting.value == each.name && setting.name == "bar") policy.bar = each.value;
@@ -167,7 +167,7 @@ class Session : public RankSession {
     if (report() == nullptr) return;
     report()->add_row(row_of(plan_, result, other ? &*other : nullptr));
     for (const SizeResult& each : {result, other.value_or(SizeResult())})
-      complain(each.first_wrong, fmt::format("in {} of this size", counted(each.wrong_count, "round")));
+      complain(each, fmt::format("in {} of this size", counted(each.wrong_count, "round")));
   }
 
   void tell_fabric() {
@@ -197,7 +197,7 @@ class Session : public RankSession {
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
 
-constexpr std::uint64_t kMaxPairs = 2048, kMaxRounds = 100000000;
+constexpr std::uint64_t kMaxPairs = 2048;
 
 void add_buffer_options(const Command& command, Options& options) {
   command.add_option("-d,--accelerator", options.accelerator, "What D means: cuda; stand-ins where there is no GPU. host: no D")
@@ -206,17 +206,14 @@ void add_buffer_options(const Command& command, Options& options) {
   command.add_option("buffers", options.places, "Memory of rank 0 and of rank 1: D D, H D, D H or H H (default: D D with -d cuda)")
       ->type_name("D|H")
       ->expected(0, 2);
-  command.add_option("-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX")
-      ->type_name("[MIN:]MAX")
-      ->default_str(is_latency(options.measure) ? "0:4M" : "1:4M");
+  add_range_option(command, "-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX",
+                   is_latency(options.measure) ? "0:4M" : "1:4M");
 }
 
 void add_count_options(const Command& command, Options& options) {
   const bool is_time = is_latency(options.measure);
-  command.add_option("-i,--iterations", options.iteration_count, whole_number(1, kMaxRounds), "Timed rounds per size")
-      ->default_str(is_time ? "10000, above 8K 1000" : "100, above 8K 20");
-  command.add_option("-x,--warmup", options.warm_up_count, whole_number(0, kMaxRounds), "Untimed rounds before the timed ones")
-      ->default_str(is_time ? "100, above 8K 10" : "10, above 8K 2");
+  add_counts(command, options, is_time ? "10000, above 8K 1000" : "100, above 8K 20",
+             is_time ? "100, above 8K 10" : "10, above 8K 2");
   if (!is_time) {
     command.add_option("-W,--window-size", options.window, whole_number(1, kMaxWindow),
                        "Messages under way before an acknowledgement is awaited");

@@ -17,9 +17,8 @@
 #include "commands.hpp"
 #include "driver/child_process.hpp"
 #include "support/failure.hpp"
-#include "support/named_files.hpp"
+#include "support/files.hpp"
 #include "support/option_checks.hpp"
-#include "support/output.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 #include "support/run_program.hpp"
@@ -129,15 +128,14 @@ void add_report(const Command& program, Invocation& invocation) {
   const auto [command, options] = add_subcommand<Options>(
       program, invocation, "report", "One HTML page of JSON documents, for a browser or a printer", run_report);
   command
-      ->add_option("DOCUMENT", options.files, any_text("FILE..."),
+      ->add_option("DOCUMENT", options.files, Value{"FILE..."},
                    "JSON files of survey, streams, copylat, latency, bw, bibw, multi-lat, mbw-mr, matrix, compare, doctor, "
                    "topology or preflight")
       ->required();
   command->add_option("-o,--output", options.output_path, {"FILE", file_name()}, "Write the page to this file")->required();
-  command->add_option("--before", options.before, any_text("FILE..."),
+  command->add_option("--before", options.before, Value{"FILE..."},
                       "JSON files of before, up to the next option: what differs by more than the noise is marked");
-  command->add_option("--python", options.python, any_text("PROGRAM"),
-                      "Python 3.9 or newer, with matplotlib where curves are drawn");
+  command->add_option("--python", options.python, Value{"PROGRAM"}, "Python 3.9 or newer, with matplotlib where curves are drawn");
   command->add_option("--timeout", options.timeout_s, seconds(3600), "Of the whole run");
   command->footer(
       "The page has everything inside, and no script. Curves by size are drawn by matplotlib (apt install python3-matplotlib);\n"

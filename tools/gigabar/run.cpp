@@ -26,9 +26,8 @@ void add_run(const Command& program, Invocation& invocation) {
   command->add_flag("--keep-going", settings.keeps_going,
                     "When a rank fails let the others go on, to the end that they choose (peer_lost tells them)");
   command->add_flag("--label", settings.has_labels, "Write '[rank] ' before every line of output");
-  command->add_option("program", settings.program, "The program and its arguments, after '--'")
-      ->required()
-      ->type_name("PROGRAM ARGS...");
+  command->add_option("program", settings.program, Value{"PROGRAM ARGS..."}, "The program and its arguments, after '--'")
+      ->required();
   command->footer(
       "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, GIGABAR_JOB_ID and a\n"
       "GIGABAR_JOB_KEY_FILE with a random key. Rank 0 reads standard input, unless it is a terminal. When a rank fails the others\n"

@@ -208,7 +208,7 @@ void add_sanity(const Command& program, Invocation& invocation) {
       program, invocation, "sanity", "Behaviours that programs rely on, through gdrapi.h and gigabar, each in its own process",
       run_sanity);
   add_device_option(command, options);
-  command->add_option("-t,--test", options.tests, any_text("NAME"), "Only this scenario, by our name or GDRCopy's; may be repeated")
+  command->add_option("-t,--test", options.tests, Value{"NAME"}, "Only this scenario, by our name or GDRCopy's; may be repeated")
       ->take_all();
   command->add_flag("-l,--list", options.is_list, "List the scenarios, and which of GDRCopy's tests each covers");
   command->add_flag("-e,--extended", options.with_extended, "Also the long scenarios");

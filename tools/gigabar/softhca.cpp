@@ -187,9 +187,8 @@ auto by_name(std::array<Named<T>, N> choices) {
 
 void add_work(const Command& command, Options& options) {
   command.add_choice("--op", options.op, by_name(kOps), "What the threads post")->default_str("all, in turns");
-  command.add_option("-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX; inline writes take those up to 28")
-      ->type_name("[MIN:]MAX")
-      ->default_str("8:4K, with --fault 16");
+  add_range_option(command, "-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX; inline writes take those up to 28",
+                   "8:4K, with --fault 16");
   command.add_option("-i,--iterations", options.iteration_count, whole_number(1, kMaxRounds), "Timed rounds per size")
       ->default_str("1000, with --fault 100");
   command
@@ -224,11 +223,10 @@ void add_faults(const Command& command, Options& options) {
   std::vector<std::string_view> names;
   for (const auto& each : syndromes) names.push_back(each.name);
   command
-      .add_option("--fault", options.faults,
+      .add_option("--fault", options.faults, Value{"KIND[:N]"},
                   "Faults, each made in a run of its own, of every operation: " + fault_names() + "; or all")
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("KIND[:N]");
+      ->allow_extra_args(false);
   command
       .add_choice("--syndrome", options.syndrome, syndromes,
                   fmt::format("What the CQE of --fault error tells: one of {}", fmt::join(names, ", ")))

@@ -11,7 +11,6 @@
 
 #include "commands.hpp"
 #include "support/option_checks.hpp"
-#include "support/sizes.hpp"
 
 namespace gigabar::tool {
 namespace {
@@ -61,7 +60,7 @@ void add_transfer_options(const Command& command, Options& options) {
                "A file with a transfer on each line, '#' before comments; '-': standard input")
       ->type_name("FILE");
   command
-      .add_option("--preset", options.presets, any_text("NAME"),
+      .add_option("--preset", options.presets, Value{"NAME"},
                   "One of nvbandwidth's test cases, run cell by cell; 'list' lists them")
       ->allow_extra_args(false)
       ->group("Instead of transfers");
@@ -85,7 +84,7 @@ void add_default_options(const Command& command, Options& options) {
       ->excludes(iterations)
       ->group(group);
   command
-      .add_option("--executor", options.executor, any_text("NAME"),
+      .add_option("--executor", options.executor, Value{"NAME"},
                   "Who moves the bytes: ce, sm or cpu, with -push, -pull, :BLOCKS or :THREADS (default: ce)")
       ->group(group);
   command.add_choice("--pages", options.pages, pages, "Host memory: pinned (default), pageable, wc or huge")

@@ -4,7 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,15 +17,107 @@
 #include "commands.hpp"
 #include "fabric/tuning.hpp"
 #include "gigabar/device.hpp"
+#include "gigabar/fabric.hpp"
 #include "platform/stored_json.hpp"
+#include "ranks/buffers.hpp"
 #include "ranks/plan.hpp"
-#include "ranks/tune_measure.hpp"
+#include "ranks/tune_choose.hpp"
+#include "support/clock.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
+#include "support/statistics.hpp"
 
 namespace gigabar::tool {
 namespace ranks {
 namespace {
+
+// --- What is measured -----------------------------------------------------------------------------------------------------------
+
+struct Tuned {
+  std::string_view name, option;  // as the fabric and the command line call it
+  std::optional<std::uint64_t> FabricLimits::* given;
+  std::optional<std::uint64_t> fabric::TunedPair::* stored;
+};
+constexpr Tuned kChunk{"chunk", "--chunk", &FabricLimits::chunk_bytes, &fabric::TunedPair::chunk_bytes};
+constexpr Tuned kGdrLimit{"gdr_limit", "--gdr-limit", &FabricLimits::gdr_bytes, &fabric::TunedPair::gdr_bytes};
+constexpr Tuned kGdrReadLimit{"gdr_read_limit", "--gdr-read-limit", &FabricLimits::gdr_read_bytes,
+                              &fabric::TunedPair::gdr_read_bytes};
+constexpr Tuned kStripe{"stripe", "--stripe", &FabricLimits::stripe_bytes, &fabric::TunedPair::stripe_bytes};
+// In the order in which they are measured: the chunk that is found is then that of staged ways.
+constexpr std::array kTuned = {&kChunk, &kGdrLimit, &kGdrReadLimit, &kStripe};
+
+struct TuneOptions : JobOptions {
+  std::string accelerator = "cuda";  // --accelerator
+  std::string sizes;                 // -m, as typed
+  std::uint32_t iteration_count = 30;
+  std::uint32_t warm_up_count = 3;
+  StoreOptions stored;
+  FabricLimits given;  // before they are settled
+};
+
+// One setting's curves, and what follows from them.
+// GCC warns of members without "= {}" that an initializer leaves out.  NOLINTBEGIN(readability-redundant-member-init)
+struct Finding {
+  const Tuned* of = &kChunk;
+  std::string why_not = {};  // not measured, and why
+  std::vector<std::uint64_t> sizes = {};
+  std::vector<Curve> curves = {};
+  std::optional<std::uint64_t> bytes = {};  // chosen
+  std::optional<double> crossover_bytes = {};
+  std::string why = {};
+};
+// NOLINTEND(readability-redundant-member-init)
+constexpr std::uint64_t kDefaultChunkBytes = 262144;
+constexpr std::uint64_t kMaxTriedChunkBytes = std::uint64_t{2} << 20;
+
+constexpr QueueId kQueue = 0;
+constexpr Tag kTurnTag = 11;  // of one byte: 1: a size is over, 0: everything is
+constexpr std::uint64_t kMinTriedChunkBytes = 16384;
+constexpr std::uint64_t kMinChunkedBytes = 131072;  // below, a message is too short to be a pipeline
+constexpr std::size_t kMaxCurves = 64, kMaxSizes = 64;
+
+PostOptions by(Preference PathPolicy::* path) {
+  PostOptions post;
+  post.queue = kQueue;
+  post.policy.emplace().*path = Preference::require;
+  return post;
+}
+
+Json to_json(const Finding& finding) {
+  Json curves =
+      list_of(finding.curves, [](const Curve& curve) -> Json { return {{"way", curve.name}, {"p50_us", curve.median_us}}; });
+  return {{"setting", finding.of->name},
+          {"bytes", or_null(finding.bytes)},
+          {"why", finding.why},
+          {"why_not", finding.why_not},
+          {"crossover_bytes", or_null(finding.crossover_bytes)},
+          {"sizes", finding.sizes},
+          {"curves", std::move(curves)}};
+}
+
+// What a rank sent is not trusted: nothing when it is no finding.
+std::optional<Finding> finding_from(const Json& json) {
+  try {
+    Finding finding;
+    const auto name = json.at("setting").get<std::string>();
+    const auto known = std::find_if(kTuned.begin(), kTuned.end(), [&name](const auto* each) { return each->name == name; });
+    if (known == kTuned.end()) return {};
+    finding.of = *known;
+    if (!json.at("bytes").is_null()) finding.bytes = json.at("bytes").get<std::uint64_t>();
+    if (!json.at("crossover_bytes").is_null()) finding.crossover_bytes = json.at("crossover_bytes").get<double>();
+    finding.why = json.at("why").get<std::string>();
+    finding.why_not = json.at("why_not").get<std::string>();
+    finding.sizes = json.at("sizes").get<std::vector<std::uint64_t>>();
+    for (const Json& curve : json.at("curves")) {
+      finding.curves.push_back({curve.at("way").get<std::string>(), curve.at("p50_us").get<std::vector<double>>()});
+      if (finding.curves.back().median_us.size() != finding.sizes.size()) return {};
+    }
+    if (finding.curves.size() > kMaxCurves || finding.sizes.size() > kMaxSizes) return {};
+    return finding;
+  } catch (const Json::exception&) {
+    return {};
+  }
+}
 
 constexpr Tag kWordTag = 12;
 constexpr std::size_t kMaxWordBytes = std::size_t{1} << 18;
@@ -44,9 +141,11 @@ TunePlan make_tune_plan(const TuneOptions& options) {
   plan.range =
       settle_range("-m", options.sizes, {.usual = {1024, std::uint64_t{4} << 20}, .unit = 1, .most = std::uint64_t{256} << 20});
   plan.sizes = sizes_of(plan.range);
-  plan.fabric = fabric_options(options.fabric);
+  FabricOptions& fabric = tune.options.fabric.options;
+  fabric = fabric_options(options.fabric);
+  tune.options.given = fabric.limits;
   // Smaller chunks are tried one by one in staging memory for the largest.
-  if (!plan.fabric.limits.chunk_bytes) plan.fabric.limits.chunk_bytes = kMaxTriedChunkBytes;
+  if (!fabric.limits.chunk_bytes) fabric.limits.chunk_bytes = kMaxTriedChunkBytes;
   return tune;
 }
 
@@ -57,9 +156,9 @@ std::string reasons_of(const std::vector<Finding>& findings) {
     const auto known = std::find_if(names_of_reasons.begin(), names_of_reasons.end(),
                                     [&finding](const auto& each) { return each.second == finding.why_not; });
     if (known == names_of_reasons.end()) {
-      names_of_reasons.emplace_back(name_of(finding.what), finding.why_not);
+      names_of_reasons.emplace_back(finding.of->name, finding.why_not);
     } else {
-      known->first += fmt::format(", {}", name_of(finding.what));
+      known->first += fmt::format(", {}", finding.of->name);
     }
   }
   std::string text;
@@ -80,7 +179,7 @@ struct Told {
 class TuneSession : public RankSession {
  public:
   TuneSession(const TunePlan& tune, const Invocation& invocation)
-      : RankSession("tune", checked(tune.options), tune.plan.fabric, invocation), tune_(tune), clock_(SampleClock::calibrate()) {}
+      : RankSession("tune", checked(tune.options), invocation), tune_(tune), clock_(SampleClock::calibrate()) {}
 
   void run() override {
     join();
@@ -97,6 +196,11 @@ class TuneSession : public RankSession {
   }
 
  private:
+  struct Way {
+    std::string name;
+    PostOptions post;
+  };
+
   Rank partner() const noexcept { return 1 - rank(); }
 
   // Rank 0 stores what it measures; whether the other one does too is known later.
@@ -170,20 +274,171 @@ class TuneSession : public RankSession {
     return other;
   }
 
-  // --- Measuring and storing -----------------------------------------------------------------------------------------------------
+  // --- Measuring -----------------------------------------------------------------------------------------------------------------
+
+  // This rank posts and takes the time.
+  std::vector<Finding> drive() {
+    chunk_bytes_ = tune_.options.given.chunk_bytes.value_or(kDefaultChunkBytes);
+    std::vector<Finding> findings;
+    for (const Tuned* const each : kTuned) findings.push_back(find(*each));
+    send_turn(0);
+    return findings;
+  }
+
+  void send_turn(std::uint8_t word) { require(fabric().send(partner(), kTurnTag, &word, 1, timeout())); }
+
+  // This rank answers while the other one does that: waiting for the next word moves the fabric on, which is what answers it.
+  void answer() {
+    // All ways and rounds of one size, each of which may take `timeout` at the driver.
+    constexpr std::int64_t kMaxWays = 16;
+    const Timeout patience =
+        times(timeout(), kMaxWays * (std::int64_t{tune_.options.iteration_count} + tune_.options.warm_up_count + 1));
+    std::uint8_t word = 1;
+    while (word != 0) take(fabric().recv(partner(), kTurnTag, &word, 1, patience));
+  }
+
+  Finding find(const Tuned& what) {
+    if (tune_.options.given.*what.given) return {&what, fmt::format("{} is given", what.option)};
+    if (&what == &kChunk) return find_chunk();
+    return &what == &kStripe ? find_stripe() : find_gdr_limit(what);
+  }
+
+  std::optional<std::string> why_not(bool is_read, const PostOptions& post, TransferPath path) {
+    const std::uint64_t bytes = tune_.plan.sizes.back();
+    const LocalPlace local{kSegment, 0};
+    const RemotePlace remote{partner(), kSegment, buffers_->receive_offset_bytes()};
+    const auto explained = is_read ? fabric().explain_read(local, remote, bytes, timeout(), post)
+                                   : fabric().explain_write(local, remote, bytes, timeout(), post);
+    const Explanation explanation = take(explained);
+    if (!explanation.is_possible) return explanation.reason;
+    // Between host memories a path that is required for GPU memory is not taken.
+    if (path != TransferPath::none && explanation.path != path) {
+      return fmt::format("the path is {}: {}", gigabar::name_of(explanation.path), explanation.reason);
+    }
+    return {};
+  }
+
+  Finding find_chunk() {
+    if (tune_.options.accelerator == "host")
+      return {&kChunk, "host memory is staged only where that is required; take --accelerator cuda"};
+    Finding finding{&kChunk};
+    for (const std::uint64_t bytes : tune_.plan.sizes) {
+      if (bytes >= kMinChunkedBytes) finding.sizes.push_back(bytes);
+    }
+    if (finding.sizes.empty()) return {&kChunk, fmt::format("no size is at least {}", bytes_text(kMinChunkedBytes))};
+    if (const auto reason = why_not(false, by(&PathPolicy::staged), TransferPath::staged))
+      return {&kChunk, "no staged path: " + *reason};
+    std::vector<Way> ways;
+    std::vector<std::uint64_t> candidates;
+    std::size_t usual = 0;
+    for (std::uint64_t bytes = kMinTriedChunkBytes; bytes <= kMaxTriedChunkBytes; bytes *= 2) {
+      if (bytes == kDefaultChunkBytes) usual = candidates.size();
+      candidates.push_back(bytes);
+      ways.push_back({"chunk " + bytes_text(bytes), by(&PathPolicy::staged)});
+      ways.back().post.chunk_bytes = bytes;
+    }
+    measure(finding, ways, false);
+    const Pick pick = pick_nearest_to_best(finding.curves, usual);
+    finding.bytes = chunk_bytes_ = candidates[pick.index];
+    finding.why = pick.why;
+    return finding;
+  }
+
+  // What chooses a path knows the transport that it was given; that gdr needs another one is for the reader.
+  std::string why_no_gdr(const std::string& reason) {
+    for (const PeerState& peer : fabric().peers()) {
+      if (peer.rank != partner() || !peer.transport || *peer.transport == TransportKind::verbs) continue;
+      return fmt::format(
+          "gdr needs RDMA, and the transport between these ranks is {}; start them where both have an RDMA port, with "
+          "--transport verbs ('gigabar doctor' tells what is missing)",
+          gigabar::name_of(*peer.transport));
+    }
+    return "no gdr at this link: " + reason;
+  }
+
+  Finding find_gdr_limit(const Tuned& what) {
+    const bool is_read = &what == &kGdrReadLimit;
+    if (tune_.options.accelerator == "host") return {&what, "gdr is of GPU memory; take --accelerator cuda"};
+    Way gdr{"gdr", by(&PathPolicy::gdr)}, staged{"staged", by(&PathPolicy::staged)};
+    staged.post.chunk_bytes = chunk_bytes_;
+    if (const auto reason = why_not(is_read, gdr.post, TransferPath::gdr)) return {&what, why_no_gdr(*reason)};
+    if (const auto reason = why_not(is_read, staged.post, TransferPath::staged)) return {&what, "no staged path: " + *reason};
+    return split(what, {gdr, staged}, is_read, limit_of);
+  }
+
+  Finding find_stripe() {
+    std::size_t rail_count = 0;
+    for (const PeerState& peer : fabric().peers()) {
+      if (peer.rank == partner()) rail_count = peer.rails.size();
+    }
+    if (rail_count < 2) return {&kStripe, "there is one rail; name more with --rails or --rail-count"};
+    // Only what the link does by itself goes over several rails.
+    PostOptions direct;
+    direct.queue = kQueue;
+    direct.policy.emplace().staged = Preference::forbid;
+    direct.policy->bar = Preference::forbid;
+    if (const auto reason = why_not(false, direct, TransferPath::none)) return {&kStripe, "no direct path: " + *reason};
+    Way one{"one rail", direct}, all{counted(rail_count, "rail"), direct};
+    one.post.stripe_bytes = kUnlimitedBytes;
+    all.post.stripe_bytes = 0;
+    return split(kStripe, {one, all}, false, threshold_of);
+  }
+
+  // Where the first way ends and the second begins.
+  using BytesOf = std::uint64_t (*)(std::span<const std::uint64_t> sizes, const Split& split) noexcept;
+  Finding split(const Tuned& what, const std::vector<Way>& ways, bool is_read, BytesOf bytes_of) {
+    Finding finding{&what};
+    finding.sizes = tune_.plan.sizes;
+    measure(finding, ways, is_read);
+    const Split split = split_between(finding.sizes, finding.curves[0], finding.curves[1]);
+    finding.bytes = bytes_of(finding.sizes, split);
+    finding.crossover_bytes = split.crossover_bytes;
+    finding.why = split.why;
+    return finding;
+  }
+
+  // Until the bytes are in place at the partner; of a read, here.
+  std::uint64_t once(std::uint64_t bytes, const PostOptions& post, bool is_read) {
+    const LocalPlace local{kSegment, 0};
+    const RemotePlace remote{partner(), kSegment, buffers_->receive_offset_bytes()};
+    const std::uint64_t start = clock_.now();
+    take(is_read ? fabric().read(local, remote, bytes, post) : fabric().write(local, remote, bytes, post));
+    require(fabric().wait(kQueue, timeout()));
+    if (!is_read) require(fabric().flush(partner(), timeout()));
+    return clock_.now() - start;
+  }
+
+  void measure(Finding& finding, const std::vector<Way>& ways, bool is_read) {
+    for (const Way& way : ways) finding.curves.push_back({way.name, {}});
+    const double us_per_tick = clock_.ns_per_tick() / 1000.0;
+    for (const std::uint64_t bytes : finding.sizes) {
+      if (report() != nullptr) report()->show_progress("{}: {}", finding.of->name, bytes_text(bytes));
+      std::vector<std::vector<double>> samples(ways.size());
+      for (std::uint32_t round = 0; round < tune_.options.warm_up_count + tune_.options.iteration_count; ++round) {
+        for (std::size_t way = 0; way < ways.size(); ++way) {
+          // Each round begins with another one, so that none always follows the same.
+          const std::size_t turn = (way + round) % ways.size();
+          const std::uint64_t ticks = once(bytes, ways[turn].post, is_read);
+          if (round >= tune_.options.warm_up_count) samples[turn].push_back(static_cast<double>(ticks) * us_per_tick);
+        }
+      }
+      for (std::size_t way = 0; way < ways.size(); ++way)
+        finding.curves[way].median_us.push_back(std::max(median(samples[way]), 1e-3));
+      send_turn(1);
+    }
+  }
+
+  // --- Storing -------------------------------------------------------------------------------------------------------------------
 
   void drive_or_answer(Rank driver, const Json& driver_facts) {
-    TuneMeasurement measurement(fabric(), *buffers_, tune_.options, clock_, tune_.plan.sizes);
     if (rank() != driver) {
       if (report() != nullptr) report()->show_progress("rank {} measures", driver);
-      measurement.answer(driver);
+      answer();
       if (report() != nullptr) tell(driver, driver_facts, take_told());
       return;
     }
     Told told;
-    told.findings = measurement.drive(1 - driver, [this](const std::string& what) {
-      if (report() != nullptr) report()->show_progress("{}", what);
-    });
+    told.findings = drive();
     store(told);
     if (report() != nullptr) return tell(driver, driver_facts, told);
     send_word({{"findings", findings_json(told)}, {"stored", told.stored}, {"why_not_stored", told.why_not_stored}});
@@ -211,10 +466,7 @@ class TuneSession : public RankSession {
     bool has_any = false;
     for (const Finding& finding : told.findings) {
       has_any |= finding.bytes.has_value();
-      if (finding.what == Tuned::chunk) pair.chunk_bytes = finding.bytes;
-      if (finding.what == Tuned::gdr_limit) pair.gdr_bytes = finding.bytes;
-      if (finding.what == Tuned::gdr_read_limit) pair.gdr_read_bytes = finding.bytes;
-      if (finding.what == Tuned::stripe) pair.stripe_bytes = finding.bytes;
+      pair.*finding.of->stored = finding.bytes;
     }
     const StoreOptions& wanted = tune_.options.stored;
     const std::string path = storing_path(wanted);
@@ -255,7 +507,7 @@ class TuneSession : public RankSession {
   }
 
   void tell(const Finding& finding) {
-    const std::string_view name = name_of(finding.what);
+    const std::string_view name = finding.of->name;
     report()->end_table();
     report()->print("\n");
     if (!finding.bytes) {
@@ -282,6 +534,7 @@ class TuneSession : public RankSession {
   const SampleClock clock_;
   Buffers* buffers_ = nullptr;
   DeviceInfo device_;
+  std::uint64_t chunk_bytes_ = 0;  // of staged ways
   std::string failure_;
 };
 
@@ -295,9 +548,7 @@ void add_tune(const Command& program, Invocation& invocation) {
       ->type_name("cuda|host")
       ->capture_default_str();
   command->add_option("-d", options.accelerator)->group("");  // its old name
-  command->add_option("-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX")
-      ->type_name("[MIN:]MAX")
-      ->default_str("1K:4M");
+  add_range_option(command, "-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX", "1K:4M");
   command->add_option("-i,--iterations", options.iteration_count, whole_number(1, 1000000),
                       "Timed rounds per size; in each of them every way is taken once");
   command->add_option("-x,--warmup", options.warm_up_count, whole_number(0, 1000000), "Untimed rounds before the timed ones");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/call_unit.hpp"
-#include "cuda/flag_unit.hpp"
+#include "cuda/pplat_units.hpp"
 #include "device_ranks/run_on_gpu.cuh"
 
 namespace gigabar::tool {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands for the CUDA part where nvcc was not found.
-#include "cuda/call_unit.hpp"
-#include "cuda/flag_unit.hpp"
+#include "cuda/pplat_units.hpp"
 #include "cuda/runtime.hpp"
 
 namespace gigabar::tool {

@@ -6,9 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "device_ranks/matvec_plan.hpp"
-#include "device_ranks/round_plan.hpp"
-#include "device_ranks/turn_plan.hpp"
+#include "device_ranks/plans.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/status.hpp"
@@ -42,8 +40,7 @@ struct RepeatedKernel {
   std::function<Result<std::vector<UnitEnd>>()> ends;
 };
 Result<RepeatedKernel> open_turn_kernel(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid);
-// Its units are blocks, each with fast memory of its own (shared memory); each launch forgets what those before found wrong.
-// Errors: also invalid_argument (not enough fast memory).
+// Its units are blocks, each with fast memory of its own (shared memory). Errors: also invalid_argument (not enough fast memory).
 Result<RepeatedKernel> open_matvec(const DeviceInfo& device, const MatvecPlan& plan, const Grid& grid);
 
 // The same on the GPU; unavailable in a build without nvcc.

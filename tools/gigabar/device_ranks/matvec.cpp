@@ -11,6 +11,7 @@
 
 #include "base/counted.hpp"
 #include "base/fnv.hpp"
+#include "base/rounding.hpp"
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
 #include "device_ranks/kernels.hpp"
@@ -28,26 +29,23 @@ constexpr std::uint64_t kMaxElements = 240, kMaxBatch = 4096;  // 240: the large
 constexpr std::uint64_t kMaxSegmentBytes = std::uint64_t{2} << 30;
 
 struct MatvecOptions : ranks::JobOptions {
-  std::string sizes;    // -m, as typed: elements of a vector
-  std::string batches;  // -b, as typed: vectors of a block in a batch
+  std::string sizes;                                       // -m, as typed: elements of a vector
+  std::string batches;                                     // -b, as typed: vectors of a block in a batch
+  std::vector<std::uint64_t> element_counts, batch_sizes;  // settled
   GridOptions grid;
   std::uint32_t batch_count = 200;
   std::uint32_t slot_count = 4;
   bool plants_fault = false;
 };
 
-struct MatvecCommandPlan {
-  MatvecOptions options;
-  std::vector<std::uint64_t> elements, batches;
-  FabricOptions fabric;
-};
-
-MatvecCommandPlan make_matvec_plan(const MatvecOptions& options) {
+MatvecOptions settled_matvec(MatvecOptions options) {
   constexpr std::uint64_t kElementsUnit = 4;  // whole loads of 16 bytes
   const RangeRule elements{.usual = {32, 128}, .unit = kElementsUnit, .most = kMaxElements};
   const RangeRule batches{.usual = {1, 32}, .unit = 1, .most = kMaxBatch};
-  return {options, sizes_of(settle_range("--vector-size", options.sizes, elements)),
-          sizes_of(settle_range("-b", options.batches, batches)), ranks::fabric_options(options.fabric)};
+  options.element_counts = sizes_of(settle_range("--vector-size", options.sizes, elements));
+  options.batch_sizes = sizes_of(settle_range("-b", options.batches, batches));
+  options.fabric.options = ranks::fabric_options(options.fabric);
+  return options;
 }
 
 struct Variant {
@@ -57,29 +55,27 @@ struct Variant {
 
 class MatvecSession : public Pair {
  public:
-  MatvecSession(const MatvecCommandPlan& plan, const Invocation& invocation)
-      : Pair("matvec", plan.options, plan.fabric, invocation), plan_(plan) {}
+  MatvecSession(const MatvecOptions& options, const Invocation& invocation)
+      : Pair("matvec", options, invocation), options_(options) {}
 
   void run() override {
     join_pair();
     grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
-    agree(fnv1a(fmt::format("matvec {} {} {} {} {} {} {} {} {}", plan_.elements.front(), plan_.elements.back(),
-                            plan_.batches.front(), plan_.batches.back(), grid_.block_count, grid_.threads_per_block,
+    agree(fnv1a(fmt::format("matvec {} {} {} {} {} {} {} {} {}", options_.element_counts.front(), options_.element_counts.back(),
+                            options_.batch_sizes.front(), options_.batch_sizes.back(), grid_.block_count, grid_.threads_per_block,
                             options_.batch_count, options_.slot_count, options_.plants_fault)));
-    const std::uint64_t bytes = segment_bytes(layout_of(plan_.elements.back(), plan_.batches.back()));
+    const MatvecPlan largest = layout_of(options_.element_counts.back(), options_.batch_sizes.back());
+    const std::uint64_t bytes = segment_bytes(largest);
     if (bytes > kMaxSegmentBytes) {
       refuse_usage(
           fmt::format("-i {}: all products together are {}, and at most {} are kept; take fewer batches, vectors or blocks",
                       options_.batch_count, counted(bytes, "byte"), kMaxSegmentBytes));
     }
-    const std::uint64_t part_bytes = layout_of(plan_.elements.back(), plan_.batches.back()).part_bytes();
-    if (grid_.unit_count() <= kMaxRings) {
-      rings_ = rings_for(std::min(part_bytes, kMessageLimitBytes), options_.slot_count, grid_.unit_count());
-    }
-    open(bytes, grid_.unit_count() * options_.slot_count, {}, rings_);
+    add_rings(session_, std::min(largest.part_bytes(), kMessageLimitBytes), options_.slot_count, grid_.unit_count());
+    open(bytes, grid_.unit_count() * options_.slot_count, session_);
     if (report() != nullptr) print_titles(*report());
-    for (const std::uint64_t elements : plan_.elements) {
-      for (const std::uint64_t batch : plan_.batches) do_size(elements, batch);
+    for (const std::uint64_t elements : options_.element_counts) {
+      for (const std::uint64_t batch : options_.batch_sizes) do_size(elements, batch);
     }
     close();
   }
@@ -114,7 +110,7 @@ class MatvecSession : public Pair {
   void do_size(std::uint64_t elements, std::uint64_t batch) {
     MatvecPlan plan = layout_of(elements, batch);
     static_cast<PairPlan&>(plan) = pair_plan();
-    plan.uses_messages = are_for_messages(rings_, plan.part_bytes(), plan.slot_count);
+    plan.uses_messages = are_for_messages(session_, plan.part_bytes(), plan.slot_count);
     const RepeatedKernel kernels = tool::take(open_matvec(device(), plan, grid_));
     const Variant by_kernel = measure("kernels", kernels, plan, [&] { return stream_by_kernel(kernels, plan); });
     const Variant by_cpu = measure("CPUs", kernels, plan, [&] { return stream_by_cpu(kernels, plan); });
@@ -145,8 +141,7 @@ class MatvecSession : public Pair {
     const KernelTask task{"matvec of kernels", plan.batch_bytes(), plan.batch_count};
     launch(kernels, MatvecTask::stream, 0);
     const std::vector<UnitEnd> ends = tool::take(kernels.ends());
-    require_ended_well(task, ends);
-    const Complaint complaint = complaint_of(task, ends);
+    const Complaint complaint = judge(task, ends);
     if (complaint.wrong_count != 0) fail("wrong data: " + complaint.first_wrong);
     std::uint64_t longest_ns = 0;
     for (const UnitEnd& end : ends) longest_ns = std::max(longest_ns, end.elapsed_ns);
@@ -263,10 +258,9 @@ class MatvecSession : public Pair {
     for (const Variant* variant : {&by_kernel, &by_cpu}) complain(variant->complaint);
   }
 
-  const MatvecCommandPlan plan_;
-  const MatvecOptions& options_ = plan_.options;
+  const MatvecOptions options_;
   Grid grid_;
-  RingOptions rings_;
+  DeviceSessionOptions session_;
 };
 
 }  // namespace
@@ -276,15 +270,12 @@ void add_matvec(const Command& program, Invocation& invocation) {
   using namespace device_ranks;  // the command's own  NOLINT(google-build-using-namespace)
   const auto [command, options] = ranks::add_pair_command<MatvecSession, MatvecOptions>(
       program, invocation, "matvec", "Vectors streamed to a kernel that multiplies them, beside one kernel per batch",
-      make_matvec_plan);
+      settled_matvec);
   add_grid_options(command, options.grid, nullptr, "512", "16");
-  command->add_option("--vector-size", options.sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4")
-      ->type_name("[MIN:]MAX")
-      ->default_str("32:128");
+  add_range_option(command, "--vector-size", options.sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4",
+                   "32:128");
   command->add_option("-m", options.sizes)->group("");  // its old name
-  command->add_option("-b,--batch", options.batches, "Vectors of a block in a batch: doubled from MIN to MAX")
-      ->type_name("[MIN:]MAX")
-      ->default_str("1:32");
+  add_range_option(command, "-b,--batch", options.batches, "Vectors of a block in a batch: doubled from MIN to MAX", "1:32");
   command->add_option("-i,--iterations", options.batch_count, whole_number(2, 1000000), "Batches; all but the first are timed");
   command->add_option("--under-way", options.slot_count, whole_number(1, 64),
                       "Batches that are sent before the first's products are awaited");

@@ -2,9 +2,8 @@
 // One block of matvec's kernels: streams its part of every batch, or multiplies it by a matrix that stays in fast memory.
 #pragma once
 
-#include "device_ranks/matvec_plan.hpp"
+#include "device_ranks/plans.hpp"
 #include "device_ranks/unit.hpp"
-#include "device_ranks/unit_words.hpp"
 #include "gigabar/device/message.hpp"
 
 namespace gigabar::tool::device_ranks {

@@ -3,24 +3,20 @@
 // windows that a message of 4 bytes answers.
 #pragma once
 
-#include "device_ranks/round_plan.hpp"
+#include "device_ranks/plans.hpp"
 #include "device_ranks/unit.hpp"
-#include "device_ranks/unit_words.hpp"
 #include "gigabar/device/message.hpp"
 
 namespace gigabar::tool::device_ranks {
 
 template <class Scope>
-class MessageUnit {
- public:
-  // `end` is zeroed.
-  GIGABAR_DEVICE MessageUnit(const Scope& scope, const RoundPlan& plan, std::uint32_t index, UnitEnd* end)
-      : scope_(scope),
-        plan_(plan),
-        part_(part_of(plan, index)),
-        index_(index),
-        own_(device::detail::find_bytes(plan.fabric, plan.fabric.rank, kDataSegment, 0, 0).address),
-        end_(end) {}
+struct MessageUnit {
+  const Scope& scope;
+  const RoundPlan& plan;
+  const std::uint32_t index;
+  UnitEnd* const end;  // zeroed
+  const Part part = part_of(plan, index);
+  std::byte* const own = device::detail::find_bytes(plan.fabric, plan.fabric.rank, kDataSegment, 0, 0).address;  // its segment
 
   // `samples`: [iteration_count], written by the active side.
   GIGABAR_DEVICE void run(std::uint64_t* samples) const {
@@ -28,31 +24,26 @@ class MessageUnit {
     device::SendRing to;
     device::RecvRing from;
     Done done;
-    done.status = open_ring(plan_.fabric, plan_.partner, index_, to);
-    if (done.status == Status::ok) done.status = open_ring(plan_.fabric, plan_.partner, index_, from);
-    if (done.status == Status::ok && part_.is_there) {
-      if (plan_.measure != Measure::latency)
+    done.status = open_ring(plan.fabric, plan.partner, index, to);
+    if (done.status == Status::ok) done.status = open_ring(plan.fabric, plan.partner, index, from);
+    if (done.status == Status::ok && part.is_there) {
+      if (plan.measure != Measure::latency)
         play_windows(to, from, clock, samples, done);
-      else if (plan_.is_active)
+      else if (plan.is_active)
         play_turns<true>(to, from, clock, samples, done);
       else
         play_turns<false>(to, from, clock, samples, done);
     }
-    to.close(scope_);
-    from.close(scope_);
-    clock.report(scope_, plan_.is_active, done.status, done.rounds, end_);
+    to.close(scope);
+    from.close(scope);
+    clock.report(scope, plan.is_active, done.status, done.rounds, end);
   }
 
  private:
-  struct Done {
-    Status status = Status::ok;
-    std::uint32_t rounds = 0;
-  };
-
   // Before a round. False: the time is over.
   GIGABAR_DEVICE bool begin(std::uint32_t round, const RunClock& clock, Done& done) const {
-    if (round % plan_.rounds_per_look == 0 && is_over(scope_, clock, plan_.timeout_ns)) done.status = Status::timed_out;
-    if (round == plan_.warm_up_count && scope_.rank() == 0) end_->timed_from_ns = device::now_ns();
+    if (round % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns)) done.status = Status::timed_out;
+    if (round == plan.warm_up_count && scope.rank() == 0) end->timed_from_ns = device::now_ns();
     return done.status == Status::ok;
   }
 
@@ -60,11 +51,11 @@ class MessageUnit {
   template <bool IsActive>
   GIGABAR_DEVICE void play_turns(device::SendRing& to, device::RecvRing& from, const RunClock& clock, std::uint64_t* samples,
                                  Done& done) const {
-    const std::uint32_t rounds = plan_.round_count(), warm_up = plan_.warm_up_count;
-    const bool is_checked = plan_.is_checked;
+    const std::uint32_t rounds = plan.round_count(), warm_up = plan.warm_up_count;
+    const bool is_checked = plan.is_checked;
     for (; done.rounds < rounds && begin(done.rounds, clock, done); ++done.rounds) {
       if (is_checked && IsActive) fill(done.rounds);
-      if constexpr (IsActive) scope_.sync();
+      if constexpr (IsActive) scope.sync();
       const std::uint64_t before = ticks();
       if constexpr (IsActive) done.status = send(to, 0);
       if (done.status == Status::ok) done.status = recv(from, 0);
@@ -75,91 +66,84 @@ class MessageUnit {
       }
       if (!IsActive && done.status == Status::ok) done.status = send(to, 0);
       if (done.status != Status::ok) return;
-      if (IsActive && scope_.rank() == 0 && done.rounds >= warm_up) samples[done.rounds - warm_up] = after - before;
+      if (IsActive && scope.rank() == 0 && done.rounds >= warm_up) samples[done.rounds - warm_up] = after - before;
     }
   }
 
   // Windows of messages, which a message with the number of the round answers.
   GIGABAR_DEVICE void play_windows(device::SendRing& to, device::RecvRing& from, const RunClock& clock, std::uint64_t* samples,
                                    Done& done) const {
-    const std::uint32_t rounds = plan_.round_count();
+    const std::uint32_t rounds = plan.round_count();
     for (; done.rounds < rounds && begin(done.rounds, clock, done); ++done.rounds) {
       const std::uint32_t round = done.rounds;
-      if (plan_.is_checked && plan_.is_active) fill(round);
-      if (plan_.is_active) scope_.sync();
-      done.status = plan_.is_active ? send_window(to) : recv_window(from, round);
+      if (plan.is_checked && plan.is_active) fill(round);
+      if (plan.is_active) scope.sync();
+      done.status = plan.is_active ? send_window(to) : recv_window(from, round);
       if (done.status == Status::ok) {
-        done.status = plan_.is_active ? take_answer(from, round) : device::send_value(scope_, to, round, timeout());
+        done.status = plan.is_active ? take_answer(from, round) : device::send_value(scope, to, round, timeout());
       }
       if (done.status != Status::ok) return;
-      if (plan_.is_active && scope_.rank() == 0 && round >= plan_.warm_up_count) {
-        samples[round - plan_.warm_up_count] = device::now_ns();
+      if (plan.is_active && scope.rank() == 0 && round >= plan.warm_up_count) {
+        samples[round - plan.warm_up_count] = device::now_ns();
       }
     }
   }
 
-  GIGABAR_DEVICE device::Timeout timeout() const { return {plan_.timeout_ns}; }
+  GIGABAR_DEVICE device::Timeout timeout() const { return {plan.timeout_ns}; }
   // The memory of the messages of a window, in turn. A division would take as long as a tenth of a message.
-  GIGABAR_DEVICE std::uint32_t behind(std::uint32_t slot) const { return slot + 1 == plan_.slot_count ? 0 : slot + 1; }
-  GIGABAR_DEVICE std::uint32_t* sent(std::uint32_t slot) const { return words_at(slot * plan_.slot_stride_bytes); }
+  GIGABAR_DEVICE std::uint32_t behind(std::uint32_t slot) const { return slot + 1 == plan.slot_count ? 0 : slot + 1; }
+  GIGABAR_DEVICE std::uint32_t* sent(std::uint32_t slot) const { return words_at(slot * plan.slot_stride_bytes); }
   GIGABAR_DEVICE std::uint32_t* received(std::uint32_t slot) const {
-    return words_at(plan_.receive_offset_bytes + slot * plan_.slot_stride_bytes);
+    return words_at(plan.receive_offset_bytes + slot * plan.slot_stride_bytes);
   }
   GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const {
-    return reinterpret_cast<std::uint32_t*>(own_ + offset + part_.begin);
+    return reinterpret_cast<std::uint32_t*>(own + offset + part.begin);
   }
 
   GIGABAR_DEVICE Status send(device::SendRing& to, std::uint32_t slot) const {
-    return device::send(scope_, to, sent(slot), part_.bytes, timeout());
+    return device::send(scope, to, sent(slot), part.bytes, timeout());
   }
   GIGABAR_DEVICE Status recv(device::RecvRing& from, std::uint32_t slot) const {
     std::uint64_t bytes = 0;
-    const Status status = device::recv(scope_, from, received(slot), part_.bytes, bytes, timeout());
-    return status == Status::ok && bytes != part_.bytes ? Status::device_error : status;
+    const Status status = device::recv(scope, from, received(slot), part.bytes, bytes, timeout());
+    return status == Status::ok && bytes != part.bytes ? Status::device_error : status;
   }
 
   GIGABAR_DEVICE Status send_window(device::SendRing& to) const {
     Status status = Status::ok;
     std::uint32_t slot = 0;
-    for (std::uint32_t left = plan_.window; left != 0 && status == Status::ok; --left, slot = behind(slot)) status = send(to, slot);
+    for (std::uint32_t left = plan.window; left != 0 && status == Status::ok; --left, slot = behind(slot)) status = send(to, slot);
     return status;
   }
   GIGABAR_DEVICE Status recv_window(device::RecvRing& from, std::uint32_t round) const {
     Status status = Status::ok;
     std::uint32_t slot = 0;
-    for (std::uint32_t left = plan_.window; left != 0 && status == Status::ok; --left, slot = behind(slot)) {
+    for (std::uint32_t left = plan.window; left != 0 && status == Status::ok; --left, slot = behind(slot)) {
       status = recv(from, slot);
-      if (status == Status::ok && plan_.is_checked) check(round, slot, left == plan_.window);
+      if (status == Status::ok && plan.is_checked) check(round, slot, left == plan.window);
     }
     return status;
   }
   GIGABAR_DEVICE Status take_answer(device::RecvRing& from, std::uint32_t round) const {
     std::uint32_t value = 0;
-    const Status status = device::recv_value(scope_, from, value, timeout());
-    if (status == Status::ok && value != round && scope_.rank() == 0) report_wrong(end_, {round, 0, 0}, round, value);
+    const Status status = device::recv_value(scope, from, value, timeout());
+    if (status == Status::ok && value != round && scope.rank() == 0) report_wrong(end, {round, 0, 0}, round, value);
     return status;
   }
 
   // What this rank sends in a round.
   GIGABAR_DEVICE void fill(std::uint32_t round) const {
-    const std::uint32_t count = plan_.slot_count < plan_.window ? plan_.slot_count : plan_.window;
+    const std::uint32_t count = plan.slot_count < plan.window ? plan.slot_count : plan.window;
     for (std::uint32_t slot = 0; slot < count; ++slot) {
-      fill_words(scope_, sent(slot), part_.bytes, plan_.fabric.rank, {round, slot, part_.begin});
+      fill_words(scope, sent(slot), part.bytes, plan.fabric.rank, {round, slot, part.begin});
     }
-    scope_.sync();
+    scope.sync();
   }
   GIGABAR_DEVICE void check(std::uint32_t round, std::uint32_t slot, bool is_first) const {
-    const bool is_false = plan_.plants_fault && round + 1 == plan_.round_count() && is_first;
-    check_words(scope_, received(slot), part_.bytes, plan_.partner, {round, slot, part_.begin}, is_false ? 1 : 0, end_);
-    scope_.sync();
+    const bool is_false = plan.plants_fault && round + 1 == plan.round_count() && is_first;
+    check_words(scope, received(slot), part.bytes, plan.partner, {round, slot, part.begin}, is_false ? 1 : 0, end);
+    scope.sync();
   }
-
-  const Scope& scope_;
-  const RoundPlan& plan_;
-  const Part part_;
-  const std::uint32_t index_;
-  std::byte* const own_;  // this rank's segment
-  UnitEnd* const end_;
 };
 template <>
 inline constexpr bool kTakesBlocks<MessageUnit> = true;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/counted.hpp"
+#include "base/rounding.hpp"
 #include "cuda/runtime.hpp"
 #include "gigabar/topology.hpp"
 #include "support/option_checks.hpp"
@@ -61,19 +62,6 @@ Complaint complaint_from(const Json& json, std::size_t rank) {
 
 }  // namespace
 
-Complaint complaint_of(const KernelTask& task, const std::vector<UnitEnd>& ends) {
-  Complaint complaint;
-  for (const UnitEnd& end : ends) {
-    if (end.wrong_count != 0 && complaint.first_wrong.empty()) {
-      complaint.first_wrong = fmt::format("{}, {}, round {}, message {}, offset {}: expected {:#x}, found {:#x}", task.name,
-                                          counted(task.bytes, "byte"), end.wrong_round, end.wrong_message, end.wrong_offset_bytes,
-                                          end.wrong_expected, end.wrong_found);
-    }
-    complaint.wrong_count += end.wrong_count;
-  }
-  return complaint;
-}
-
 void Pair::join_pair() {
   join();
   device_ = device_of(fabric().device());
@@ -83,56 +71,18 @@ void Pair::join_pair() {
     fail(fmt::format("kernels of device {}: {} ({}); {}", device_.index, runtime.reason, name_of(runtime.code), runtime.remedy));
 }
 
-void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues, const RingOptions& rings) {
+void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const DeviceSessionOptions& session) {
   constexpr std::uint32_t kMinNotifications = 64;
-  queues_ = queues;
+  session_options_ = session;
+  session_options_.segment_count = kDataSegment + 1;
+  session_options_.notification_count = std::max(kMinNotifications, notification_count);
+  session_options_.timeout = timeout();
   const auto memory = std::make_shared<DeviceMemory>(tool::take(DeviceMemory::allocate(device_.index, bytes)));
   registered_ = memory;
   address_ = memory->address();
   require(fabric().register_segment(kDataSegment, address_, bytes));
   require(fabric().connect(partner(), timeout()));
-  DeviceSessionOptions options;
-  options.segment_count = kDataSegment + 1;
-  options.notification_count = std::max(kMinNotifications, notification_count);
-  options.timeout = timeout();
-  if (rings.count != 0) {
-    options.ring_count = rings.count;
-    options.ring_bytes = static_cast<std::uint32_t>(rings.bytes);
-  }
-  if (queues.count != 0) {
-    options.queues = QueueUse::always;
-    options.queue_count = queues.count;
-    options.proxy_thread_count = queues.proxy_count;
-    options.engine = queues.engine;
-    options.hca_port = queues.hca_port;
-  }
-  session_.emplace(tool::take(DeviceSession::open(fabric(), options)));
-  introduce_both();
-}
-
-DeviceReach Pair::require_reach() const {
-  const DeviceReach reach = tool::take(session_->reach(partner(), kDataSegment));
-  const bool is_reached = queues_.count == 0 ? reach.is_direct : reach.has_queue;
-  if (!is_reached) fail(fmt::format("kernels of rank {} do not reach rank {}'s memory: {}", rank(), partner(), reach.reason));
-  return reach;
-}
-
-void Pair::tell_queues() {
-  if (queues_.count == 0) return;
-  const DeviceReach reach = require_reach();
-  const std::string_view engine = name_of(reach.engine);
-  path_ = reach.engine == QueueEngine::software_hca ? "softhca" : engine;
-  report()->print("# {} to the partner, executed by: {}", counted(queues_.count, "queue"), engine);
-  if (reach.engine == QueueEngine::software_hca) report()->print(" of {}", counted(queues_.proxy_count, "proxy thread"));
-  report()->print("; {}{}\n", reach.is_mapped ? "up to 28 bytes are stored through a mapping of the CPU; " : "", reach.reason);
-  report()->document()["queues"] = {{"count", queues_.count},
-                                    {"proxy_threads", queues_.proxy_count},
-                                    {"engine", engine},
-                                    {"is_mapped", reach.is_mapped},
-                                    {"reason", reach.reason}};
-}
-
-void Pair::introduce_both() {
+  session_.emplace(tool::take(DeviceSession::open(fabric(), session_options_)));
   require_reach();
   if (report() != nullptr) report()->set_device(device_);
   const std::vector<Json> introductions = introduce(introduction_of(device_));
@@ -141,6 +91,29 @@ void Pair::introduce_both() {
   tell_settings();
   tell_queues();
   report()->document()["path"] = path_;
+}
+
+DeviceReach Pair::require_reach() const {
+  const DeviceReach reach = tool::take(session_->reach(partner(), kDataSegment));
+  const bool is_reached = has_queues() ? reach.has_queue : reach.is_direct;
+  if (!is_reached) fail(fmt::format("kernels of rank {} do not reach rank {}'s memory: {}", rank(), partner(), reach.reason));
+  return reach;
+}
+
+void Pair::tell_queues() {
+  if (!has_queues()) return;
+  const DeviceReach reach = require_reach();
+  const std::string_view engine = name_of(reach.engine);
+  path_ = reach.engine == QueueEngine::software_hca ? "softhca" : engine;
+  report()->print("# {} to the partner, executed by: {}", counted(session_options_.queue_count, "queue"), engine);
+  if (reach.engine == QueueEngine::software_hca)
+    report()->print(" of {}", counted(session_options_.proxy_thread_count, "proxy thread"));
+  report()->print("; {}{}\n", reach.is_mapped ? "up to 28 bytes are stored through a mapping of the CPU; " : "", reach.reason);
+  report()->document()["queues"] = {{"count", session_options_.queue_count},
+                                    {"proxy_threads", session_options_.proxy_thread_count},
+                                    {"engine", engine},
+                                    {"is_mapped", reach.is_mapped},
+                                    {"reason", reach.reason}};
 }
 
 void Pair::close() {
@@ -173,38 +146,34 @@ PairPlan Pair::pair_plan() const noexcept {
   return {session_->handle(), partner(), static_cast<std::uint64_t>(std::max<std::int64_t>(timeout().ns(), 1))};
 }
 
-void Pair::require_ended_well(const KernelTask& task, const std::vector<UnitEnd>& ends) const {
+Complaint Pair::judge(const KernelTask& task, const std::vector<UnitEnd>& ends) const {
+  Complaint complaint;
   for (std::size_t unit = 0; unit < ends.size(); ++unit) {
     const UnitEnd& end = ends[unit];
-    if (end.status == Status::ok) continue;
-    const std::string what = fmt::format("kernel of rank {}: {} with {}: {} of unit {} in round {} of {}", rank(), task.name,
-                                         counted(task.bytes, "byte"), name_of(end.status), unit, end.rounds_done, task.round_count);
-    const bool is_late = end.status == Status::timed_out;
-    fail(is_late ? what + "; take fewer rounds (-i) or a longer --timeout" : what);
+    if (end.status != Status::ok) {
+      fail(fmt::format("kernel of rank {}: {} with {}: {} of unit {} in round {} of {}{}", rank(), task.name,
+                       counted(task.bytes, "byte"), name_of(end.status), unit, end.rounds_done, task.round_count,
+                       end.status == Status::timed_out ? "; take fewer rounds (-i) or a longer --timeout" : ""));
+    }
+    if (end.wrong_count != 0 && complaint.first_wrong.empty()) {
+      complaint.first_wrong = fmt::format("{}, {}, round {}, message {}, offset {}: expected {:#x}, found {:#x}", task.name,
+                                          counted(task.bytes, "byte"), end.wrong_place.round, end.wrong_place.message,
+                                          end.wrong_place.offset_bytes, end.wrong_expected, end.wrong_found);
+    }
+    complaint.wrong_count += end.wrong_count;
   }
+  return complaint;
 }
 
 Complaint Pair::gather_complaints(const Complaint& own) {
   const std::vector<Json> all =
       gather_introductions({{"wrong_count", own.wrong_count}, {"first_wrong", own.first_wrong}}, kMaxComplaintBytes, patience());
   Complaint sum;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Complaint each = complaint_from(all[i], i);
-    if (each.wrong_count != 0 && sum.wrong_count == 0) sum.first_wrong = each.first_wrong;
-    sum.wrong_count += each.wrong_count;
-  }
+  for (std::size_t i = 0; i < all.size(); ++i) sum.add(complaint_from(all[i], i));
   return sum;
 }
 
-void Pair::complain(const Complaint& complaint) {
-  if (complaint.wrong_count != 0) RankSession::complain(complaint.first_wrong, counted(complaint.wrong_count, "wrong word"));
-}
-
 // --- Options --------------------------------------------------------------------------------------------------------------------
-
-std::vector<std::uint64_t> settle_sizes(const std::string& typed, const SizeRange& usual) {
-  return sizes_of(settle_range("-m", typed, {.usual = usual, .unit = kWordBytes, .most = kMaxBytes}));
-}
 
 Grid make_grid(const GridOptions& options, ScopeKind usual_scope, std::uint32_t usual_block_count, bool is_stand_in) {
   Grid grid;
@@ -242,16 +211,18 @@ std::uint64_t part_of(std::uint64_t bytes, const Grid& grid) noexcept {
   return round_up((bytes + grid.unit_count() - 1) / grid.unit_count(), kPartUnit);
 }
 
-RingOptions rings_for(std::uint64_t bytes, std::uint32_t under_way, std::uint32_t count) noexcept {
+void add_rings(DeviceSessionOptions& session, std::uint64_t bytes, std::uint32_t under_way, std::uint32_t unit_count) noexcept {
+  if (unit_count > kMaxRings) return;
   // Credit returns by quarters of a ring, which costs a microsecond each time: no more than one message in four pays it.
   constexpr std::uint64_t kMinBytes = 262144, kMaxRingBytes = std::uint64_t{1} << 20, kMaxAllBytes = std::uint64_t{256} << 20;
   const std::uint64_t wanted = std::bit_ceil(16 * line_bytes(bytes) * std::min<std::uint64_t>(under_way, 64));
-  const std::uint64_t most = std::bit_floor(std::min(kMaxRingBytes, kMaxAllBytes / std::max(count, 1U)));
-  return {count, std::clamp(wanted, std::min(kMinBytes, most), most)};
+  const std::uint64_t most = std::bit_floor(std::min(kMaxRingBytes, kMaxAllBytes / std::max(unit_count, 1U)));
+  session.ring_count = unit_count;
+  session.ring_bytes = static_cast<std::uint32_t>(std::clamp(wanted, std::min(kMinBytes, most), most));
 }
 
-bool are_for_messages(const RingOptions& rings, std::uint64_t bytes, std::uint32_t under_way) noexcept {
-  return rings.count != 0 && bytes <= kMessageLimitBytes && 2 * line_bytes(bytes) * under_way <= rings.bytes;
+bool are_for_messages(const DeviceSessionOptions& session, std::uint64_t bytes, std::uint32_t under_way) noexcept {
+  return session.ring_count != 0 && bytes <= kMessageLimitBytes && 2 * line_bytes(bytes) * under_way <= session.ring_bytes;
 }
 
 std::string grid_text(const Grid& grid) {
@@ -279,7 +250,6 @@ void add_grid_options(const Command& command, GridOptions& options, const char* 
   }
   command.add_option("--threads", options.thread_count, whole_number(1, kMaxBlockThreads), "Threads of a block")
       ->default_str(threads);
-  if (blocks == nullptr) return;
   command
       .add_option("--blocks", options.block_count, whole_number(1, kMaxBlocks),
                   "Blocks of the kernel, each with its own part and its own notifications")
@@ -287,9 +257,7 @@ void add_grid_options(const Command& command, GridOptions& options, const char* 
 }
 
 void add_sizes(const Command& command, std::string& sizes, const char* usual) {
-  command.add_option("-m,--message-size", sizes, "Sizes: doubled from MIN to MAX, MIN a multiple of 4")
-      ->type_name("[MIN:]MAX")
-      ->default_str(usual);
+  add_range_option(command, "-m,--message-size", sizes, "Sizes: doubled from MIN to MAX, MIN a multiple of 4", usual);
 }
 
 void add_fault(const Command& command, std::optional<std::uint64_t>& bytes) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "device_ranks/kernels.hpp"
 #include "gigabar/device_session.hpp"
 #include "gigabar/memory.hpp"
@@ -32,33 +33,18 @@ struct GridOptions {
   std::optional<std::uint32_t> block_count;
 };
 
-// Queues to the partner, though its memory is in reach; 0: none.
-struct QueueOptions {
-  std::uint32_t count = 0;
-  std::uint32_t proxy_count = 1;
-  QueueEngine engine = QueueEngine::automatic;
-  std::string hca_port;
-};
-
-// Rings of messages to and from the partner, one for each unit; 0: none.
-struct RingOptions {
-  std::uint32_t count = 0;
-  std::uint64_t bytes = 0;  // of each
-};
 inline constexpr std::uint32_t kMaxRings = 1024;
-// Rings in which so many messages of so many bytes are under way at once, or as many as there is memory for.
-RingOptions rings_for(std::uint64_t bytes, std::uint32_t under_way, std::uint32_t count) noexcept;
+// Rings of messages to and from the partner, one for each unit, in which so many messages of so many bytes are under way at once,
+// or as many as there is memory for. None where there are more units than rings.
+void add_rings(DeviceSessionOptions& session, std::uint64_t bytes, std::uint32_t under_way, std::uint32_t unit_count) noexcept;
 // Whether so many messages are under way in a ring without a wait; above 64 KiB a write is faster than a message.
-bool are_for_messages(const RingOptions& rings, std::uint64_t bytes, std::uint32_t under_way) noexcept;
+bool are_for_messages(const DeviceSessionOptions& session, std::uint64_t bytes, std::uint32_t under_way) noexcept;
 inline constexpr std::uint64_t kMessageLimitBytes = 65536;
 
 inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
 inline constexpr std::uint32_t kMaxBlocks = 1024;
 inline constexpr std::uint64_t kMaxSamples = std::uint64_t{1} << 24;  // of all units; 8 bytes each
 inline constexpr std::uint32_t kMaxUnits = 16384;
-
-// Sizes as typed with -m. Ends the command as bad usage where they are none.
-std::vector<std::uint64_t> settle_sizes(const std::string& typed, const SizeRange& usual);
 
 // As a device plays them: on a CPU few threads, of which a few play a warp or a block. Ends the command as bad usage where threads
 // do not make whole warps, or are too many.
@@ -70,12 +56,11 @@ std::uint64_t part_of(std::uint64_t bytes, const Grid& grid) noexcept;
 // Ends the command as bad usage where the units' samples are too many.
 void require_room_for_samples(std::uint32_t round_count, const Grid& grid);
 
-inline std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) noexcept { return (bytes + unit - 1) / unit * unit; }
 inline constexpr std::uint64_t kPartUnit = 16;  // parts begin where one load of a GPU is whole
 inline constexpr std::uint64_t kPage = 4096;
 
-// --scope, --threads, --blocks, each with the default that the help shows; null: the command has no such option. `takes_blocks`:
-// all blocks may be one scope.
+// --scope, --threads, --blocks, each with the default that the help shows; `scope` is null where the command has no such option.
+// `takes_blocks`: all blocks may be one scope.
 void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks,
                       bool takes_blocks = false);
 // -m, and the hidden --plant-fault, which proves that the check can fail.
@@ -95,12 +80,7 @@ struct KernelTask {
   std::uint64_t round_count = 0;
 };
 
-// What units found wrong.
-struct Complaint {
-  std::uint64_t wrong_count = 0;
-  std::string first_wrong;  // empty: nothing was
-};
-Complaint complaint_of(const KernelTask& task, const std::vector<UnitEnd>& ends);
+using ranks::Complaint;
 
 class Pair : public ranks::RankSession {
  protected:
@@ -108,9 +88,9 @@ class Pair : public ranks::RankSession {
 
   // Refuses a device whose kernels cannot be started.
   void join_pair();
-  // Memory of `bytes` at both ranks as kDataSegment, and a session in which kernels reach the partner's, by queues where there are
-  // some. Prints who is who.
-  void open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues = {}, const RingOptions& rings = {});
+  // Memory of `bytes` at both ranks as kDataSegment, and a session in which kernels reach the partner's: with QueueUse::always by
+  // queues, though it is in reach. Prints who is who.
+  void open(std::uint64_t bytes, std::uint32_t notification_count, const DeviceSessionOptions& session);
   // The kernels have ended. Writes the report.
   void close();
 
@@ -131,19 +111,20 @@ class Pair : public ranks::RankSession {
   // "nvlink", "pcie", "same GPU", "cpu", "direct", "softhca", "hca", "hca_cpu_doorbell"; at rank 0.
   const std::string& path() const noexcept { return path_; }
 
-  // Ends the command where a unit did not do all its rounds: "kernel of rank 0: write-notify with 64 bytes: timed_out ...".
-  void require_ended_well(const KernelTask& task, const std::vector<UnitEnd>& ends) const;
+  // What units found wrong. Ends the command where one did not do all its rounds: "kernel of rank 0: write-notify with 64 bytes:
+  // timed_out ...".
+  Complaint judge(const KernelTask& task, const std::vector<UnitEnd>& ends) const;
   // Of both ranks, at rank 0; "rank 1: ...".
   Complaint gather_complaints(const Complaint& own);
-  void complain(const Complaint& complaint);
+  void complain(const Complaint& complaint) { RankSession::complain(complaint, counted(complaint.wrong_count, "wrong word")); }
 
  private:
-  void introduce_both();
   void tell_queues();
+  bool has_queues() const noexcept { return session_options_.queues == QueueUse::always; }
   DeviceReach require_reach() const;
 
   std::optional<DeviceSession> session_;
-  QueueOptions queues_;
+  DeviceSessionOptions session_options_;
   DeviceInfo device_;
   void* address_ = nullptr;
   std::string path_;

@@ -10,6 +10,7 @@
 
 #include "base/counted.hpp"
 #include "base/fnv.hpp"
+#include "base/rounding.hpp"
 #include "commands.hpp"
 #include "device_ranks/kernels.hpp"
 #include "device_ranks/pair.hpp"
@@ -25,7 +26,8 @@ constexpr std::uint32_t kUsualBlocks = 16;
 constexpr SizeRange kUsualSizes{4096, std::uint64_t{4} << 20};
 
 struct PingpongOptions : ranks::JobOptions {
-  std::string sizes;  // -m, as typed
+  std::string sizes;                         // -m, as typed
+  std::vector<std::uint64_t> message_bytes;  // settled
   GridOptions grid;
   std::uint64_t work_us = 0;
   std::uint32_t iteration_count = 200;
@@ -33,14 +35,11 @@ struct PingpongOptions : ranks::JobOptions {
   std::optional<std::uint64_t> fault_bytes;
 };
 
-struct PingpongPlan {
-  PingpongOptions options;
-  std::vector<std::uint64_t> sizes;
-  FabricOptions fabric;
-};
-
-PingpongPlan make_pingpong_plan(const PingpongOptions& options) {
-  return {options, settle_sizes(options.sizes, kUsualSizes), ranks::fabric_options(options.fabric)};
+PingpongOptions settled_pingpong(PingpongOptions options) {
+  options.message_bytes =
+      sizes_of(settle_range("-m", options.sizes, {.usual = kUsualSizes, .unit = kWordBytes, .most = kMaxBytes}));
+  options.fabric.options = ranks::fabric_options(options.fabric);
+  return options;
 }
 
 struct Variant {
@@ -50,22 +49,20 @@ struct Variant {
 
 class PingpongSession : public Pair {
  public:
-  PingpongSession(const PingpongPlan& plan, const Invocation& invocation)
-      : Pair("pingpong", plan.options, plan.fabric, invocation), plan_(plan), clock_(SampleClock::calibrate()) {}
+  PingpongSession(const PingpongOptions& options, const Invocation& invocation)
+      : Pair("pingpong", options, invocation), options_(options), clock_(SampleClock::calibrate()) {}
 
   void run() override {
     join_pair();
     grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
-    agree(fnv1a(fmt::format("pingpong {} {} {} {} {} {} {} {} {}", plan_.sizes.front(), plan_.sizes.back(), name_of(grid_.scope),
-                            grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit, options_.work_us, round_count(),
-                            options_.fault_bytes.value_or(~std::uint64_t{0}))));
+    agree(fnv1a(fmt::format("pingpong {} {} {} {} {} {} {} {} {}", options_.message_bytes.front(), options_.message_bytes.back(),
+                            name_of(grid_.scope), grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit,
+                            options_.work_us, round_count(), options_.fault_bytes.value_or(~std::uint64_t{0}))));
     require_room_for_samples(round_count(), grid_);
-    if (grid_.unit_count() <= kMaxRings) {
-      rings_ = rings_for(std::min(part_of(plan_.sizes.back(), grid_), kMessageLimitBytes), 1, grid_.unit_count());
-    }
-    open(2 * receive_offset(plan_.sizes.back()), grid_.unit_count(), {}, rings_);
+    add_rings(session_, std::min(part_of(options_.message_bytes.back(), grid_), kMessageLimitBytes), 1, grid_.unit_count());
+    open(2 * receive_offset(options_.message_bytes.back()), grid_.unit_count(), session_);
     if (report() != nullptr) print_titles(*report());
-    for (const std::uint64_t bytes : plan_.sizes) do_size(bytes);
+    for (const std::uint64_t bytes : options_.message_bytes) do_size(bytes);
     close();
   }
 
@@ -97,7 +94,7 @@ class PingpongSession : public Pair {
   void do_size(std::uint64_t bytes) {
     const TurnPlan plan = plan_of(bytes);
     TurnPlan kernel_plan = plan;
-    kernel_plan.uses_messages = are_for_messages(rings_, plan.part_stride_bytes, 1);
+    kernel_plan.uses_messages = are_for_messages(session_, plan.part_stride_bytes, 1);
     tell_progress("kernels", plan);
     const Variant by_kernel = send_by_kernel(kernel_plan);
     tell_progress("CPUs", plan);
@@ -116,9 +113,8 @@ class PingpongSession : public Pair {
     const KernelTask task{"pingpong of kernels", plan.message_bytes, plan.round_count};
     meet();
     const KernelRun run = tool::take(run_turns(device(), plan, grid_));
-    require_ended_well(task, run.ends);
     Variant variant;
-    variant.complaint = gather_complaints(complaint_of(task, run.ends));
+    variant.complaint = gather_complaints(judge(task, run.ends));
     if (plan.is_active) variant.summary = summarize_turns(run);
     return variant;
   }
@@ -156,7 +152,7 @@ class PingpongSession : public Pair {
     }
     if (plan.is_active) require(kernel.run(plan.round_count - 1, kNoRound));
     Variant variant;
-    variant.complaint = gather_complaints(complaint_of(task, tool::take(kernel.ends())));
+    variant.complaint = gather_complaints(judge(task, tool::take(kernel.ends())));
     if (plan.is_active) variant.summary = summarize(samples, clock_.ns_per_tick());
     return variant;
   }
@@ -201,11 +197,10 @@ class PingpongSession : public Pair {
     for (const Variant* variant : {&by_kernel, &by_cpu}) complain(variant->complaint);
   }
 
-  const PingpongPlan plan_;
-  const PingpongOptions& options_ = plan_.options;
+  const PingpongOptions options_;
   const SampleClock clock_;
   Grid grid_;
-  RingOptions rings_;
+  DeviceSessionOptions session_;
 };
 
 }  // namespace
@@ -215,7 +210,7 @@ void add_pingpong(const Command& program, Invocation& invocation) {
   using namespace device_ranks;  // the command's own  NOLINT(google-build-using-namespace)
   const auto [command, options] = ranks::add_pair_command<PingpongSession, PingpongOptions>(
       program, invocation, "pingpong", "Messages sent by the kernels that compute them, beside the same sent by the CPU",
-      make_pingpong_plan);
+      settled_pingpong);
   add_grid_options(command, options.grid, "block", kThreadsByScope, "16");
   add_sizes(command, options.sizes, "4K:4M");
   command->add_option("--work-us", options.work_us, whole_number(0, 1000000, "US"),

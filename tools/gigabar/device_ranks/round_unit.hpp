@@ -7,9 +7,8 @@
 // the partner.
 #pragma once
 
-#include "device_ranks/round_plan.hpp"
+#include "device_ranks/plans.hpp"
 #include "device_ranks/unit.hpp"
-#include "device_ranks/unit_words.hpp"
 #include "gigabar/device/channel.hpp"
 
 namespace gigabar::tool::device_ranks {

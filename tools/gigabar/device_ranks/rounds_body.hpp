@@ -2,12 +2,10 @@
 // Which unit does a plan.
 #pragma once
 
-#include "device_ranks/atomic_unit.hpp"
 #include "device_ranks/lean_unit.hpp"
 #include "device_ranks/message_unit.hpp"
-#include "device_ranks/piece_unit.hpp"
+#include "device_ranks/one_sided_unit.hpp"
 #include "device_ranks/ping_unit.hpp"
-#include "device_ranks/read_unit.hpp"
 #include "device_ranks/round_unit.hpp"
 #include "device_ranks/unit.hpp"
 

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Those units together that one side has: its partner's kernel has nothing to do, or another unit, which answers.
-#include "device_ranks/atomic_unit.hpp"
-#include "device_ranks/piece_unit.hpp"
-#include "device_ranks/read_unit.hpp"
+#include "device_ranks/one_sided_unit.hpp"
 #include "device_ranks/run_on_gpu.cuh"
 #include "device_ranks/unit.hpp"
 

@@ -28,33 +28,6 @@ inline Error failure(const char* operation, cudaError_t code) {
   return Error(std::move(record));
 }
 
-// Device memory for what a kernel reports.
-template <class T>
-class DeviceArray {
- public:
-  DeviceArray() = default;
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  ~DeviceArray() { cudaFree(data_); }
-
-  // Zeroed.
-  cudaError_t allocate(std::size_t count) {
-    count_ = count;
-    const std::size_t bytes = (count > 0 ? count : 1) * sizeof(T);
-    const cudaError_t code = cudaMalloc(&data_, bytes);
-    return code == cudaSuccess ? cudaMemset(data_, 0, bytes) : code;
-  }
-  T* data() const noexcept { return data_; }
-  cudaError_t read(std::vector<T>& values) const {
-    values.resize(count_);
-    return count_ == 0 ? cudaSuccess : cudaMemcpy(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost);
-  }
-
- private:
-  T* data_ = nullptr;
-  std::size_t count_ = 0;
-};
-
 template <class Body>
 __global__ void __launch_bounds__(kMaxBlockThreads, 1) by_thread(const __grid_constant__ Body body) {
   body(device::Thread{}, blockIdx.x * blockDim.x + threadIdx.x);
@@ -102,32 +75,32 @@ auto kernel_of(ScopeKind scope) -> void (*)(Body) {
   return scope == ScopeKind::warp ? by_warp<Body> : by_block<Body>;
 }
 
-// On the current device; cudaGetLastError() tells how it went.
-template <class Body>
-void start(const Body& body, const Grid& grid, cudaStream_t stream) {
-  kernel_of<Body>(grid.scope)<<<grid.block_count, grid.threads_per_block, 0, stream>>>(body);
-}
-
 // What a kernel needs that reports: a stream of its own, an end of each unit, and samples.
 class Launch {
  public:
+  Launch() = default;
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
   ~Launch() {
-    if (stream_ == nullptr) return;
-    cudaStreamSynchronize(stream_);
-    cudaStreamDestroy(stream_);
+    if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    cudaFree(samples_);
+    cudaFree(ends_);
   }
   Result<void> open(int device, const Grid& grid, std::size_t sample_count = 0) {
+    unit_count_ = grid.unit_count();
+    sample_count_ = sample_count;
     cudaError_t code = cudaSetDevice(device);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
-    if (code == cudaSuccess) code = samples_.allocate(sample_count);
-    if (code == cudaSuccess) code = ends_.allocate(grid.unit_count());
+    if (code == cudaSuccess) code = allocate(samples_, sample_count_);
+    if (code == cudaSuccess) code = allocate(ends_, unit_count_);
     // The zeroes, before a stream that does not wait for them.
     if (code == cudaSuccess) code = cudaDeviceSynchronize();
     return code == cudaSuccess ? Result<void>() : Result<void>(failure("prepare kernel", code));
   }
   cudaStream_t stream() const noexcept { return stream_; }
-  UnitEnd* ends() noexcept { return ends_.data(); }
-  std::uint64_t* samples() noexcept { return samples_.data(); }
+  UnitEnd* ends() noexcept { return ends_; }
+  std::uint64_t* samples() noexcept { return samples_; }
 
   // Waits for the kernel that this thread has just launched on stream().
   Result<void> wait() {
@@ -137,16 +110,30 @@ class Launch {
   }
   Result<KernelRun> read() {
     KernelRun run;
-    cudaError_t code = ends_.read(run.ends);
-    if (code == cudaSuccess) code = samples_.read(run.samples);
+    cudaError_t code = fetch(ends_, unit_count_, run.ends);
+    if (code == cudaSuccess) code = fetch(samples_, sample_count_, run.samples);
     if (code != cudaSuccess) return failure("read kernel's report", code);
     return run;
   }
 
  private:
+  // Room for so many values, zeroed.
+  template <class T>
+  static cudaError_t allocate(T*& place, std::size_t count) {
+    const std::size_t bytes = (count > 0 ? count : 1) * sizeof(T);
+    const cudaError_t code = cudaMalloc(&place, bytes);
+    return code == cudaSuccess ? cudaMemset(place, 0, bytes) : code;
+  }
+  template <class T>
+  static cudaError_t fetch(const T* place, std::size_t count, std::vector<T>& values) {
+    values.resize(count);
+    return count == 0 ? cudaSuccess : cudaMemcpy(values.data(), place, count * sizeof(T), cudaMemcpyDeviceToHost);
+  }
+
   cudaStream_t stream_ = nullptr;
-  DeviceArray<std::uint64_t> samples_;
-  DeviceArray<UnitEnd> ends_;
+  std::uint64_t* samples_ = nullptr;
+  UnitEnd* ends_ = nullptr;
+  std::size_t sample_count_ = 0, unit_count_ = 0;
 };
 
 // A kernel that is launched again and again: `start(first, second)` launches it on the stream of `launch`.

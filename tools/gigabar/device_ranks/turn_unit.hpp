@@ -3,9 +3,8 @@
 // computed and checked word by word, as they go and come; writes are from memory to memory.
 #pragma once
 
-#include "device_ranks/turn_plan.hpp"
+#include "device_ranks/plans.hpp"
 #include "device_ranks/unit.hpp"
-#include "device_ranks/unit_words.hpp"
 #include "gigabar/device/message.hpp"
 
 namespace gigabar::tool::device_ranks {

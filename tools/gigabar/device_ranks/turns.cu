@@ -15,7 +15,8 @@ Result<RepeatedKernel> open_turn_kernel(int device, const TurnPlan& plan, const 
   const auto launch = std::make_shared<Launch>();
   if (Result<void> opened = launch->open(device, grid); !opened) return std::move(opened).error();
   return repeated(launch, [=, own = launch.get()](std::uint32_t checked_round, std::uint32_t computed_round) {
-    start(OneTurnBody{plan, own->ends(), checked_round, computed_round}, grid, own->stream());
+    kernel_of<OneTurnBody>(grid.scope)<<<grid.block_count, grid.threads_per_block, 0, own->stream()>>>(
+        OneTurnBody{plan, own->ends(), checked_round, computed_round});
   });
 }
 

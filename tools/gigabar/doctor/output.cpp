@@ -16,7 +16,7 @@
 #include "base/old_check_ids.hpp"
 #include "base/options.hpp"
 #include "support/failure.hpp"
-#include "support/input.hpp"
+#include "support/files.hpp"
 #include "support/names.hpp"
 #include "support/plain_text.hpp"
 

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "support/failure.hpp"
-#include "support/input.hpp"
+#include "support/files.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::matrix {

@@ -12,7 +12,6 @@
 #include "doctor/check.hpp"
 #include "doctor/words.hpp"
 #include "gigabar/doctor.hpp"
-#include "support/nearest.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 

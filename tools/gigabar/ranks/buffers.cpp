@@ -87,14 +87,11 @@ std::optional<std::string> Buffers::check_received(const Slots& slots, Rank send
   for (std::uint32_t slot = 0; slot < std::min(slots.count, message_count); ++slot) {
     engine_read(area_bytes_ + slots.offset_of(slot), staging_);
     const Pattern pattern = pattern_of(sender, round, slot);
-    if (const auto wrong = pattern.compare(found.first(slots.bytes))) {
-      return fmt::format("{} from rank {}, round {}, message {}: {}", counted(slots.bytes, "byte"), sender, round, slot,
-                         wrong->to_string());
-    }
-    if (const auto wrong = pattern.compare_poison(found.subspan(slots.bytes), slots.bytes)) {
-      return fmt::format("{} from rank {}, round {}, message {}: written beyond their end: {}", counted(slots.bytes, "byte"),
-                         sender, round, slot, wrong->to_string());
-    }
+    const auto wrong = pattern.compare(found.first(slots.bytes));
+    const auto beyond = pattern.compare_poison(found.subspan(slots.bytes), slots.bytes);
+    if (!wrong && !beyond) continue;
+    return fmt::format("{} from rank {}, round {}, message {}: {}{}", counted(slots.bytes, "byte"), sender, round, slot,
+                       wrong ? "" : "written beyond their end: ", wrong ? wrong->to_string() : beyond->to_string());
   }
   return {};
 }

@@ -15,17 +15,46 @@
 
 #include "gigabar/device.hpp"
 #include "gigabar/fabric.hpp"
-#include "ranks/fabric_settings.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool::ranks {
 
-// For a wait while another rank does `count` things, each with its own deadline.
-Timeout times(Timeout one, std::int64_t count) noexcept;
+// --- Options --------------------------------------------------------------------------------------------------------------------
+
+// With which every command between ranks chooses transports, paths, rails and limits: FabricOptions under the same names.
+struct FabricSettings {
+  FabricOptions options;                                    // once they are settled, all that is asked for
+  std::vector<std::string> required, preferred, forbidden;  // names of paths, as typed
+  double timeout_seconds = 30;                              // of one wait
+
+  Timeout timeout() const noexcept;
+};
+
+inline constexpr const char* kTimeoutOfAWait =
+    "Of one wait (for a rank, a connection, a message), not of the whole run: one that takes longer ends the run";
+
+// --transport, --require, --prefer, --forbid, --gdr-limit, --gdr-read-limit, --eager-limit, --kernel-limit, --chunk, --chunks,
+// --stripe, --rails, --rail-count, --rail-policy, --cpus, --timeout; `timeout_help`: what that is of.
+void add_fabric_options(const Command& command, FabricSettings& settings, const char* timeout_help = kTimeoutOfAWait);
+
+// What the options say together, settled. Ends the command as bad usage when a path is named twice, more than one is required, or a
+// CPU may not be used.
+FabricOptions fabric_options(const FabricSettings& settings);
+
+// The options that all commands between ranks have.
+struct JobOptions {
+  std::string json_path;
+  FabricSettings fabric;
+};
+// --json, and those of the fabric.
+void add_job_options(const Command& command, JobOptions& options, const char* timeout_help = kTimeoutOfAWait);
 
 // --- What ranks tell each other -------------------------------------------------------------------------------------------------
+
+// For a wait while another rank does `count` things, each with its own deadline.
+Timeout times(Timeout one, std::int64_t count) noexcept;
 
 inline constexpr std::size_t kMaxIntroductionBytes = 65536;
 inline constexpr SegmentId kSegment = 0;  // of the memory that is measured
@@ -35,15 +64,19 @@ bool is_of_stand_in(const Json& introduction);
 // A text of the introduction, fit for a terminal; empty: none.
 std::string text_of(const Json& introduction, const char* key);
 
-// --- A rank ---------------------------------------------------------------------------------------------------------------------
+// What was wrong with data that were checked.
+struct Complaint {
+  std::uint64_t wrong_count = 0;
+  std::string first_wrong;  // empty: nothing was
 
-// The options that all commands between ranks have.
-struct JobOptions {
-  std::string json_path;
-  FabricSettings fabric;
+  // What `who`, "rank 1: ", found as well.
+  void add(const Complaint& other, std::string_view who = {}) {
+    if (wrong_count == 0 && other.wrong_count != 0) first_wrong = std::string(who) + other.first_wrong;
+    wrong_count += other.wrong_count;
+  }
 };
-// --json, and those of fabric_settings.hpp.
-void add_job_options(const Command& command, JobOptions& options, const char* timeout_help = kTimeoutOfAWait);
+
+// --- A rank ---------------------------------------------------------------------------------------------------------------------
 
 // Ends the command as bad usage where it is not for so many ranks.
 using CountCheck = std::function<void(Rank rank_count)>;
@@ -57,11 +90,10 @@ class RankSession {
  public:
   // Joins the job. Rank 0 first ends the command where the report cannot be written. `check_count`: is asked before that where the
   // environment says how many ranks there are, so that no rank is waited for in vain; else when all have come.
-  RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric, const Invocation& invocation,
-              CountCheck check_count);
+  RankSession(std::string_view command, const JobOptions& options, const Invocation& invocation, CountCheck check_count);
   // Of two ranks.
-  RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric, const Invocation& invocation)
-      : RankSession(command, options, fabric, invocation, exactly_two(command)) {}
+  RankSession(std::string_view command, const JobOptions& options, const Invocation& invocation)
+      : RankSession(command, options, invocation, exactly_two(command)) {}
   virtual ~RankSession() = default;
   RankSession(const RankSession&) = delete;
   RankSession& operator=(const RankSession&) = delete;
@@ -93,7 +125,7 @@ class RankSession {
   // Into the document; those that are no defaults are printed with who set them.
   void tell_settings();
   // Says that data are wrong, where they are; the command then ends with the first of it.
-  void complain(const std::string& first_wrong, const std::string& count);
+  void complain(const Complaint& complaint, const std::string& count);
   // All ranks leave: rank 0 writes the report. Ends the command where data were wrong.
   void leave(const std::vector<SegmentId>& segments, Timeout timeout);
 
@@ -122,7 +154,8 @@ void run_local_ranks(unsigned rank_count, std::string_view command, Invocation& 
 void end_rank(const CommandFailure& failure, RankSession* session, Invocation& invocation);
 
 // A command as one rank of a job, or its own `local_count` ranks where there is no launcher. Session: a RankSession that is made of
-// a plan and the invocation. `make_plan` ends as bad usage where the command line cannot be followed.
+// a plan and the invocation. `make_plan` settles the fabric's options too, and ends as bad usage where the command line cannot be
+// followed.
 template <class Session, class MakePlan>
 void run_ranks(std::string_view command, unsigned local_count, const MakePlan& make_plan, Invocation& invocation) {
   std::unique_ptr<Session> session;

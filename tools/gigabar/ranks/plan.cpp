@@ -6,6 +6,7 @@
 #include "base/counted.hpp"
 #include "base/fnv.hpp"
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 #include "support/options.hpp"
 
 namespace gigabar::tool::ranks {
@@ -62,7 +63,7 @@ void settle_put(const Plan& plan) {
 
 void settle_comparison(const Plan& plan) {
   if (!plan.options.is_compared) return;
-  const PathPolicy& policy = plan.fabric.policy;
+  const PathPolicy& policy = plan.options.fabric.options.policy;
   for (const auto& [preference, name] : {std::pair(policy.gdr, "gdr"), std::pair(policy.p2p, "p2p")}) {
     if (preference != Preference::require) continue;
     refuse_usage(fmt::format("--compare forbids {} for the second curve, and --require {} asks for it; leave one out", name, name));
@@ -71,21 +72,22 @@ void settle_comparison(const Plan& plan) {
 
 }  // namespace
 
+void add_counts(const Command& command, RoundOptions& options, const char* iterations, const char* warm_up) {
+  constexpr std::uint64_t kMaxRounds = 100000000;
+  command.add_option("-i,--iterations", options.iteration_count, whole_number(1, kMaxRounds), "Timed rounds per size")
+      ->default_str(iterations);
+  command.add_option("-x,--warmup", options.warm_up_count, whole_number(0, kMaxRounds), "Untimed rounds before the timed ones")
+      ->default_str(warm_up);
+}
+
 SizeRange default_sizes(Measure measure) noexcept {
   return {is_latency(measure) ? std::uint64_t{0} : std::uint64_t{1}, kDefaultMostBytes};
 }
 
 Counts counts_for(const Options& options, std::uint64_t bytes) noexcept {
   const bool is_large = bytes > kLargeBytes;
-  Counts counts;
-  if (is_latency(options.measure)) {
-    counts = is_large ? Counts{1000, 10} : Counts{10000, 100};
-  } else {
-    counts = is_large ? Counts{20, 2} : Counts{100, 10};
-  }
-  counts.iterations = options.iteration_count.value_or(counts.iterations);
-  counts.warm_up = options.warm_up_count.value_or(counts.warm_up);
-  return counts;
+  if (is_latency(options.measure)) return options.counts(is_large ? Counts{1000, 10} : Counts{10000, 100});
+  return options.counts(is_large ? Counts{20, 2} : Counts{100, 10});
 }
 
 Plan make_plan(const Options& options) {
@@ -94,7 +96,7 @@ Plan make_plan(const Options& options) {
   settle_places(plan);
   settle_sizes(plan);
   settle_put(plan);
-  plan.fabric = fabric_options(options.fabric);
+  plan.options.fabric.options = fabric_options(options.fabric);
   settle_comparison(plan);
   return plan;
 }

@@ -13,7 +13,7 @@
 
 #include "ranks/job.hpp"
 #include "support/names.hpp"
-#include "support/sizes.hpp"
+#include "support/option_checks.hpp"
 
 namespace gigabar::tool::ranks {
 
@@ -42,26 +42,37 @@ constexpr std::string_view name_of(Kind kind) noexcept { return name_in(kKinds, 
 enum class Place : std::uint8_t { host, device };
 constexpr char letter_of(Place place) noexcept { return place == Place::device ? 'D' : 'H'; }
 
-struct Options : JobOptions {
+struct Counts {
+  std::uint32_t iterations = 0;
+  std::uint32_t warm_up = 0;
+};
+
+// Of commands that do rounds at each of several sizes.
+struct RoundOptions : JobOptions {
+  std::string sizes;  // -m, as typed
+  std::optional<std::uint32_t> iteration_count;
+  std::optional<std::uint32_t> warm_up_count;
+  std::uint32_t window = 64;
+  bool is_checked = false;  // -c
+  std::optional<std::uint64_t> fault_bytes;
+
+  // The usual ones, where -i and -x do not say otherwise.
+  Counts counts(const Counts& usual) const noexcept {
+    return {iteration_count.value_or(usual.iterations), warm_up_count.value_or(usual.warm_up)};
+  }
+};
+// -i and -x, with the defaults that the help shows.
+void add_counts(const Command& command, RoundOptions& options, const char* iterations, const char* warm_up);
+
+struct Options : RoundOptions {
   Measure measure = Measure::latency;
   Kind kind = Kind::send;
   std::string accelerator = "host";  // -d
   std::vector<std::string> places;   // "D H"
-  std::string sizes;                 // -m, as typed
-  std::optional<std::uint32_t> iteration_count;
-  std::optional<std::uint32_t> warm_up_count;
-  std::uint32_t window = 64;
   std::optional<std::uint32_t> pair_count;
   std::uint32_t thread_count = 1;  // of each rank, each with a queue of its own
   bool is_shared = false;          // --shared
-  bool is_checked = false;         // -c
   bool is_compared = false;        // --compare
-  std::optional<std::uint64_t> fault_bytes;
-};
-
-struct Counts {
-  std::uint32_t iterations = 0;
-  std::uint32_t warm_up = 0;
 };
 
 inline constexpr std::uint64_t kLargeBytes = 8192;  // above, OSU takes fewer samples
@@ -78,7 +89,6 @@ struct Plan {
   std::vector<std::uint64_t> sizes;
   Place first_place = Place::host;   // of rank 0 and the other senders
   Place second_place = Place::host;  // of their partners
-  FabricOptions fabric;
 };
 Plan make_plan(const Options& options);
 

@@ -86,16 +86,6 @@ std::string texts_of(std::span<const Measurement> measurements) {
   return fmt::format("{}", fmt::join(texts, " + "));
 }
 
-void add_complaints(SizeResult& result, std::span<const Measurement> by_rank) {
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const Measurement& each = by_rank[rank];
-    if (each.wrong_count != 0 && result.first_wrong.empty()) {
-      result.first_wrong = fmt::format("rank {}: {}", rank, each.first_wrong);
-    }
-    result.wrong_count += each.wrong_count;
-  }
-}
-
 }  // namespace
 
 std::string path_text(const OperationReport& report) {
@@ -130,10 +120,9 @@ Measurement joined(std::vector<Measurement> of_threads) {
   std::string texts = texts_of(of_threads);
   Measurement all = std::move(of_threads.front());
   all.path.text = std::move(texts);
-  for (Measurement& each : std::span(of_threads).subspan(1)) {
+  for (const Measurement& each : std::span(of_threads).subspan(1)) {
     all.samples_ps.insert(all.samples_ps.end(), each.samples_ps.begin(), each.samples_ps.end());
-    if (all.wrong_count == 0) all.first_wrong = std::move(each.first_wrong);
-    all.wrong_count += each.wrong_count;
+    all.add(each);
   }
   return all;
 }
@@ -190,7 +179,7 @@ SizeResult combine(const Plan& plan, std::uint64_t bytes, std::uint32_t pair_cou
   result.path_text = texts_of(active);
   const std::string back = texts_of(passive);
   if (!back.empty() && back != result.path_text) result.path_text += ", back " + back;
-  add_complaints(result, by_rank);
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) result.add(by_rank[rank], fmt::format("rank {}: ", rank));
   return result;
 }
 

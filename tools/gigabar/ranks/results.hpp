@@ -34,11 +34,9 @@ PathUse path_use_of(std::span<const OperationReport> reports);
 
 // What one rank saw. Samples are of the active rank of a pair: half a round trip, a whole read, or a whole window; of several
 // threads, those of one behind those of another.
-struct Measurement {
+struct Measurement : Complaint {
   std::vector<std::uint64_t> samples_ps;
   PathUse path;  // of the operations that this rank posted; without text when it posted none that moved the data
-  std::uint64_t wrong_count = 0;
-  std::string first_wrong;
 };
 
 // Of the threads of one rank, which have as many samples each.
@@ -48,7 +46,7 @@ Measurement joined(std::vector<Measurement> of_threads);
 std::string encode(const Measurement& measurement);
 std::optional<Measurement> decode(std::string_view bytes);
 
-struct SizeResult {
+struct SizeResult : Complaint {
   std::uint64_t bytes = 0;
   Counts counts;
   std::uint32_t pair_count = 1;
@@ -61,8 +59,6 @@ struct SizeResult {
   std::string path_text;
   PathUse path;       // of rank 0's operations
   PathUse back_path;  // of its partner's, when that one moved data too
-  std::uint64_t wrong_count = 0;
-  std::string first_wrong;  // "rank 1: ..."
 };
 
 // `by_rank[i]` is rank i's. At least two per pair.

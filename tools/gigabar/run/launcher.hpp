@@ -2,9 +2,41 @@
 // The ranks of one job on this host, from their start to the end of the last one.
 #pragma once
 
-#include "run/start.hpp"
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/descriptor.hpp"
 
 namespace gigabar::tool::run {
+
+struct JobSettings {
+  std::string path;                  // of the program, found
+  std::vector<std::string> program;  // its argument vector
+  unsigned rank_count = 1;
+  unsigned stand_in_count = 0;  // 0: as the environment says
+  bool has_labels = false;
+  double timeout_s = 0;  // 0: none
+  double grace_s = 10;
+  bool keeps_going = false;             // when a rank fails the others run on
+  std::string speaker = "gigabar run";  // before messages
+  bool tells_exits = true;              // say it when a rank exits with another status than 0
+  bool is_repeated = false;             // the ranks are this process's own command: what it has said they need not say again
+};
+
+// Of GIGABAR_JOB_ID in the ranks of such a command.
+inline constexpr const char* kRepeatedId = "repeated-";
+
+inline constexpr int kExitTimedOut = 124;  // as timeout(1)
+// Of a program that was not started, as of env(1) and of shells.
+inline constexpr int kExitNotExecutable = 126;
+inline constexpr int kExitNotFound = 127;
+
+// Where `program` is, as a shell would find it. Ends the command with one of these when it is missing, a folder, or not executable.
+std::string find_program(const std::string& program);
 
 // Starts all ranks and waits for them. When one fails (unless the job keeps going), at the timeout, and when this process gets
 // SIGINT, SIGTERM or SIGHUP, the others are asked to end and killed after the grace period. Answers the exit status of the first
@@ -14,6 +46,32 @@ namespace gigabar::tool::run {
 // signal.
 int launch(const JobSettings& settings);
 
-inline constexpr int kExitTimedOut = 124;  // as timeout(1)
+// --- What launch() is made of ---------------------------------------------------------------------------------------------------
+
+// A port of loopback: nobody else is given it while this lives, and a rank can listen at it.
+struct ReservedPort {
+  Descriptor socket;
+  std::uint16_t number = 0;
+};
+ReservedPort reserve_port();
+
+// The job's key, in memory that ranks read as a file while this process has it open: processes of this user that this process's
+// name space shows. A variable with the key itself would be in every program that a rank starts, in `ps e`, and in core dumps; a
+// file on a disk would be left behind when this process is killed.
+Descriptor make_job_key();
+
+// What all ranks get: this process's environment without another launcher's words, and the job's.
+std::vector<std::string> job_environment(const JobSettings& settings, const ReservedPort& port, const Descriptor& key);
+
+struct StartedRank {
+  pid_t process = -1;  // and the number of its process group
+  Descriptor output;   // with labels: what it writes
+  Descriptor errors;
+};
+
+// `descriptor_limit` is what the rank gets: this process may have raised its own. Fails with a CommandFailure, of
+// the same statuses when the program cannot be executed.
+StartedRank start_rank(const JobSettings& settings, const std::vector<std::string>& environment, unsigned rank,
+                       const rlimit& descriptor_limit);
 
 }  // namespace gigabar::tool::run

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/start.hpp"
-
+// One rank of a job: its environment and the start of its process.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -19,6 +18,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "run/launcher.hpp"
 #include "support/failure.hpp"
 #include "support/plain_text.hpp"
 
@@ -167,32 +167,34 @@ std::string find_program(const std::string& program) {
                                                   plain(program), plain(program)));
 }
 
-ReservedPort::ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+ReservedPort reserve_port() {
+  ReservedPort port{Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t bytes = sizeof address;
   const int yes = 1;
   // Bound and not listening, so that rank 0, which sets the same option, can have it.
-  if (!socket_.is_open() || ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
-      ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
-      ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+  if (!port.socket.is_open() || ::setsockopt(port.socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+      ::bind(port.socket.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
+      ::getsockname(port.socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
     fail(fmt::format("no free port at 127.0.0.1: {}", std::strerror(errno)));
-  number_ = ntohs(address.sin_port);
+  port.number = ntohs(address.sin_port);
+  return port;
 }
 
-JobKeyFile::JobKeyFile() : memory_(::memfd_create("gigabar-job-key", MFD_CLOEXEC)) {
+Descriptor make_job_key() {
+  Descriptor memory(::memfd_create("gigabar-job-key", MFD_CLOEXEC));
   std::string key = random_digits(kKeyBytes);
-  const bool is_written = memory_.is_open() && ::fchmod(memory_.get(), 0600) == 0 &&
-                          ::write(memory_.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
+  const bool is_written = memory.is_open() && ::fchmod(memory.get(), 0600) == 0 &&
+                          ::write(memory.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
   const int code = errno;
   explicit_bzero(key.data(), key.size());
   if (!is_written) fail(fmt::format("the job's key cannot be put into memory: {}", std::strerror(code)));
+  return memory;
 }
 
-std::string JobKeyFile::path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), memory_.get()); }
-
-std::vector<std::string> job_environment(const JobSettings& settings, std::uint16_t port, const JobKeyFile& key) {
+std::vector<std::string> job_environment(const JobSettings& settings, const ReservedPort& port, const Descriptor& key) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable)
     if (!is_replaced(*variable) && !(settings.stand_in_count > 0 && std::string_view(*variable).starts_with("GIGABAR_STAND_IN=")))
@@ -200,9 +202,9 @@ std::vector<std::string> job_environment(const JobSettings& settings, std::uint1
   variables.push_back(fmt::format("WORLD_SIZE={}", settings.rank_count));
   variables.push_back(fmt::format("LOCAL_WORLD_SIZE={}", settings.rank_count));
   variables.emplace_back("MASTER_ADDR=127.0.0.1");
-  variables.push_back(fmt::format("MASTER_PORT={}", port));
+  variables.push_back(fmt::format("MASTER_PORT={}", port.number));
   variables.push_back("GIGABAR_JOB_ID=" + std::string(settings.is_repeated ? kRepeatedId : "run-") + random_digits(kIdBytes));
-  variables.push_back("GIGABAR_JOB_KEY_FILE=" + key.path());
+  variables.push_back(fmt::format("GIGABAR_JOB_KEY_FILE=/proc/{}/fd/{}", ::getpid(), key.get()));
   if (settings.stand_in_count > 0) variables.push_back(fmt::format("GIGABAR_STAND_IN={}", settings.stand_in_count));
   return variables;
 }

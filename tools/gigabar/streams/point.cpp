@@ -7,7 +7,7 @@
 
 #include "base/options.hpp"
 #include "support/failure.hpp"
-#include "support/input.hpp"
+#include "support/files.hpp"
 
 namespace gigabar::tool::streams {
 namespace {

@@ -13,12 +13,12 @@
 #include <sstream>
 #include <type_traits>
 
+#include "base/edit_distance.hpp"
 #include "base/options.hpp"
 #include "fabric/job/launchers.hpp"
 #include "gigabar/fabric.hpp"
-#include "run/start.hpp"
+#include "run/launcher.hpp"
 #include "support/failure.hpp"
-#include "support/nearest.hpp"
 #include "support/options.hpp"
 #include "support/plain_text.hpp"
 
@@ -151,10 +151,6 @@ std::string name_of(const CLI::Option& option) {
   return option.get_single_name();
 }
 
-bool is_given(const CLI::Option& option) { return option.count() > 0; }
-
-bool is_flag(const CLI::Option& option) { return !takes_value(option); }
-
 // --- Words that nobody knows ----------------------------------------------------------------------------------------------------
 
 struct Leftover {
@@ -209,7 +205,7 @@ std::string leftover_text(const CLI::App& program, const Leftover& leftover) {
 std::string required_text(const CLI::App& app) {
   std::string text;
   for (const CLI::Option* option : options_of(app)) {
-    if (!option->get_required() || is_given(*option)) continue;
+    if (!option->get_required() || option->count() > 0) continue;
     text += fmt::format("{}{} is missing ({})", text.empty() ? "" : "; ", name_of(*option), option->get_description());
   }
   return text.empty() ? "a subcommand is missing" : text;
@@ -218,7 +214,7 @@ std::string required_text(const CLI::App& app) {
 std::string excludes_text(const CLI::App& app) {
   for (const CLI::Option* option : options_of(app)) {
     for (const CLI::Option* other : option->get_excludes()) {
-      if (is_given(*option) && is_given(*other))
+      if (option->count() > 0 && other->count() > 0)
         return fmt::format("{} and {} cannot go together; leave one of them out", name_of(*option), name_of(*other));
     }
   }
@@ -236,7 +232,7 @@ std::string no_value_text(const CLI::App& app, const std::string& last) {
 std::string count_text(const CLI::App& app, const std::string& last) {
   for (const CLI::Option* option : options_of(app)) {
     const int most = std::max(option->get_items_expected_max(), 1);
-    if (static_cast<int>(option->count()) <= most || is_flag(*option)) continue;
+    if (static_cast<int>(option->count()) <= most || !takes_value(*option)) continue;
     if (most == 1) return fmt::format("{} is given {} times; give it once", name_of(*option), option->count());
     return fmt::format("{}: {} are given, and it takes {} at most; give fewer", name_of(*option), option->count(), most);
   }
@@ -250,7 +246,7 @@ std::string conversion_text(const CLI::App& app, const std::vector<std::string>&
     const std::size_t at = argument.find('=');
     if (!argument.starts_with("--") || at == std::string::npos) continue;
     const CLI::Option* const option = app.get_option_no_throw(argument.substr(0, at));
-    if (option == nullptr || !is_flag(*option)) continue;
+    if (option == nullptr || takes_value(*option)) continue;
     return fmt::format("{} takes no value; leave '{}' out", argument.substr(0, at), plain(argument.substr(at)));
   }
   return "a value cannot be read";
@@ -303,7 +299,7 @@ void refuse_empty_values(const std::vector<std::string>& arguments) {
 // "--json ''", as of a variable that is not set. Words without a name may be empty: another program's are among them.
 void refuse_empty_values(const CLI::App& app) {
   for (const CLI::Option* option : options_of(app)) {
-    if (option->get_positional() || is_flag(*option)) continue;
+    if (option->get_positional() || !takes_value(*option)) continue;
     const std::vector<std::string>& values = option->results();
     if (std::ranges::find(values, "") == values.end()) continue;
     refuse_usage(fmt::format("{}: the value is empty; write one, or leave {} out", name_of(*option), name_of(*option)));
@@ -359,6 +355,25 @@ bool is_same_name(std::string_view first, std::string_view second) {
                             [](unsigned char one, unsigned char other) { return std::tolower(one) == std::tolower(other); });
 }
 
+std::string nearest(std::string_view wanted, const std::vector<std::string>& candidates) {
+  constexpr std::size_t kMaxLetters = 64;  // no name is longer
+  constexpr std::size_t kMinLetters = 3;   // every name is near to fewer
+  const auto letters_of = [](std::string_view name) { return name.substr(std::min(name.find_first_not_of('-'), name.size())); };
+  const std::string_view letters = letters_of(wanted).substr(0, kMaxLetters);
+  std::string found;
+  if (letters.size() < kMinLetters) return found;
+  std::size_t least = letters.size() / 3 + 1;  // more than a third of it is another word
+  for (const std::string& candidate : candidates) {
+    const std::string_view known = letters_of(candidate);
+    const std::size_t distance = known.starts_with(letters) ? 1 : edit_distance(letters, known);
+    if (distance < least) {
+      least = distance;
+      found = candidate;
+    }
+  }
+  return found;
+}
+
 const Option& Option::check(const Check& check) const { return option_->check(validator(check)), *this; }
 const Option& Option::required() const { return option_->required(), *this; }
 const Option& Option::excludes(const Option& other) const { return option_->excludes(other.option_), *this; }
@@ -384,7 +399,8 @@ Option Command::add_option(const std::string& names, T& target, const std::strin
 template <class T>
 Option Command::add_option(const std::string& names, T& target, const Value& value, const std::string& help) const {
   // The text that the check leaves is read.
-  CLI::Option* const option = app_->add_option(names, target, help)->transform(validator(value.check))->type_name(value.name);
+  CLI::Option* const option = app_->add_option(names, target, help)->type_name(value.name);
+  if (value.check) option->transform(validator(value.check));
   if constexpr (std::is_arithmetic_v<T>)
     option->default_str(value.is_size ? format_bytes(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
   return Option(option);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of the program and of a subcommand: CLI11's words, without its headers, which take seconds in each file that
-// declares an option. Only command_line.cpp, help.cpp and usage.cpp include them.
+// declares an option. Only command_line.cpp includes them.
 #pragma once
 
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/names.hpp"
@@ -20,10 +21,10 @@ namespace gigabar::tool {
 // Looks at the text behind an option, and may rewrite it: returns what is wrong with it, or nothing.
 using Check = std::function<std::string(std::string& text)>;
 
-// What stands behind an option: its name in the help, and what may be typed.
+// What stands behind an option: its name in the help, and what may be typed; without a check: anything.
 struct Value {
   const char* name;
-  Check check;
+  Check check = nullptr;
   bool is_size = false;  // the help shows its default as "64K"
 
   std::string operator()(std::string& text) const { return check(text); }
@@ -31,6 +32,9 @@ struct Value {
 // Why `text` is none of `names`.
 std::string unknown_name(const std::string& text, const std::vector<std::string>& names);
 bool is_same_name(std::string_view first, std::string_view second);  // in any case of letters
+// What a user may have meant by a name that does not exist: the candidate that is nearest to `wanted`, dashes at their beginnings
+// left aside; empty when none is similar, or `wanted` has fewer than three letters.
+std::string nearest(std::string_view wanted, const std::vector<std::string>& candidates);
 
 // A view of an option of a Command, which lives as long as the program's. Each function returns the option again.
 class Option {

@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <limits>
+#include <string_view>
 
 #include "base/counted.hpp"
 #include "base/options.hpp"
-#include "support/sizes.hpp"
+#include "support/failure.hpp"
 
 namespace gigabar::tool {
 
@@ -62,8 +65,50 @@ bool read_number(const std::string& text, double& value) {
   return error == std::errc() && at == end;
 }
 
-Value any_text(const char* name) {
-  return {name, [](std::string&) { return std::string(); }};
+std::optional<std::uint64_t> parse_size(const std::string& text) {
+  if (text.empty()) return {};
+  std::string_view digits = text;
+  const std::size_t unit = std::string_view("kKmMgG").find(text.back());
+  const std::size_t shift = unit == std::string_view::npos ? 0 : 10 * (unit / 2 + 1);
+  if (shift != 0) digits.remove_suffix(1);
+  const auto number = parse_number(digits, 0, std::numeric_limits<std::uint64_t>::max() >> shift);
+  return number ? std::optional(*number << shift) : std::nullopt;
+}
+
+std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRange& otherwise) {
+  const std::size_t colon = text.find(':');
+  const std::string least = colon == std::string::npos ? "" : text.substr(0, colon);
+  const std::string most = colon == std::string::npos ? text : text.substr(colon + 1);
+  if (least.empty() && most.empty()) return {};
+  const auto first = least.empty() ? std::optional(otherwise.least_bytes) : parse_size(least);
+  const auto last = most.empty() ? std::optional(otherwise.most_bytes) : parse_size(most);
+  if (!first || !last || *first > *last || *last > kMaxBytes) return {};
+  return SizeRange{*first, *last};
+}
+
+std::vector<std::uint64_t> sizes_of(const SizeRange& range) {
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t bytes = range.least_bytes; bytes <= range.most_bytes; bytes = std::max<std::uint64_t>(1, bytes * 2)) {
+    sizes.push_back(bytes);
+  }
+  return sizes;
+}
+
+Option add_range_option(const Command& command, const std::string& names, std::string& target, const std::string& help,
+                        const std::string& usual) {
+  return command.add_option(names, target, help)->type_name("[MIN:]MAX")->default_str(usual);
+}
+
+SizeRange settle_range(const std::string& option, const std::string& typed, const RangeRule& rule) {
+  const auto range = typed.empty() ? std::optional(rule.usual) : parse_size_range(typed, rule.usual);
+  const std::uint64_t unit = std::max<std::uint64_t>(rule.unit, 1);
+  const bool is_good = range && range->most_bytes <= rule.most && range->least_bytes % unit == 0;
+  if (is_good && (range->least_bytes > 0 || rule.unit == 0)) return *range;
+  const std::string multiple =
+      rule.unit == 0 ? "" : " from 1 on" + (unit == 1 ? "" : fmt::format(", a multiple of {},", unit)) + " and";
+  refuse_usage(fmt::format("{} {}: this is no range of sizes; write MAX or MIN:MAX, MIN{} not above MAX, at most {}, as in {}:{}",
+                           option, typed, multiple, rule.most, format_bytes(rule.usual.least_bytes),
+                           format_bytes(rule.usual.most_bytes)));
 }
 
 }  // namespace gigabar::tool

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gigabar/machine.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
 #include "support/command_line.hpp"
@@ -63,5 +64,18 @@ Option add_budget_option(const Command& command, double& target, double most = 6
 Option add_json_option(const Command& command, std::string& path);
 // -d, -a, -M, --backend, --cpu, --json.
 void add_device_options(const Command& command, DeviceOptions& options);
+
+// --- --sysroot: which machine a command looks at, and how its output says so ----------------------------------------------------
+
+class Report;
+
+Option add_sysroot_option(const Command& command, std::string& path);
+
+// This machine when `path` is empty. Ends the command as bad usage when the path cannot be opened: nothing was looked at then.
+Machine open_machine(const std::string& path);
+
+// On top of the text, and under "origin" in the document: that the machine is a captured one, and what its maker says of it; of
+// this machine, that GIGABAR_STAND_IN asks for stand-ins in place of its GPUs. Ends the command where that is no number.
+void tell_origin(Report& report, const Machine& machine);
 
 }  // namespace gigabar::tool

@@ -26,13 +26,20 @@ class Pattern {
 
   std::byte at(std::size_t offset_bytes) const noexcept;
   void fill(std::span<std::byte> bytes) const noexcept;
-  void poison(std::span<std::byte> bytes) const noexcept;  // at every offset the complement of the pattern
+  // At every offset the complement of the pattern.
+  void poison(std::span<std::byte> bytes) const noexcept { complement().fill(bytes); }
   // The first byte that is not the pattern's; with `from`, bytes[0] stands at that offset.
   std::optional<Mismatch> compare(std::span<const std::byte> bytes, std::size_t from = 0) const noexcept;
-  std::optional<Mismatch> compare_poison(std::span<const std::byte> bytes, std::size_t from = 0) const noexcept;
+  std::optional<Mismatch> compare_poison(std::span<const std::byte> bytes, std::size_t from = 0) const noexcept {
+    return complement().compare(bytes, from);
+  }
 
  private:
-  std::uint64_t seed_;
+  Pattern(std::uint64_t seed, std::uint64_t flip) noexcept : seed_(seed), flip_(flip) {}
+  Pattern complement() const noexcept { return {seed_, ~flip_}; }
+  std::uint64_t word_at(std::uint64_t index) const noexcept;
+
+  std::uint64_t seed_, flip_ = 0;
 };
 
 }  // namespace gigabar::tool

@@ -8,7 +8,7 @@
 
 #include "base/old_check_ids.hpp"
 #include "support/failure.hpp"
-#include "support/input.hpp"
+#include "support/files.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 

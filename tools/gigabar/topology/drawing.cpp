@@ -15,7 +15,7 @@
 
 #include "platform/pci_link.hpp"
 #include "support/failure.hpp"
-#include "support/output.hpp"
+#include "support/files.hpp"
 #include "support/plain_text.hpp"
 #include "support/run_program.hpp"
 #include "topology/view.hpp"

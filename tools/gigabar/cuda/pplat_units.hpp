@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// What pplat's kernels do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "device_ranks/kernels.hpp"
+#include "device_ranks/unit.hpp"
+#include "gigabar/device/message.hpp"
+
+namespace gigabar::tool {
+
+// --- Flags ----------------------------------------------------------------------------------------------------------------------
+//
+// One block of pplat's kernel, which answers the CPU's flags, or sends flags that the CPU answers. Flags are 4 bytes; round i
+// (1..rounds) is flag value i.
+//
+// Who writes what: the CPU writes the device flag and, when it starts the rounds, the data; block b writes word b of the host flags
+// and, when the device starts, its part of the data. Every wait ends at the plan's deadline, or at kStopFlag.
+// Ordering. To the kernel: the CPU's fence between data and flag; the thread of rank 0 loads the flag by an acquire and meets the
+// others at a barrier before they load. To the CPU: the threads store, meet at a barrier, and the thread of rank 0 releases the
+// flag. An answer to data needs no release, since nothing was stored: it comes behind a vote of the threads, each on the words it
+// loaded. Source: PTX ISA 8, "Memory consistency model": causality order, no thin air.
+
+// Plain: kernels get it by value.
+struct FlagPlan {
+  std::uint32_t rounds = 0;
+  std::size_t data_bytes = 0;  // a multiple of 8; checked by whoever receives it, every round
+  std::uint32_t block_count = 1;
+  std::uint64_t timeout_ns = 0;  // the kernel gives up this long after its start
+  // Addresses as the GPU sees them.
+  std::uint32_t* device_flag = nullptr;  // CPU writes, every block polls
+  std::uint32_t* host_flags = nullptr;   // block b writes word b, the CPU polls all
+  std::uint64_t* data = nullptr;
+};
+
+// Flag value that tells the kernel to stop.
+inline constexpr std::uint32_t kStopFlag = 0xffffffffU;
+
+// Word `index` of the data of `round`. Both sides compute it.
+GIGABAR_DEVICE std::uint64_t flag_word(std::uint32_t round, std::uint64_t index) {
+  return (std::uint64_t{round} << 32 | (index & 0xffffffffU)) * device_ranks::kOdd64;
+}
+
+template <class Scope, bool DeviceStarts>
+struct FlagUnit {
+  const Scope& scope;
+  const FlagPlan& plan;
+  const std::uint32_t index;
+  device_ranks::UnitEnd* const end;  // zeroed
+
+  // `samples`: [rounds], where the device starts, written by the first block.
+  GIGABAR_DEVICE void run(std::uint64_t* samples) const {
+    const std::uint64_t begin_ns = device::now_ns();
+    const std::uint64_t deadline_ns = begin_ns + plan.timeout_ns;
+    const std::uint64_t begin_ticks = device_ranks::ticks();
+    const bool has_data = plan.data_bytes != 0;
+    std::uint32_t round = 1;
+    for (; round <= plan.rounds; ++round) {
+      if constexpr (DeviceStarts) {
+        const std::uint64_t before = device_ranks::ticks();
+        if (has_data) write_data(round);
+        tell<true>(round);
+        if (!await(round, deadline_ns)) break;
+        if (index == 0 && scope.rank() == 0) samples[round - 1] = device_ranks::ticks() - before;
+      } else {
+        if (!await(round, deadline_ns)) break;
+        if (has_data) check_data(round);
+        tell<false>(round);
+      }
+    }
+    if (scope.rank() != 0) return;
+    end->rounds_done = round - 1;
+    end->elapsed_ns = device::now_ns() - begin_ns;
+    end->elapsed_ticks = device_ranks::ticks() - begin_ticks;
+  }
+
+ private:
+  // A thread of the CPU plays all blocks.
+  static constexpr bool kPlaysAll = std::is_same_v<Scope, device::Thread>;
+
+  // One thread waits for the scope. Reading the clock costs more than a poll, so it is read at every 64th.
+  GIGABAR_DEVICE bool await_flag(std::uint32_t round, std::uint64_t deadline_ns) const {
+    for (std::uint32_t poll = 1;; ++poll) {
+      const std::uint32_t found =
+          plan.data_bytes != 0 ? device::load_acquire(plan.device_flag) : device::load_relaxed(plan.device_flag);
+      if (found == round) return true;
+      if (found == kStopFlag) return false;
+      if (poll % 64 != 0) continue;
+#if !defined(__CUDA_ARCH__)
+      std::this_thread::yield();  // the CPU that stores the flag may be this one
+#endif
+      if (device::now_ns() > deadline_ns) {
+        end->status = Status::timed_out;
+        return false;
+      }
+    }
+  }
+
+  // False for all when the flag will not come.
+  GIGABAR_DEVICE bool await(std::uint32_t round, std::uint64_t deadline_ns) const {
+    bool is_there = true;
+    if (scope.rank() == 0) is_there = await_flag(round, deadline_ns);
+    return scope.size() > 1 ? !scope.any(!is_there) : is_there;
+  }
+
+  // Behind what the scope's threads stored, or only loaded.
+  template <bool HasStored>
+  GIGABAR_DEVICE void tell(std::uint32_t round) const {
+    if (HasStored && scope.size() > 1) scope.sync();
+    if (HasStored && plan.data_bytes != 0 && scope.rank() == 0) device::fence_system();
+    if constexpr (kPlaysAll) {
+      for (std::uint32_t block = 0; block < plan.block_count; ++block) device::store_relaxed(plan.host_flags + block, round);
+    } else {
+      if (scope.rank() == 0) device::store_relaxed(plan.host_flags + index, round);
+    }
+  }
+
+  // volatile: the data changes under the kernel, so nothing of it may be kept from an earlier round.
+  GIGABAR_DEVICE void check_data(std::uint32_t round) const {
+    bool is_wrong = false;
+    const volatile std::uint64_t* const data = plan.data;
+    for (std::uint64_t i = scope.rank(); i < plan.data_bytes / 8; i += scope.size()) {
+      const std::uint64_t found = data[i];
+      const std::uint64_t right = flag_word(round, i);
+      if (found == right) continue;
+      device_ranks::report_wrong(end, {round, 0, i * 8}, right, found);
+      is_wrong = true;
+    }
+    static_cast<void>(scope.any(is_wrong));  // the host looks at the report
+  }
+
+  GIGABAR_DEVICE void write_data(std::uint32_t round) const {
+    volatile std::uint64_t* const data = plan.data;
+    const std::uint64_t threads = (kPlaysAll ? std::uint64_t{1} : std::uint64_t{plan.block_count}) * scope.size();
+    for (std::uint64_t i = std::uint64_t{index} * scope.size() + scope.rank(); i < plan.data_bytes / 8; i += threads) {
+      data[i] = flag_word(round, i);
+    }
+  }
+};
+
+template <bool DeviceStarts>
+struct FlagBody {
+  FlagPlan plan;
+  std::uint64_t* samples = nullptr;
+  device_ranks::UnitEnd* ends = nullptr;  // [block_count]
+
+  std::size_t sample_count() const { return DeviceStarts ? plan.rounds : 0; }
+  template <class Scope>
+  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
+    FlagUnit<Scope, DeviceStarts>{scope, plan, unit, ends + unit}.run(samples);
+  }
+};
+
+// Starts the kernel on a GPU. Errors: as device_ranks::run_rounds.
+Result<device_ranks::AwaitKernel> start_flags(int device, const FlagPlan& plan, bool device_starts,
+                                              std::uint32_t threads_per_block);
+
+// --- Messages -------------------------------------------------------------------------------------------------------------------
+//
+// The scope of pplat's kernel that answers the CPU's messages. Each answer has the message's words, each greater by one.
+
+// Plain: kernels get it by value. Addresses as the GPU sees them.
+struct CallPlan {
+  std::uint32_t rounds = 0;
+  std::uint64_t data_bytes = 0;  // of each message
+  std::uint64_t timeout_ns = 0;  // of the wait for each message
+  device::RingEnd* from_cpu = nullptr;
+  device::RingEnd* to_cpu = nullptr;
+  std::uint32_t* words = nullptr;  // memory for a message
+};
+
+struct CallBody {
+  CallPlan plan;
+  std::uint64_t* samples = nullptr;       // none
+  device_ranks::UnitEnd* ends = nullptr;  // of the one unit
+
+  std::size_t sample_count() const { return 0; }
+
+  template <class Scope>
+  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t) const {
+    device::CpuRecvRing calls;
+    device::CpuSendRing answers;
+    calls.open(*plan.from_cpu);
+    answers.open(*plan.to_cpu);
+    const std::uint64_t begin_ns = device::now_ns();
+    const device::Timeout wait{plan.timeout_ns};
+    const std::uint32_t* const words = plan.words;
+    const auto answer = [words](std::uint64_t i) { return words[i] + 1; };
+    Status status = Status::ok;
+    std::uint32_t round = 0;
+    for (; round < plan.rounds; ++round) {
+      std::uint64_t bytes = 0;
+      status = recv(scope, calls, plan.words, plan.data_bytes, bytes, wait);
+      if (status == Status::ok) status = send_words(scope, answers, bytes, answer, wait);
+      if (status != Status::ok) break;
+      scope.sync();  // the next message goes to the same memory
+    }
+    calls.close(scope);
+    answers.close(scope);
+    if (scope.rank() != 0) return;
+    ends->rounds_done = round;
+    ends->elapsed_ns = device::now_ns() - begin_ns;
+    ends->status = status;
+  }
+};
+
+// Starts the kernel on a GPU: one block of so many threads, or a warp, of 32. Errors: as device_ranks::run_rounds.
+Result<device_ranks::AwaitKernel> start_calls(int device, const CallPlan& plan, std::uint32_t threads);
+
+}  // namespace gigabar::tool
