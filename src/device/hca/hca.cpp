@@ -14,7 +14,7 @@
 #include "base/quietly.hpp"
 #include "device/hca/hca_state.hpp"
 #include "driver/mlx5dv/mlx5dv.hpp"
-#include "driver/verbs/device_list.hpp"
+#include "driver/verbs/functions.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "gigabar/topology.hpp"
 #include "rdma/rail_order.hpp"

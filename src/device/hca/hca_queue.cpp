@@ -12,11 +12,8 @@
 #include "base/errors.hpp"
 #include "device/hca/hca_state.hpp"
 #include "driver/mlx5dv/mlx5dv.hpp"
+#include "driver/verbs/functions.hpp"
 #include "gigabar/copy.hpp"
-
-#if GIGABAR_HAS_MLX5DV
-#include "driver/verbs/pair.hpp"
-#endif
 
 namespace gigabar::hca {
 #if GIGABAR_HAS_MLX5DV && GIGABAR_HAS_RDMACM
