@@ -10,8 +10,8 @@
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/quietly.hpp"
 #include "base/rounding.hpp"
-#include "base/undo.hpp"
 #include "driver/system_calls.hpp"
 #include "mapping/backend.hpp"
 #include "memory/host_pages.hpp"
@@ -21,15 +21,6 @@ namespace gigabar::inline v0 {
 namespace {
 
 constexpr int kOldestVersion = 13030;
-
-class DmabufWindow final : public Window {
- public:
-  using Window::Window;
-  ~DmabufWindow() override {
-    if (is_of_this_process() && system_calls().munmap(address, bytes) != 0)
-      log(LogLevel::error, text("unmap dma-buf: ", std::strerror(errno)));
-  }
-};
 
 class DmabufBackend final : public Backend {
  public:
@@ -57,7 +48,7 @@ class DmabufBackend final : public Backend {
     return not_supported(text("a dma-buf is made of device memory, not of ", name_of(memory.kind), " memory"), {});
   }
 
-  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
+  Result<Window> open(const PointerInfo& memory, const WindowRequest& request) override {
     DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);
     const std::size_t page = host_page_bytes();
     const std::uintptr_t past = round_up(range.begin + range.bytes, page);
@@ -74,14 +65,15 @@ class DmabufBackend final : public Backend {
       return make_error(status_of_errno(code), "map", range_text(range.begin, range.bytes),
                         text("mmap of the dma-buf: ", std::strerror(code)), {}, errno_code(code));
     }
-    Undo unmap([&] { system_calls().munmap(address, range.bytes); });
+    std::shared_ptr<const void> pages(address, [bytes = range.bytes, generation = detail::process_generation()](void* mapped) {
+      if (generation == detail::process_generation() && system_calls().munmap(mapped, bytes) != 0)
+        quietly([] { log(LogLevel::error, text("unmap dma-buf: ", std::strerror(errno))); });
+    });
     if (!request.is_inherited) keep_from_forked_children(address, range.bytes);
     // Which caching CUDA gives is documented by platform, not reported: ordinary cached memory where the CPU is coherent with the
     // GPU.
     const MappingType type = traits->is_coherent ? MappingType::cached : MappingType::write_combined;
-    std::unique_ptr<Window> window(new DmabufWindow(static_cast<std::byte*>(address), range.begin, range.bytes, type));
-    unmap.call_off();
-    return window;
+    return Window{static_cast<std::byte*>(address), range.begin, range.bytes, type, std::move(pages)};
   }
 };
 

@@ -7,7 +7,6 @@
 
 #include "base/errors.hpp"
 #include "base/rounding.hpp"
-#include "base/undo.hpp"
 #include "mapping/backend.hpp"
 #include "platform/roots.hpp"
 
@@ -23,21 +22,6 @@ MappingType type_of(gdrdrv::CacheType type) {
     default: return MappingType::write_combined;
   }
 }
-
-class GdrdrvWindow final : public Window {
- public:
-  GdrdrvWindow(std::shared_ptr<gdrdrv::Module> module, const gdrdrv::PinnedMapping& mapping, std::uintptr_t first)
-      : Window(static_cast<std::byte*>(mapping.address), first, mapping.bytes, type_of(mapping.type)),
-        module_(std::move(module)),
-        mapping_(mapping) {}
-  ~GdrdrvWindow() override {
-    if (is_of_this_process()) module_->unmap(mapping_);
-  }
-
- private:
-  const std::shared_ptr<gdrdrv::Module> module_;
-  const gdrdrv::PinnedMapping mapping_;
-};
 
 class GdrdrvBackend final : public Backend {
  public:
@@ -61,7 +45,7 @@ class GdrdrvBackend final : public Backend {
     return not_supported(text("the module pins device memory, not ", name_of(memory.kind), " memory"), {});
   }
 
-  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
+  Result<Window> open(const PointerInfo& memory, const WindowRequest& request) override {
     if (request.is_inherited) {
       return make_error(Status::not_supported, "map", range_text(request.asked.begin, request.asked.bytes),
                         "the module keeps its mappings from forked children", "use another backend, or map in the child");
@@ -73,10 +57,11 @@ class GdrdrvBackend final : public Backend {
     const std::uintptr_t past = round_up<std::uintptr_t>(range.begin + range.bytes, kPageBytes);
     const auto mapping = (*module)->map(begin, past - begin);
     if (!mapping) return mapping.error();
-    Undo unmap([&] { (*module)->unmap(*mapping); });
-    std::unique_ptr<Window> window(new GdrdrvWindow(*module, *mapping, begin));
-    unmap.call_off();
-    return window;
+    std::shared_ptr<const void> pages(
+        mapping->address, [module = *module, mapping = *mapping, generation = detail::process_generation()](const void*) {
+          if (generation == detail::process_generation()) module->unmap(mapping);
+        });
+    return Window{static_cast<std::byte*>(mapping->address), begin, mapping->bytes, type_of(mapping->type), std::move(pages)};
   }
 
  private:

@@ -10,16 +10,6 @@
 namespace gigabar::inline v0 {
 namespace {
 
-class HostWindow final : public Window {
- public:
-  HostWindow(const PointerInfo& memory, std::shared_ptr<const void> pages)
-      : Window(reinterpret_cast<std::byte*>(memory.base), memory.base, memory.length_bytes, MappingType::cached),
-        pages_(std::move(pages)) {}
-
- private:
-  const std::shared_ptr<const void> pages_;  // stand-in memory stays while a window shows it, as GPU memory does
-};
-
 class HostBackend final : public Backend {
  public:
   HostBackend() : Backend(MappingBackend::host) {}
@@ -36,12 +26,14 @@ class HostBackend final : public Backend {
     return not_supported(text("it serves pinned host memory and stand-ins, not ", name_of(memory.kind), " memory"), {});
   }
 
-  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
+  Result<Window> open(const PointerInfo& memory, const WindowRequest& request) override {
     // Stand-in memory is kept from children where it is allocated; other host memory is the application's to decide about.
     if (memory.kind == MemoryKind::stand_in && request.is_inherited) {
       system_calls().madvise(reinterpret_cast<void*>(memory.base), memory.length_bytes, MADV_DOFORK);
     }
-    return std::unique_ptr<Window>(new HostWindow(memory, runtime_of(memory).hold(memory.base)));
+    // Stand-in memory stays while a window shows it, as GPU memory does.
+    return Window{reinterpret_cast<std::byte*>(memory.base), memory.base, memory.length_bytes, MappingType::cached,
+                  runtime_of(memory).hold(memory.base)};
   }
 
   bool needs_proof() const override { return false; }

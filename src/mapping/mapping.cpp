@@ -21,8 +21,6 @@
 #include "base/uncancelled.hpp"
 #include "mapping/access.hpp"
 #include "mapping/backend.hpp"
-#include "mapping/verify.hpp"
-#include "mapping/window.hpp"
 #include "memory/registration_cache.hpp"
 #include "memory/runtime.hpp"
 
@@ -32,7 +30,7 @@ namespace {
 
 // A window with what is told of it.
 struct MappedWindow {
-  std::unique_ptr<Window> window;
+  Window window;
   std::shared_ptr<const MappingReport> made;    // for the mapping that made it
   std::shared_ptr<const MappingReport> shared;  // for those that found it
   MappingBackend backend;
@@ -143,22 +141,21 @@ Result<void> prove_once(ProcessState& state, Backend& backend, int device) {
   return proved;
 }
 
-Result<std::unique_ptr<Window>> open_proved(ProcessState& state, Backend& backend, const Request& request) {
+Result<Window> open_proved(ProcessState& state, Backend& backend, const Request& request) {
   if (Result<void> proved = prove_once(state, backend, request.memory.device); !proved) return std::move(proved).error();
   auto window = backend.open(request.memory, {request.range, request.options.inherit_on_fork});
   if (!window) return window;
-  if (!(*window)->covers(request.range.begin, request.range.bytes)) {
+  if (!window->covers(request.range.begin, request.range.bytes)) {
     return make_error(Status::device_error, "map", request.text(), "the window does not reach the whole range");
   }
   if (backend.needs_proof()) {
-    if (Result<void> verified = verify_window(**window, request.memory, request.options.verification); !verified)
+    if (Result<void> verified = verify_window(*window, request.memory, request.options.verification); !verified)
       return std::move(verified).error();
   }
   return window;
 }
 
-MappedWindow with_reports(std::unique_ptr<Window> window, MappingBackend backend, std::vector<PassedOver> passed_over,
-                          bool is_inherited) {
+MappedWindow with_reports(Window window, MappingBackend backend, std::vector<PassedOver> passed_over, bool is_inherited) {
   MappingReport report{backend, std::move(passed_over), false};
   auto made = std::make_shared<const MappingReport>(report);
   report.came_from_cache = true;
@@ -239,7 +236,7 @@ Result<FoundWindow> find_or_make(const Request& request) {
   if (is_full && state.cache.trim(0) > 0) made = make_window(state, request);
   if (made.status() == Status::out_of_bar1) edit(made.error()).check = check_id::kBar1Used;
   if (!made) return std::move(made).error();
-  const Window& window = *made->window;
+  const Window& window = made->window;
   const std::uintptr_t begin = std::max(window.device_begin, request.memory.base);
   const std::uintptr_t past = std::min(window.device_begin + window.bytes, request.memory.base + request.memory.length_bytes);
   // Whatever part of an allocation a window shows, it keeps all of it.
@@ -250,7 +247,7 @@ Result<FoundWindow> find_or_make(const Request& request) {
 
 }  // namespace
 
-Result<std::unique_ptr<Window>> open_peer_window(const PeerMemory& peer, DeviceRange range) {
+Result<Window> open_peer_window(const PeerMemory& peer, DeviceRange range) {
   Backend& backend = rm_backend();
   const auto refused = [&](const Availability& why) {
     return make_error(why.code == AvailabilityCode::not_supported ? Status::not_supported : Status::unavailable, "map",
@@ -264,8 +261,8 @@ Result<std::unique_ptr<Window>> open_peer_window(const PeerMemory& peer, DeviceR
   ProcessState& state = process_state();
   const std::lock_guard lock(state.making);
   if (Result<void> proved = prove_once(state, backend, peer.memory.device); !proved) return std::move(proved).error();
-  auto window = backend.open_peer(peer, range);
-  if (window && !(*window)->covers(range.begin, range.bytes)) {
+  auto window = open_peer_by_rm(peer, range);
+  if (window && !window->covers(range.begin, range.bytes)) {
     return make_error(Status::device_error, "map", range_text(range.begin, range.bytes),
                       "the window does not reach the whole range");
   }
@@ -299,10 +296,10 @@ struct MappingAccess {
   static Mapping make(const Request& request, FoundWindow found, DeviceRange view) {
     Mapping mapping;
     const MappedWindow& mapped = *found.lease;
-    mapping.address_ = mapped.window->at(view.begin);
+    mapping.address_ = mapped.window.at(view.begin);
     mapping.bytes_ = view.bytes;
     mapping.device_address_ = view.begin;
-    mapping.type_ = mapped.window->type;
+    mapping.type_ = mapped.window.type;
     mapping.generation_ = request.options.inherit_on_fork ? detail::kEveryGeneration : detail::process_generation();
     mapping.device_ = request.memory.device;
     auto report = found.came_from_cache ? mapped.shared : mapped.made;
@@ -372,7 +369,7 @@ Result<Mapping> map_pages(const void* address, std::size_t bytes, std::size_t pa
   if (!request) return request.error();
   auto found = find_or_make(*request);
   if (!found) return std::move(found).error();
-  const Window& window = *found->lease->window;
+  const Window& window = found->lease->window;
   const std::uintptr_t first = std::max(window.device_begin, begin & ~(page_bytes - 1));
   const std::uintptr_t past = std::min(window.device_begin + window.bytes, (begin + bytes + page_bytes - 1) & ~(page_bytes - 1));
   if (past < begin + bytes) {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mapping/verify.hpp"
-
 #include <sys/random.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 
 #include "base/check_ids.hpp"
 #include "base/errors.hpp"
+#include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
 
 namespace gigabar::inline v0 {
@@ -179,13 +178,13 @@ Result<void> prove_block(Backend& backend, int device, const DeviceMemory& block
     const EngineCopy write{&nonce, at, sizeof nonce};
     if (Result<void> done = runtime.engine_copy(device, CopyWay::to_device, {&write, 1}); !done) return done;
     std::uint64_t seen = 0;
-    read_window(reinterpret_cast<std::byte*>(&seen), (*window)->at(at), sizeof seen);
-    if (seen != nonce) return mismatch(**window, *memory, "a nonce written by the copy engine is not there");
+    read_window(reinterpret_cast<std::byte*>(&seen), window->at(at), sizeof seen);
+    if (seen != nonce) return mismatch(*window, *memory, "a nonce written by the copy engine is not there");
     nonce = random_nonce();
-    write_window((*window)->at(at), nonce);
+    write_window(window->at(at), nonce);
     const EngineCopy read{&seen, at, sizeof seen};
     if (Result<void> done = runtime.engine_copy(device, CopyWay::from_device, {&read, 1}); !done) return done;
-    if (seen != nonce) return mismatch(**window, *memory, "a nonce written through it is not in the memory");
+    if (seen != nonce) return mismatch(*window, *memory, "a nonce written through it is not in the memory");
   }
   return {};
 }
