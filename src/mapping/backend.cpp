@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -63,12 +62,6 @@ std::optional<MappingBackend> mapping_backend_from_name(std::string_view name) n
     if (name_of(backend) == name) return backend;
   }
   return {};
-}
-
-std::span<Backend* const> mapping_backend_list() {
-  static const std::array<Backend*, kMappingBackendCount> list{&dmabuf_backend(), &gdrdrv_backend(), &rm_backend(),
-                                                               &host_backend()};
-  return list;
 }
 
 Result<std::optional<MappingBackend>> backend_of_environment(const char* operation) {

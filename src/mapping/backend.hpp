@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include "base/errors.hpp"
 #include "gigabar/mapping.hpp"
@@ -52,7 +51,7 @@ struct WindowRequest {
   bool is_inherited = false;
 };
 
-// Device memory of another process of this user.
+// Device memory as its owner names it, this process or another one of this user.
 struct PeerMemory {
   PointerInfo memory;                   // `device` as this process counts, addresses as the owner has them
   std::optional<IpcIdentity> identity;  // of cudaMalloc memory
@@ -60,30 +59,22 @@ struct PeerMemory {
 };
 
 // Threads: open() is called by one thread at a time; the rest by any.
-class Backend {
- public:
-  explicit Backend(MappingBackend which) noexcept : name(which) {}
-  virtual ~Backend() = default;
-
+struct Backend {
+  MappingBackend name;
   // Whether it works with that device at all. Opens drivers on first use; a failure that can pass (descriptors) is asked anew.
-  virtual Availability availability(int device) = 0;
+  Availability (*availability)(int device);
   // Whether it can map this kind of memory.
-  virtual Availability can_map(const PointerInfo& memory) = 0;
+  Availability (*can_map)(const PointerInfo& memory);
   // A window over at least the range asked for, which lies in the allocation. Errors as of map().
-  virtual Result<Window> open(const PointerInfo& memory, const WindowRequest& request) = 0;
+  Result<Window> (*open)(const PointerInfo& memory, const WindowRequest& request);
   // Whether a device must be proved with memory of the library's own before the first window is handed out.
-  virtual bool needs_proof() const { return true; }
-
-  const MappingBackend name;
+  bool needs_proof = true;
 };
+extern const Backend dmabuf_backend, gdrdrv_backend, rm_backend, host_backend;
 
-// All four, in order of preference; they live as long as the process.
-std::span<Backend* const> mapping_backend_list();
-
-Backend& dmabuf_backend();
-Backend& gdrdrv_backend();
-Backend& rm_backend();
-Backend& host_backend();
+// All four, in order of preference.
+inline constexpr std::array<const Backend*, kMappingBackendCount> kMappingBackends{&dmabuf_backend, &gdrdrv_backend, &rm_backend,
+                                                                                   &host_backend};
 
 // open() of the rm backend over memory of another process.
 Result<Window> open_peer_by_rm(const PeerMemory& peer, DeviceRange range);
@@ -117,6 +108,6 @@ using ProofMemory = std::array<std::optional<DeviceMemory>, 2>;
 
 // Maps memory of the library's own on `device` through `backend` and moves a nonce in both directions. The large block is left out
 // where the GPU has no room for it. Errors: verification_failed, and whatever allocating and mapping answer.
-Result<void> prove_device(Backend& backend, int device, ProofMemory& proof_memory);
+Result<void> prove_device(const Backend& backend, int device, ProofMemory& proof_memory);
 
 }  // namespace gigabar::inline v0

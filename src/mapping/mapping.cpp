@@ -133,22 +133,22 @@ Result<Request> check_request(const void* address, std::size_t bytes, const MapO
 // Whether a failure of one backend leaves the next one a chance. A window that showed other memory is never passed over.
 bool ends_search(Status status) { return status == Status::verification_failed; }
 
-Result<void> prove_once(ProcessState& state, Backend& backend, int device) {
+Result<void> prove_once(ProcessState& state, const Backend& backend, int device) {
   const auto key = std::make_pair(backend.name, device);
-  if (!backend.needs_proof() || state.proved.contains(key)) return {};
+  if (!backend.needs_proof || state.proved.contains(key)) return {};
   Result<void> proved = prove_device(backend, device, state.proof_memory[device]);
   if (proved) state.proved.insert(key);
   return proved;
 }
 
-Result<Window> open_proved(ProcessState& state, Backend& backend, const Request& request) {
+Result<Window> open_proved(ProcessState& state, const Backend& backend, const Request& request) {
   if (Result<void> proved = prove_once(state, backend, request.memory.device); !proved) return std::move(proved).error();
   auto window = backend.open(request.memory, {request.range, request.options.inherit_on_fork});
   if (!window) return window;
   if (!window->covers(request.range.begin, request.range.bytes)) {
     return make_error(Status::device_error, "map", request.text(), "the window does not reach the whole range");
   }
-  if (backend.needs_proof()) {
+  if (backend.needs_proof) {
     if (Result<void> verified = verify_window(*window, request.memory, request.options.verification); !verified)
       return std::move(verified).error();
   }
@@ -194,7 +194,7 @@ Result<MappedWindow> make_window(ProcessState& state, const Request& request) {
   std::vector<PassedOver> passed_over;
   std::optional<Error> failure;
   bool any_available = false;
-  for (Backend* backend : mapping_backend_list()) {
+  for (const Backend* backend : kMappingBackends) {
     if (request.required && *request.required != backend->name) continue;
     // The kind of memory first: it is the better reason, and memory without a device cannot be asked about one.
     Availability why = backend->can_map(request.memory);
@@ -248,7 +248,7 @@ Result<FoundWindow> find_or_make(const Request& request) {
 }  // namespace
 
 Result<Window> open_peer_window(const PeerMemory& peer, DeviceRange range) {
-  Backend& backend = rm_backend();
+  const Backend& backend = rm_backend;
   const auto refused = [&](const Availability& why) {
     return make_error(why.code == AvailabilityCode::not_supported ? Status::not_supported : Status::unavailable, "map",
                       range_text(range.begin, range.bytes), why.reason, why.remedy, why.native);
@@ -388,7 +388,7 @@ Result<std::vector<BackendReport>> mapping_backends(int device) try {
                       text("this process sees ", list->size(), " device(s)"), text("use 0 to ", list->size() - 1));
   }
   std::vector<BackendReport> reports;
-  for (Backend* backend : mapping_backend_list()) reports.push_back({backend->name, backend->availability(device)});
+  for (const Backend* backend : kMappingBackends) reports.push_back({backend->name, backend->availability(device)});
   return reports;
 } catch (...) {
   return error_of_exception("mapping_backends");

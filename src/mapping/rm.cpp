@@ -185,80 +185,29 @@ Result<Window> open_vmm(const std::shared_ptr<RmDevice>& device, const PointerIn
   return window_of(std::move(*piece));
 }
 
-class RmBackend final : public Backend {
- public:
-  RmBackend() : Backend(MappingBackend::rm) {}
-
-  Availability availability(int device) override {
-    if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
-    const auto opened = open_device(device);
-    if (!opened) return availability_of(opened.error().record());
-    return {AvailabilityCode::ok, "driver " + (*opened)->manager->driver_version(), {}, {}};
-  }
-
-  Availability can_map(const PointerInfo& memory) override {
-    switch (memory.kind) {
-      case MemoryKind::device:
-        if (memory.is_exportable) return {};
-        return not_supported("this device memory has no IPC identity (it may have been opened from another process's handle)",
-                             "map it in the process that allocated it");
-      case MemoryKind::device_vmm:
-        if (memory.is_exportable) return {};
-        return not_supported("this VMM memory was created without a POSIX descriptor",
-                             "create it with requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
-      case MemoryKind::device_pool:
-        return not_supported("memory of a stream-ordered pool (cudaMallocAsync) has no IPC identity",
-                             "allocate with cudaMalloc or cuMemCreate");
-      default: return not_supported(text("it maps device memory, not ", name_of(memory.kind), " memory"), {});
-    }
-  }
-
-  Result<Window> open(const PointerInfo& memory, const WindowRequest& request) override {
-    auto device = open_device(memory.device);
-    if (!device) return std::move(device).error();
-    if (memory.kind == MemoryKind::device_vmm) {
-      auto exported = runtime_of(memory).export_descriptor(memory.base);
-      if (!exported) return std::move(exported).error();
-      const Descriptor descriptor(*exported);
-      return open_vmm(*device, memory, descriptor.get(), request);
-    }
-    const auto identity = runtime_of(memory).ipc_identity(memory);
-    return identity ? open_block(*device, memory, *identity, request) : identity.error();
-  }
-
-  Result<Window> open_peer(const PeerMemory& peer, DeviceRange range) {
-    auto device = open_device(peer.memory.device);
-    if (!device) return std::move(device).error();
-    const WindowRequest request{range, false};
-    return peer.identity ? open_block(*device, peer.memory, *peer.identity, request)
-                         : open_vmm(*device, peer.memory, peer.descriptor, request);
-  }
-
- private:
-  Result<std::shared_ptr<RmDevice>> open_device(int index);
-  std::mutex mutex_;
-  std::shared_ptr<rm::ResourceManager> manager_;
-  std::uint32_t generation_ = 0;
-  std::map<int, std::shared_ptr<RmDevice>> devices_;
-};
-
-Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
-  const std::lock_guard lock(mutex_);
-  if (generation_ != detail::process_generation()) {  // a forked child starts anew
+Result<std::shared_ptr<RmDevice>> open_device(int index) {
+  struct Client {
+    std::mutex mutex;
+    std::shared_ptr<rm::ResourceManager> manager;
+    std::uint32_t generation = 0;
+    std::map<int, std::shared_ptr<RmDevice>> devices;
+  };
+  static auto& client = *new Client;
+  const std::lock_guard lock(client.mutex);
+  if (client.generation != detail::process_generation()) {  // a forked child starts anew
     // The client is the parent's: closing it here would take the parent's mappings away, so it is let go of without.
-    if (manager_ != nullptr) {
+    if (client.manager != nullptr) {
       // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks)
-      [[maybe_unused]] const auto* abandoned = new std::shared_ptr<rm::ResourceManager>(std::move(manager_));
+      [[maybe_unused]] const auto* abandoned = new std::shared_ptr<rm::ResourceManager>(std::move(client.manager));
     }
-    devices_.clear();  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
-    manager_ = nullptr;
-    generation_ = detail::process_generation();
+    client.devices.clear();  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
+    client.generation = detail::process_generation();
   }
-  if (const auto found = devices_.find(index); found != devices_.end()) return found->second;
-  if (manager_ == nullptr) {
+  if (const auto found = client.devices.find(index); found != client.devices.end()) return found->second;
+  if (client.manager == nullptr) {
     auto opened = rm::ResourceManager::open(platform_roots().dev, nvidia_driver_version());
     if (!opened) return std::move(opened).error();
-    manager_ = std::move(*opened);
+    client.manager = std::move(*opened);
   }
   const auto list = devices();
   if (!list) return list.error();
@@ -273,22 +222,60 @@ Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
                       text("no device file is known for PCI address ", address.to_string()),
                       "check that /proc/driver/nvidia is there, or that NVML works");
   }
-  auto device = std::make_shared<RmDevice>(manager_);
-  auto opened = manager_->open_device(nvidia_gpu_id(address), *minor);
+  auto device = std::make_shared<RmDevice>(client.manager);
+  auto opened = client.manager->open_device(nvidia_gpu_id(address), *minor);
   if (!opened) return std::move(opened).error();
   device->device = *opened;
-  devices_[index] = device;
+  client.devices[index] = device;
   return device;
 }
 
-RmBackend& the_backend() {
-  static auto* const instance = new RmBackend;
-  return *instance;
+Availability availability(int device) {
+  if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
+  const auto opened = open_device(device);
+  if (!opened) return availability_of(opened.error().record());
+  return {AvailabilityCode::ok, "driver " + (*opened)->manager->driver_version(), {}, {}};
+}
+
+Availability can_map(const PointerInfo& memory) {
+  switch (memory.kind) {
+    case MemoryKind::device:
+      if (memory.is_exportable) return {};
+      return not_supported("this device memory has no IPC identity (it may have been opened from another process's handle)",
+                           "map it in the process that allocated it");
+    case MemoryKind::device_vmm:
+      if (memory.is_exportable) return {};
+      return not_supported("this VMM memory was created without a POSIX descriptor",
+                           "create it with requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
+    case MemoryKind::device_pool:
+      return not_supported("memory of a stream-ordered pool (cudaMallocAsync) has no IPC identity",
+                           "allocate with cudaMalloc or cuMemCreate");
+    default: return not_supported(text("it maps device memory, not ", name_of(memory.kind), " memory"), {});
+  }
+}
+
+Result<Window> open_named(const PeerMemory& named, const WindowRequest& request) {
+  auto device = open_device(named.memory.device);
+  if (!device) return std::move(device).error();
+  return named.identity ? open_block(*device, named.memory, *named.identity, request)
+                        : open_vmm(*device, named.memory, named.descriptor, request);
+}
+
+Result<Window> open_window(const PointerInfo& memory, const WindowRequest& request) {
+  if (memory.kind == MemoryKind::device_vmm) {
+    auto exported = runtime_of(memory).export_descriptor(memory.base);
+    if (!exported) return std::move(exported).error();
+    const Descriptor descriptor(*exported);
+    return open_named({memory, {}, descriptor.get()}, request);
+  }
+  const auto identity = runtime_of(memory).ipc_identity(memory);
+  if (!identity) return identity.error();
+  return open_named({memory, *identity}, request);
 }
 
 }  // namespace
 
-Backend& rm_backend() { return the_backend(); }
-Result<Window> open_peer_by_rm(const PeerMemory& peer, DeviceRange range) { return the_backend().open_peer(peer, range); }
+constinit const Backend rm_backend{MappingBackend::rm, availability, can_map, open_window};
+Result<Window> open_peer_by_rm(const PeerMemory& peer, DeviceRange range) { return open_named(peer, {range, false}); }
 
 }  // namespace gigabar::inline v0

@@ -165,7 +165,7 @@ Result<void> verify_window(const Window& window, const PointerInfo& memory, Veri
 
 namespace {
 
-Result<void> prove_block(Backend& backend, int device, const DeviceMemory& block) {
+Result<void> prove_block(const Backend& backend, int device, const DeviceMemory& block) {
   const auto memory = describe(block.address());
   if (!memory) return memory.error();
   const std::size_t bytes = block.bytes();
@@ -191,7 +191,7 @@ Result<void> prove_block(Backend& backend, int device, const DeviceMemory& block
 
 }  // namespace
 
-Result<void> prove_device(Backend& backend, int device, ProofMemory& proof_memory) {
+Result<void> prove_device(const Backend& backend, int device, ProofMemory& proof_memory) {
   // The small allocation lies somewhere in a block that it shares; the large one has a block of its own.
   constexpr std::array<std::size_t, std::tuple_size_v<ProofMemory>> kBytes{4096, std::size_t{4} << 20};
   for (std::size_t index = 0; index < kBytes.size(); ++index) {
