@@ -31,9 +31,8 @@ namespace {
 // A window with what is told of it.
 struct MappedWindow {
   Window window;
-  std::shared_ptr<const MappingReport> made;    // for the mapping that made it
-  std::shared_ptr<const MappingReport> shared;  // for those that found it
-  MappingBackend backend;
+  MappingReport made;    // for the mapping that made it
+  MappingReport shared;  // for those that found it
   bool is_inherited;
 };
 using WindowCache = RegistrationCache<MappedWindow>;
@@ -156,10 +155,7 @@ Result<Window> open_proved(ProcessState& state, const Backend& backend, const Re
 }
 
 MappedWindow with_reports(Window window, MappingBackend backend, std::vector<PassedOver> passed_over, bool is_inherited) {
-  MappingReport report{backend, std::move(passed_over), false};
-  auto made = std::make_shared<const MappingReport>(report);
-  report.came_from_cache = true;
-  return {std::move(window), std::move(made), std::make_shared<const MappingReport>(std::move(report)), backend, is_inherited};
+  return {std::move(window), {backend, passed_over, false}, {backend, std::move(passed_over), true}, is_inherited};
 }
 
 Error no_backend(const Request& request, const std::vector<PassedOver>& passed_over, bool any_available,
@@ -223,7 +219,8 @@ struct FoundWindow {
 Result<FoundWindow> find_or_make(const Request& request) {
   ProcessState& state = process_state();
   const auto accepts = [&](const MappedWindow& window) {
-    return window.is_inherited == request.options.inherit_on_fork && (!request.required || window.backend == *request.required);
+    return window.is_inherited == request.options.inherit_on_fork &&
+           (!request.required || window.made.backend == *request.required);
   };
   if (auto lease = state.cache.find(request.memory, request.range.begin, request.range.bytes, accepts))
     return FoundWindow{std::move(lease), true};
@@ -271,15 +268,15 @@ Result<Window> open_peer_window(const PeerMemory& peer, DeviceRange range) {
 
 struct Mapping::State {
   WindowCache::Lease lease;
-  std::shared_ptr<const MappingReport> report;
+  const MappingReport& report;  // the leased window's
   bool is_stand_in;
   std::uintptr_t memory_address;  // within the allocation
   std::uint64_t buffer_id;        // of it; 0: not known
   std::uint32_t generation;
 
-  State(WindowCache::Lease held, std::shared_ptr<const MappingReport> told, const PointerInfo& memory)
-      : lease(std::move(held)),
-        report(std::move(told)),
+  State(FoundWindow found, const PointerInfo& memory)
+      : lease(std::move(found.lease)),
+        report(found.came_from_cache ? lease->shared : lease->made),
         is_stand_in(memory.kind == MemoryKind::stand_in),
         memory_address(memory.address),
         buffer_id(memory.buffer_id),
@@ -302,8 +299,7 @@ struct MappingAccess {
     mapping.type_ = mapped.window.type;
     mapping.generation_ = request.options.inherit_on_fork ? detail::kEveryGeneration : detail::process_generation();
     mapping.device_ = request.memory.device;
-    auto report = found.came_from_cache ? mapped.shared : mapped.made;
-    mapping.state_ = std::make_unique<Mapping::State>(std::move(found.lease), std::move(report), request.memory);
+    mapping.state_ = std::make_unique<Mapping::State>(std::move(found), request.memory);
     return mapping;
   }
   static AtAddress memory_at_address(const Mapping& mapping) noexcept {
@@ -342,7 +338,7 @@ bool Mapping::is_stand_in() const noexcept { return state_ && state_->is_stand_i
 MappingBackend Mapping::backend() const noexcept { return report().backend; }
 const MappingReport& Mapping::report() const noexcept {
   static const MappingReport empty;
-  return state_ ? *state_->report : empty;
+  return state_ ? state_->report : empty;
 }
 
 Result<Mapping> map(const void* address, std::size_t bytes, const MapOptions& options) try {
