@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 
 namespace gigabar::inline v0 {
 namespace {

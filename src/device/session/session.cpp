@@ -23,7 +23,7 @@
 #include "device/session/session_options.hpp"
 #include "device/session/soft_queues.hpp"
 #include "gigabar/device_session.hpp"
-#include "memory/device_idle.hpp"
+#include "memory/runtime.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
