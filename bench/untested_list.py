@@ -69,7 +69,6 @@ REASONS = [
         "a check of what the library's own code gives, which only a mistake there would fail",
         ("src/gdrapi/log.hpp", "error.what()"),
         ("src/gdrapi/stand_in.cpp", "errno_of(released.status())"),
-        ("src/mapping/backend.hpp", "is mapped by the rm backend only"),
         ("src/mapping/mapping.cpp", "the window does not reach the whole range"),
     ),
     *because(

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <utility>
@@ -13,13 +15,11 @@
 namespace gigabar::inline v0 {
 namespace {
 
+constexpr std::array<std::string_view, 5> kLevels{"off", "error", "warning", "info", "debug"};  // by LogLevel
+
 LogLevel level_from_environment() {
-  const std::string value = environment("GIGABAR_LOG").value_or("warning");
-  if (value == "off") return LogLevel::off;
-  if (value == "error") return LogLevel::error;
-  if (value == "info") return LogLevel::info;
-  if (value == "debug") return LogLevel::debug;
-  return LogLevel::warning;
+  const auto found = std::find(kLevels.begin(), kLevels.end(), environment("GIGABAR_LOG").value_or(""));
+  return found == kLevels.end() ? LogLevel::warning : static_cast<LogLevel>(found - kLevels.begin());
 }
 
 // Never destroyed: destructors of other static objects may still log.
@@ -38,15 +38,6 @@ Sink& sink() {
 // NOLINTNEXTLINE(bugprone-throwing-static-initialization): where the loader has no memory nothing runs
 [[maybe_unused]] const Sink& made_early = sink();
 
-const char* prefix_of(LogLevel level) {
-  switch (level) {
-    case LogLevel::error: return "gigabar error: ";
-    case LogLevel::warning: return "gigabar warning: ";
-    case LogLevel::info: return "gigabar info: ";
-    default: return "gigabar debug: ";
-  }
-}
-
 }  // namespace
 
 bool is_logged(LogLevel level) noexcept {
@@ -63,7 +54,8 @@ void log(LogLevel level, std::string_view message) noexcept {
       return;
     }
     // One write per line, so that lines of several threads and processes do not mix.
-    const std::string line = std::string(prefix_of(level)).append(message).append("\n");
+    std::string line("gigabar ");
+    line.append(kLevels[static_cast<std::size_t>(level)]).append(": ").append(message).append("\n");
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
   } catch (...) {
     // Out of memory while logging: the message is lost, the caller's work is not.

@@ -17,7 +17,7 @@
 #include "copy/readback/readback.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 #include "platform/fingerprint.hpp"
 #include "platform/nvidia.hpp"
 #include "platform/stored_json.hpp"

@@ -10,7 +10,7 @@
 #include "copy/chooser.hpp"
 #include "copy/readback/readback.hpp"
 #include "mapping/access.hpp"
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 
 namespace gigabar::inline v0 {
 namespace {

@@ -13,7 +13,7 @@
 #include "doctor/probes.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/mapping.hpp"
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 #include "platform/pci_link.hpp"
 
 namespace gigabar::doctor {

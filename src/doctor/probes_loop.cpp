@@ -10,7 +10,7 @@
 #include "base/errors.hpp"
 #include "doctor/probes.hpp"
 #include "doctor/rdma_facts.hpp"
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 
 namespace gigabar::doctor {
 namespace {

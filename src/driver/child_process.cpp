@@ -6,20 +6,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <utility>
 
 namespace gigabar::inline v0 {
-
-ChildProcess::ChildProcess(ChildProcess&& other) noexcept : process_(std::exchange(other.process_, -1)) {}
-
-ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
-  if (this == &other) return *this;
-  kill();
-  process_ = std::exchange(other.process_, -1);
-  return *this;
-}
-
-ChildProcess::~ChildProcess() { kill(); }
 
 std::optional<int> ChildProcess::look() noexcept {
   int status = 0;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/clock.hpp"
 
@@ -23,9 +24,13 @@ class ChildProcess {
   explicit ChildProcess(pid_t process) noexcept : process_(process) {}
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
-  ChildProcess(ChildProcess&& other) noexcept;
-  ChildProcess& operator=(ChildProcess&& other) noexcept;
-  ~ChildProcess();
+  ChildProcess(ChildProcess&& other) noexcept : process_(std::exchange(other.process_, -1)) {}
+  ChildProcess& operator=(ChildProcess&& other) noexcept {
+    ChildProcess moved(std::move(other));
+    std::swap(process_, moved.process_);
+    return *this;
+  }
+  ~ChildProcess() { kill(); }
 
   pid_t number() const noexcept { return process_; }
 

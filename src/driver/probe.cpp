@@ -25,6 +25,7 @@
 #include "base/log.hpp"
 #include "base/options.hpp"
 #include "base/quietly.hpp"
+#include "base/shown.hpp"
 #include "driver/child_process.hpp"
 
 extern char** environ;
@@ -166,9 +167,7 @@ std::string last_line(std::string_view output) {
   if (end == std::string_view::npos) return "it printed nothing";
   output = output.substr(0, end + 1);
   const auto begin = output.rfind('\n');
-  std::string line(output.substr(begin == std::string_view::npos ? 0 : begin + 1).substr(0, kMaxLineBytes));
-  std::replace_if(line.begin(), line.end(), [](unsigned char letter) { return letter < ' ' || letter > '~'; }, '?');
-  return line;
+  return shown(output.substr(begin == std::string_view::npos ? 0 : begin + 1).substr(0, kMaxLineBytes), kMaxLineBytes);
 }
 
 std::string fault_text(const char* library, const std::optional<int>& status, const std::string& time, const std::string& output) {

@@ -14,7 +14,6 @@
 #include "base/uncancelled.hpp"
 #include "copy/readback/readback.hpp"
 #include "gigabar/copy.hpp"
-#include "memory/copy_engine.hpp"
 #include "memory/runtime.hpp"
 
 namespace gigabar::fabric {

@@ -7,7 +7,6 @@
 
 #include "base/errors.hpp"
 #include "base/rounding.hpp"
-#include "base/undo.hpp"
 #include "mapping/backend.hpp"
 #include "platform/roots.hpp"
 
@@ -24,83 +23,62 @@ MappingType type_of(gdrdrv::CacheType type) {
   }
 }
 
-class GdrdrvWindow final : public Window {
- public:
-  GdrdrvWindow(std::shared_ptr<gdrdrv::Module> module, const gdrdrv::PinnedMapping& mapping, std::uintptr_t first)
-      : Window(static_cast<std::byte*>(mapping.address), first, mapping.bytes, type_of(mapping.type)),
-        module_(std::move(module)),
-        mapping_(mapping) {}
-  ~GdrdrvWindow() override {
-    if (is_of_this_process()) module_->unmap(mapping_);
+// The module's file, opened once per process (the module refuses other processes).
+Result<std::shared_ptr<gdrdrv::Module>> open_module() {
+  struct Opened {
+    std::mutex mutex;
+    std::shared_ptr<gdrdrv::Module> module;
+    std::uint32_t generation = 0;
+  };
+  static auto& state = *new Opened;
+  const std::lock_guard lock(state.mutex);
+  if (state.module != nullptr && state.generation == detail::process_generation()) return state.module;
+  auto opened = gdrdrv::Module::open(platform_roots().dev);
+  if (!opened) return std::move(opened).error();
+  state.module = std::move(*opened);
+  state.generation = detail::process_generation();
+  return state.module;
+}
+
+Availability availability(int device) {
+  if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
+  const auto module = open_module();
+  if (!module) return availability_of(module.error().record());
+  // Without persistence an access after the memory was freed is a SIGBUS, which no mapping of ours may be.
+  if (!(*module)->is_persistent()) {
+    return not_supported(text("version ", (*module)->version(), " does not keep freed memory valid"),
+                         "load gdrdrv 2.5 or newer with use_persistent_mapping=1");
   }
+  return {AvailabilityCode::ok, text("version ", (*module)->version(), ", persistent"), {}, {}};
+}
 
- private:
-  const std::shared_ptr<gdrdrv::Module> module_;
-  const gdrdrv::PinnedMapping mapping_;
-};
+Availability can_map(const PointerInfo& memory) {
+  if (memory.kind == MemoryKind::device || memory.kind == MemoryKind::device_vmm || memory.kind == MemoryKind::device_pool)
+    return {};
+  return not_supported(text("the module pins device memory, not ", name_of(memory.kind), " memory"), {});
+}
 
-class GdrdrvBackend final : public Backend {
- public:
-  GdrdrvBackend() : Backend(MappingBackend::gdrdrv) {}
-
-  Availability availability(int device) override {
-    if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
-    const auto module = this->module();
-    if (!module) return availability_of(module.error().record());
-    // Without persistence an access after the memory was freed is a SIGBUS, which no mapping of ours may be.
-    if (!(*module)->is_persistent()) {
-      return not_supported(text("version ", (*module)->version(), " does not keep freed memory valid"),
-                           "load gdrdrv 2.5 or newer with use_persistent_mapping=1");
-    }
-    return {AvailabilityCode::ok, text("version ", (*module)->version(), ", persistent"), {}, {}};
+Result<Window> open_window(const PointerInfo& memory, const WindowRequest& request) {
+  if (request.is_inherited) {
+    return make_error(Status::not_supported, "map", range_text(request.asked.begin, request.asked.bytes),
+                      "the module keeps its mappings from forked children", "use another backend, or map in the child");
   }
-
-  Availability can_map(const PointerInfo& memory) override {
-    if (memory.kind == MemoryKind::device || memory.kind == MemoryKind::device_vmm || memory.kind == MemoryKind::device_pool)
-      return {};
-    return not_supported(text("the module pins device memory, not ", name_of(memory.kind), " memory"), {});
-  }
-
-  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
-    if (request.is_inherited) {
-      return make_error(Status::not_supported, "map", range_text(request.asked.begin, request.asked.bytes),
-                        "the module keeps its mappings from forked children", "use another backend, or map in the child");
-    }
-    auto module = this->module();
-    if (!module) return std::move(module).error();
-    const DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);
-    const std::uintptr_t begin = range.begin / kPageBytes * kPageBytes;
-    const std::uintptr_t past = round_up<std::uintptr_t>(range.begin + range.bytes, kPageBytes);
-    const auto mapping = (*module)->map(begin, past - begin);
-    if (!mapping) return mapping.error();
-    Undo unmap([&] { (*module)->unmap(*mapping); });
-    std::unique_ptr<Window> window(new GdrdrvWindow(*module, *mapping, begin));
-    unmap.call_off();
-    return window;
-  }
-
- private:
-  // The module's file, opened once per process (the module refuses other processes).
-  Result<std::shared_ptr<gdrdrv::Module>> module() {
-    const std::lock_guard lock(mutex_);
-    if (module_ != nullptr && generation_ == detail::process_generation()) return module_;
-    auto opened = gdrdrv::Module::open(platform_roots().dev);
-    if (!opened) return std::move(opened).error();
-    module_ = std::move(*opened);
-    generation_ = detail::process_generation();
-    return module_;
-  }
-
-  std::mutex mutex_;
-  std::shared_ptr<gdrdrv::Module> module_;
-  std::uint32_t generation_ = 0;
-};
+  auto module = open_module();
+  if (!module) return std::move(module).error();
+  const DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);
+  const std::uintptr_t begin = range.begin / kPageBytes * kPageBytes;
+  const std::uintptr_t past = round_up<std::uintptr_t>(range.begin + range.bytes, kPageBytes);
+  const auto mapping = (*module)->map(begin, past - begin);
+  if (!mapping) return mapping.error();
+  std::shared_ptr<const void> pages(mapping->address,
+                                    [module = *module, mapping = *mapping, generation = detail::process_generation()](const void*) {
+                                      if (generation == detail::process_generation()) module->unmap(mapping);
+                                    });
+  return Window{static_cast<std::byte*>(mapping->address), begin, mapping->bytes, type_of(mapping->type), std::move(pages)};
+}
 
 }  // namespace
 
-Backend& gdrdrv_backend() {
-  static auto* const instance = new GdrdrvBackend;
-  return *instance;
-}
+constinit const Backend gdrdrv_backend{MappingBackend::gdrdrv, availability, can_map, open_window};
 
 }  // namespace gigabar::inline v0

@@ -10,48 +10,30 @@
 namespace gigabar::inline v0 {
 namespace {
 
-class HostWindow final : public Window {
- public:
-  HostWindow(const PointerInfo& memory, std::shared_ptr<const void> pages)
-      : Window(reinterpret_cast<std::byte*>(memory.base), memory.base, memory.length_bytes, MappingType::cached),
-        pages_(std::move(pages)) {}
+Availability availability(int device) {
+  const auto runtime = active_runtime();
+  if (!runtime) return availability_of(runtime.error().record());
+  if (device < 0 || *runtime == &stand_in_runtime()) return {AvailabilityCode::ok, "host memory", {}, {}};
+  return not_supported(text("device ", device, " is a GPU; its memory is not host memory"), "use a backend that maps BAR1");
+}
 
- private:
-  const std::shared_ptr<const void> pages_;  // stand-in memory stays while a window shows it, as GPU memory does
-};
+Availability can_map(const PointerInfo& memory) {
+  if (memory.kind == MemoryKind::host_pinned || memory.kind == MemoryKind::stand_in) return {};
+  return not_supported(text("it serves pinned host memory and stand-ins, not ", name_of(memory.kind), " memory"), {});
+}
 
-class HostBackend final : public Backend {
- public:
-  HostBackend() : Backend(MappingBackend::host) {}
-
-  Availability availability(int device) override {
-    const auto runtime = active_runtime();
-    if (!runtime) return availability_of(runtime.error().record());
-    if (device < 0 || *runtime == &stand_in_runtime()) return {AvailabilityCode::ok, "host memory", {}, {}};
-    return not_supported(text("device ", device, " is a GPU; its memory is not host memory"), "use a backend that maps BAR1");
+Result<Window> open_window(const PointerInfo& memory, const WindowRequest& request) {
+  // Stand-in memory is kept from children where it is allocated; other host memory is the application's to decide about.
+  if (memory.kind == MemoryKind::stand_in && request.is_inherited) {
+    system_calls().madvise(reinterpret_cast<void*>(memory.base), memory.length_bytes, MADV_DOFORK);
   }
-
-  Availability can_map(const PointerInfo& memory) override {
-    if (memory.kind == MemoryKind::host_pinned || memory.kind == MemoryKind::stand_in) return {};
-    return not_supported(text("it serves pinned host memory and stand-ins, not ", name_of(memory.kind), " memory"), {});
-  }
-
-  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
-    // Stand-in memory is kept from children where it is allocated; other host memory is the application's to decide about.
-    if (memory.kind == MemoryKind::stand_in && request.is_inherited) {
-      system_calls().madvise(reinterpret_cast<void*>(memory.base), memory.length_bytes, MADV_DOFORK);
-    }
-    return std::unique_ptr<Window>(new HostWindow(memory, runtime_of(memory).hold(memory.base)));
-  }
-
-  bool needs_proof() const override { return false; }
-};
+  // Stand-in memory stays while a window shows it, as GPU memory does.
+  return Window{reinterpret_cast<std::byte*>(memory.base), memory.base, memory.length_bytes, MappingType::cached,
+                runtime_of(memory).hold(memory.base)};
+}
 
 }  // namespace
 
-Backend& host_backend() {
-  static auto* const instance = new HostBackend;
-  return *instance;
-}
+constinit const Backend host_backend{MappingBackend::host, availability, can_map, open_window, false};
 
 }  // namespace gigabar::inline v0

@@ -21,8 +21,6 @@
 #include "base/uncancelled.hpp"
 #include "mapping/access.hpp"
 #include "mapping/backend.hpp"
-#include "mapping/verify.hpp"
-#include "mapping/window.hpp"
 #include "memory/registration_cache.hpp"
 #include "memory/runtime.hpp"
 
@@ -32,10 +30,9 @@ namespace {
 
 // A window with what is told of it.
 struct MappedWindow {
-  std::unique_ptr<Window> window;
-  std::shared_ptr<const MappingReport> made;    // for the mapping that made it
-  std::shared_ptr<const MappingReport> shared;  // for those that found it
-  MappingBackend backend;
+  Window window;
+  MappingReport made;    // for the mapping that made it
+  MappingReport shared;  // for those that found it
   bool is_inherited;
 };
 using WindowCache = RegistrationCache<MappedWindow>;
@@ -135,34 +132,30 @@ Result<Request> check_request(const void* address, std::size_t bytes, const MapO
 // Whether a failure of one backend leaves the next one a chance. A window that showed other memory is never passed over.
 bool ends_search(Status status) { return status == Status::verification_failed; }
 
-Result<void> prove_once(ProcessState& state, Backend& backend, int device) {
+Result<void> prove_once(ProcessState& state, const Backend& backend, int device) {
   const auto key = std::make_pair(backend.name, device);
-  if (!backend.needs_proof() || state.proved.contains(key)) return {};
+  if (!backend.needs_proof || state.proved.contains(key)) return {};
   Result<void> proved = prove_device(backend, device, state.proof_memory[device]);
   if (proved) state.proved.insert(key);
   return proved;
 }
 
-Result<std::unique_ptr<Window>> open_proved(ProcessState& state, Backend& backend, const Request& request) {
+Result<Window> open_proved(ProcessState& state, const Backend& backend, const Request& request) {
   if (Result<void> proved = prove_once(state, backend, request.memory.device); !proved) return std::move(proved).error();
   auto window = backend.open(request.memory, {request.range, request.options.inherit_on_fork});
   if (!window) return window;
-  if (!(*window)->covers(request.range.begin, request.range.bytes)) {
+  if (!window->covers(request.range.begin, request.range.bytes)) {
     return make_error(Status::device_error, "map", request.text(), "the window does not reach the whole range");
   }
-  if (backend.needs_proof()) {
-    if (Result<void> verified = verify_window(**window, request.memory, request.options.verification); !verified)
+  if (backend.needs_proof) {
+    if (Result<void> verified = verify_window(*window, request.memory, request.options.verification); !verified)
       return std::move(verified).error();
   }
   return window;
 }
 
-MappedWindow with_reports(std::unique_ptr<Window> window, MappingBackend backend, std::vector<PassedOver> passed_over,
-                          bool is_inherited) {
-  MappingReport report{backend, std::move(passed_over), false};
-  auto made = std::make_shared<const MappingReport>(report);
-  report.came_from_cache = true;
-  return {std::move(window), std::move(made), std::make_shared<const MappingReport>(std::move(report)), backend, is_inherited};
+MappedWindow with_reports(Window window, MappingBackend backend, std::vector<PassedOver> passed_over, bool is_inherited) {
+  return {std::move(window), {backend, passed_over, false}, {backend, std::move(passed_over), true}, is_inherited};
 }
 
 Error no_backend(const Request& request, const std::vector<PassedOver>& passed_over, bool any_available,
@@ -197,7 +190,7 @@ Result<MappedWindow> make_window(ProcessState& state, const Request& request) {
   std::vector<PassedOver> passed_over;
   std::optional<Error> failure;
   bool any_available = false;
-  for (Backend* backend : mapping_backend_list()) {
+  for (const Backend* backend : kMappingBackends) {
     if (request.required && *request.required != backend->name) continue;
     // The kind of memory first: it is the better reason, and memory without a device cannot be asked about one.
     Availability why = backend->can_map(request.memory);
@@ -226,7 +219,8 @@ struct FoundWindow {
 Result<FoundWindow> find_or_make(const Request& request) {
   ProcessState& state = process_state();
   const auto accepts = [&](const MappedWindow& window) {
-    return window.is_inherited == request.options.inherit_on_fork && (!request.required || window.backend == *request.required);
+    return window.is_inherited == request.options.inherit_on_fork &&
+           (!request.required || window.made.backend == *request.required);
   };
   if (auto lease = state.cache.find(request.memory, request.range.begin, request.range.bytes, accepts))
     return FoundWindow{std::move(lease), true};
@@ -239,7 +233,7 @@ Result<FoundWindow> find_or_make(const Request& request) {
   if (is_full && state.cache.trim(0) > 0) made = make_window(state, request);
   if (made.status() == Status::out_of_bar1) edit(made.error()).check = check_id::kBar1Used;
   if (!made) return std::move(made).error();
-  const Window& window = *made->window;
+  const Window& window = made->window;
   const std::uintptr_t begin = std::max(window.device_begin, request.memory.base);
   const std::uintptr_t past = std::min(window.device_begin + window.bytes, request.memory.base + request.memory.length_bytes);
   // Whatever part of an allocation a window shows, it keeps all of it.
@@ -250,8 +244,8 @@ Result<FoundWindow> find_or_make(const Request& request) {
 
 }  // namespace
 
-Result<std::unique_ptr<Window>> open_peer_window(const PeerMemory& peer, DeviceRange range) {
-  Backend& backend = rm_backend();
+Result<Window> open_peer_window(const PeerMemory& peer, DeviceRange range) {
+  const Backend& backend = rm_backend;
   const auto refused = [&](const Availability& why) {
     return make_error(why.code == AvailabilityCode::not_supported ? Status::not_supported : Status::unavailable, "map",
                       range_text(range.begin, range.bytes), why.reason, why.remedy, why.native);
@@ -264,8 +258,8 @@ Result<std::unique_ptr<Window>> open_peer_window(const PeerMemory& peer, DeviceR
   ProcessState& state = process_state();
   const std::lock_guard lock(state.making);
   if (Result<void> proved = prove_once(state, backend, peer.memory.device); !proved) return std::move(proved).error();
-  auto window = backend.open_peer(peer, range);
-  if (window && !(*window)->covers(range.begin, range.bytes)) {
+  auto window = open_peer_by_rm(peer, range);
+  if (window && !window->covers(range.begin, range.bytes)) {
     return make_error(Status::device_error, "map", range_text(range.begin, range.bytes),
                       "the window does not reach the whole range");
   }
@@ -274,15 +268,15 @@ Result<std::unique_ptr<Window>> open_peer_window(const PeerMemory& peer, DeviceR
 
 struct Mapping::State {
   WindowCache::Lease lease;
-  std::shared_ptr<const MappingReport> report;
+  const MappingReport& report;  // the leased window's
   bool is_stand_in;
   std::uintptr_t memory_address;  // within the allocation
   std::uint64_t buffer_id;        // of it; 0: not known
   std::uint32_t generation;
 
-  State(WindowCache::Lease held, std::shared_ptr<const MappingReport> told, const PointerInfo& memory)
-      : lease(std::move(held)),
-        report(std::move(told)),
+  State(FoundWindow found, const PointerInfo& memory)
+      : lease(std::move(found.lease)),
+        report(found.came_from_cache ? lease->shared : lease->made),
         is_stand_in(memory.kind == MemoryKind::stand_in),
         memory_address(memory.address),
         buffer_id(memory.buffer_id),
@@ -299,14 +293,13 @@ struct MappingAccess {
   static Mapping make(const Request& request, FoundWindow found, DeviceRange view) {
     Mapping mapping;
     const MappedWindow& mapped = *found.lease;
-    mapping.address_ = mapped.window->at(view.begin);
+    mapping.address_ = mapped.window.at(view.begin);
     mapping.bytes_ = view.bytes;
     mapping.device_address_ = view.begin;
-    mapping.type_ = mapped.window->type;
+    mapping.type_ = mapped.window.type;
     mapping.generation_ = request.options.inherit_on_fork ? detail::kEveryGeneration : detail::process_generation();
     mapping.device_ = request.memory.device;
-    auto report = found.came_from_cache ? mapped.shared : mapped.made;
-    mapping.state_ = std::make_unique<Mapping::State>(std::move(found.lease), std::move(report), request.memory);
+    mapping.state_ = std::make_unique<Mapping::State>(std::move(found), request.memory);
     return mapping;
   }
   static AtAddress memory_at_address(const Mapping& mapping) noexcept {
@@ -345,7 +338,7 @@ bool Mapping::is_stand_in() const noexcept { return state_ && state_->is_stand_i
 MappingBackend Mapping::backend() const noexcept { return report().backend; }
 const MappingReport& Mapping::report() const noexcept {
   static const MappingReport empty;
-  return state_ ? *state_->report : empty;
+  return state_ ? state_->report : empty;
 }
 
 Result<Mapping> map(const void* address, std::size_t bytes, const MapOptions& options) try {
@@ -372,7 +365,7 @@ Result<Mapping> map_pages(const void* address, std::size_t bytes, std::size_t pa
   if (!request) return request.error();
   auto found = find_or_make(*request);
   if (!found) return std::move(found).error();
-  const Window& window = *found->lease->window;
+  const Window& window = found->lease->window;
   const std::uintptr_t first = std::max(window.device_begin, begin & ~(page_bytes - 1));
   const std::uintptr_t past = std::min(window.device_begin + window.bytes, (begin + bytes + page_bytes - 1) & ~(page_bytes - 1));
   if (past < begin + bytes) {
@@ -391,7 +384,7 @@ Result<std::vector<BackendReport>> mapping_backends(int device) try {
                       text("this process sees ", list->size(), " device(s)"), text("use 0 to ", list->size() - 1));
   }
   std::vector<BackendReport> reports;
-  for (Backend* backend : mapping_backend_list()) reports.push_back({backend->name, backend->availability(device)});
+  for (const Backend* backend : kMappingBackends) reports.push_back({backend->name, backend->availability(device)});
   return reports;
 } catch (...) {
   return error_of_exception("mapping_backends");

@@ -11,7 +11,6 @@
 #include "base/counted.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
-#include "base/undo.hpp"
 #include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
 #include "platform/nvidia.hpp"
@@ -56,201 +55,159 @@ Result<void> check_identity(const BlockIdentity& identity, const PointerInfo& me
                     "please report the driver version; the dmabuf and gdrdrv backends do not need it");
 }
 
+struct RmPiece;
+using PieceKey = std::pair<rm::Handle, rm::Handle>;  // CUDA's client and memory
+
+// Each of the next three is there before what it owns, so that nothing is lost when memory runs out. A forked child gives nothing
+// back: all of it is its parent's.
+
 // A device opened in the resource manager.
 struct RmDevice {
-  std::shared_ptr<rm::ResourceManager> manager;
-  rm::Device device;
-
-  RmDevice(std::shared_ptr<rm::ResourceManager> client, const rm::Device& opened) : manager(std::move(client)), device(opened) {}
+  explicit RmDevice(std::shared_ptr<rm::ResourceManager> client) : manager(std::move(client)) {}
   RmDevice(const RmDevice&) = delete;
   RmDevice& operator=(const RmDevice&) = delete;
   ~RmDevice() {
-    if (generation == detail::process_generation()) manager->close_device(device);
+    if (device.device != 0 && is_of_this_process()) manager->close_device(device);
   }
+  bool is_of_this_process() const { return generation == detail::process_generation(); }
+
+  const std::shared_ptr<rm::ResourceManager> manager;
   const std::uint32_t generation = detail::process_generation();
+  rm::Device device;
+  // Used by open() alone, which is called by one thread at a time.
+  std::multimap<PieceKey, std::weak_ptr<RmPiece>> pieces;
 };
 
 // Our handle for a block of GPU memory; while it lives the memory does.
 struct RmBlock {
-  std::shared_ptr<RmDevice> owner;
-  rm::Handle handle;
-
-  RmBlock(std::shared_ptr<RmDevice> device, rm::Handle memory) : owner(std::move(device)), handle(memory) {}
+  explicit RmBlock(std::shared_ptr<RmDevice> device) : owner(std::move(device)) {}
   RmBlock(const RmBlock&) = delete;
   RmBlock& operator=(const RmBlock&) = delete;
   ~RmBlock() {
-    if (owner->generation == detail::process_generation()) owner->manager->free(owner->device.device, handle);
+    if (handle != 0 && owner->is_of_this_process()) owner->manager->free(owner->device.device, handle);
   }
+
+  const std::shared_ptr<RmDevice> owner;
+  rm::Handle handle = 0;
 };
 
 // A mapped piece of a block.
 struct RmPiece {
-  std::shared_ptr<RmBlock> block;
-  DeviceRange range;
-  rm::CpuMapping mapping;
-  bool is_inherited;
-
-  RmPiece(std::shared_ptr<RmBlock> memory, DeviceRange where, const rm::CpuMapping& made, bool inherited)
-      : block(std::move(memory)), range(where), mapping(made), is_inherited(inherited) {
-    if (!is_inherited) keep_from_forked_children(mapping.address, mapping.bytes);
-  }
+  RmPiece(std::shared_ptr<RmBlock> memory, DeviceRange where, bool inherited)
+      : block(std::move(memory)), range(where), is_inherited(inherited) {}
   RmPiece(const RmPiece&) = delete;
   RmPiece& operator=(const RmPiece&) = delete;
   ~RmPiece() {
     const RmDevice& owner = *block->owner;
-    if (owner.generation == detail::process_generation()) owner.manager->unmap(owner.device, block->handle, mapping);
+    if (mapping.address != nullptr && owner.is_of_this_process()) owner.manager->unmap(owner.device, block->handle, mapping);
   }
+
+  const std::shared_ptr<RmBlock> block;
+  const DeviceRange range;
+  const bool is_inherited;
+  rm::CpuMapping mapping;
 };
 
-// The owners of what the resource manager just gave; when there is no memory for one it is given back.
-std::shared_ptr<RmBlock> adopt_handle(const std::shared_ptr<RmDevice>& device, rm::Handle handle) {
-  Undo free([&] { device->manager->free(device->device.device, handle); });
-  auto block = std::make_shared<RmBlock>(device, handle);
-  free.call_off();
-  return block;
+Window window_of(std::shared_ptr<RmPiece> piece) {
+  auto* const address = static_cast<std::byte*>(piece->mapping.address);
+  const DeviceRange range = piece->range;
+  return {address, range.begin, range.bytes, MappingType::write_combined, std::move(piece)};
 }
 
-std::shared_ptr<RmPiece> adopt_mapping(const std::shared_ptr<RmBlock>& block, DeviceRange range, const rm::CpuMapping& mapping,
-                                       bool is_inherited) {
-  Undo unmap([&] { block->owner->manager->unmap(block->owner->device, block->handle, mapping); });
-  auto piece = std::make_shared<RmPiece>(block, range, mapping, is_inherited);
-  unmap.call_off();
+// Maps `range` of the block, which begins at `begin`.
+Result<std::shared_ptr<RmPiece>> map_piece(const std::shared_ptr<RmBlock>& block, std::uintptr_t begin, DeviceRange range,
+                                           bool is_inherited) {
+  auto piece = std::make_shared<RmPiece>(block, range, is_inherited);
+  const RmDevice& owner = *block->owner;
+  const auto mapped = owner.manager->map(owner.device, block->handle, range.begin - begin, range.bytes);
+  if (!mapped) return mapped.error();
+  piece->mapping = *mapped;
+  if (!is_inherited) keep_from_forked_children(mapped->address, mapped->bytes);
   return piece;
 }
 
-class RmWindow final : public Window {
- public:
-  explicit RmWindow(std::shared_ptr<RmPiece> piece)
-      : Window(static_cast<std::byte*>(piece->mapping.address), piece->range.begin, piece->range.bytes,
-               MappingType::write_combined),
-        piece_(std::move(piece)) {}
-
- private:
-  const std::shared_ptr<RmPiece> piece_;
+// What of a block is mapped already; null: nothing that will do.
+struct KnownPiece {
+  std::shared_ptr<RmBlock> block;
+  std::shared_ptr<RmPiece> piece;  // with all of the range
 };
 
-// Finds the pieces of blocks that are mapped already. Handles of CUDA's client can be used again for another block after a free, so
-// a candidate counts only when the resource manager says that both handles are the same memory.
-class SharedPieces {
- public:
-  using Key = std::pair<rm::Handle, rm::Handle>;  // CUDA's client and memory
-
-  // A block that is the memory `fresh` refers to, or nothing.
-  std::shared_ptr<RmBlock> find_block(const Key& key, rm::ResourceManager& manager, rm::Handle fresh) {
-    forget_dead();
-    auto [at, end] = pieces_.equal_range(key);
-    for (; at != end; ++at) {
-      const auto piece = at->second.lock();
-      if (piece == nullptr) continue;
-      const auto same = manager.are_same_memory(piece->block->handle, fresh);
-      if (same && *same) return piece->block;
+// Handles of CUDA's client can be used again for another block after a free, so a candidate counts only when the resource manager
+// says that it is the memory that `fresh` refers to.
+KnownPiece find_piece(RmDevice& device, const PieceKey& key, rm::Handle fresh, DeviceRange range, bool is_inherited) {
+  std::erase_if(device.pieces, [](const auto& entry) { return entry.second.expired(); });
+  KnownPiece known;
+  for (auto [at, end] = device.pieces.equal_range(key); at != end; ++at) {
+    auto piece = at->second.lock();
+    if (piece == nullptr) continue;
+    if (known.block == nullptr) {
+      const auto same = device.manager->are_same_memory(piece->block->handle, fresh);
+      if (same && *same) known.block = piece->block;
     }
-    return nullptr;
+    if (piece->block == known.block && piece->is_inherited == is_inherited && range.begin >= piece->range.begin &&
+        range.begin + range.bytes <= piece->range.begin + piece->range.bytes)
+      return {std::move(known.block), std::move(piece)};
   }
+  return known;
+}
 
-  std::shared_ptr<RmPiece> find_piece(const Key& key, const RmBlock& block, DeviceRange range, bool is_inherited) const {
-    auto [at, end] = pieces_.equal_range(key);
-    for (; at != end; ++at) {
-      const auto piece = at->second.lock();
-      if (piece != nullptr && piece->block.get() == &block && piece->is_inherited == is_inherited &&
-          range.begin >= piece->range.begin && range.begin + range.bytes <= piece->range.begin + piece->range.bytes) {
-        return piece;
-      }
-    }
-    return nullptr;
-  }
+Result<Window> open_block(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory, const IpcIdentity& words,
+                          const WindowRequest& request) {
+  const BlockIdentity identity = read_identity(words);
+  if (Result<void> fits = check_identity(identity, memory, device->device.gpu_id); !fits) return std::move(fits).error();
 
-  void add(const Key& key, const std::shared_ptr<RmPiece>& piece) { pieces_.emplace(key, piece); }
+  const DeviceRange whole{memory.base - identity.offset_bytes, identity.block_bytes};
+  const DeviceRange range = range_to_map(whole, request.asked);
+  const PieceKey key{identity.client, identity.memory};
 
- private:
-  void forget_dead() {
-    std::erase_if(pieces_, [](const auto& entry) { return entry.second.expired(); });
-  }
+  auto block = std::make_shared<RmBlock>(device);
+  const auto handle = device->manager->duplicate(device->device, identity.client, identity.memory);
+  if (!handle) return handle.error();
+  block->handle = *handle;
+  auto known = find_piece(*device, key, *handle, range, request.is_inherited);
+  if (known.piece != nullptr) return window_of(std::move(known.piece));
+  if (known.block != nullptr) block = std::move(known.block);
+  auto piece = map_piece(block, whole.begin, range, request.is_inherited);
+  if (!piece) return std::move(piece).error();
+  device->pieces.emplace(key, *piece);
+  return window_of(std::move(*piece));
+}
 
-  std::multimap<Key, std::weak_ptr<RmPiece>> pieces_;
-};
+Result<Window> open_vmm(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory, int descriptor,
+                        const WindowRequest& request) {
+  auto block = std::make_shared<RmBlock>(device);
+  const auto handle = device->manager->import(device->device, descriptor);
+  if (!handle) return handle.error();
+  block->handle = *handle;
+  const DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);
+  auto piece = map_piece(block, memory.base, range, request.is_inherited);
+  if (!piece) return std::move(piece).error();
+  return window_of(std::move(*piece));
+}
 
-class RmBackend final : public Backend {
- public:
-  RmBackend() : Backend(MappingBackend::rm) {}
-
-  Availability availability(int device) override {
-    if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
-    const auto opened = open_device(device);
-    if (!opened) return availability_of(opened.error().record());
-    return {AvailabilityCode::ok, "driver " + (*opened)->manager->driver_version(), {}, {}};
-  }
-
-  Availability can_map(const PointerInfo& memory) override {
-    switch (memory.kind) {
-      case MemoryKind::device:
-        if (memory.is_exportable) return {};
-        return not_supported("this device memory has no IPC identity (it may have been opened from another process's handle)",
-                             "map it in the process that allocated it");
-      case MemoryKind::device_vmm:
-        if (memory.is_exportable) return {};
-        return not_supported("this VMM memory was created without a POSIX descriptor",
-                             "create it with requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
-      case MemoryKind::device_pool:
-        return not_supported("memory of a stream-ordered pool (cudaMallocAsync) has no IPC identity",
-                             "allocate with cudaMalloc or cuMemCreate");
-      default: return not_supported(text("it maps device memory, not ", name_of(memory.kind), " memory"), {});
-    }
-  }
-
-  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
-    auto device = open_device(memory.device);
-    if (!device) return std::move(device).error();
-    if (memory.kind == MemoryKind::device_vmm) {
-      auto exported = runtime_of(memory).export_descriptor(memory.base);
-      if (!exported) return std::move(exported).error();
-      const Descriptor descriptor(*exported);
-      return open_vmm(*device, memory, descriptor.get(), request);
-    }
-    const auto identity = runtime_of(memory).ipc_identity(memory);
-    return identity ? open_block(*device, memory, *identity, request) : identity.error();
-  }
-
-  Result<std::unique_ptr<Window>> open_peer(const PeerMemory& peer, DeviceRange range) override {
-    auto device = open_device(peer.memory.device);
-    if (!device) return std::move(device).error();
-    const WindowRequest request{range, false};
-    return peer.identity ? open_block(*device, peer.memory, *peer.identity, request)
-                         : open_vmm(*device, peer.memory, peer.descriptor, request);
-  }
-
- private:
-  Result<std::shared_ptr<RmDevice>> open_device(int index);
-  Result<std::unique_ptr<Window>> open_block(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
-                                             const IpcIdentity& words, const WindowRequest& request);
-  Result<std::unique_ptr<Window>> open_vmm(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory, int descriptor,
-                                           const WindowRequest& request);
-
-  std::mutex mutex_;
-  std::shared_ptr<rm::ResourceManager> manager_;
-  std::uint32_t generation_ = 0;
-  std::map<int, std::shared_ptr<RmDevice>> devices_;
-  SharedPieces shared_;  // used by open() alone, which is called by one thread at a time
-};
-
-Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
-  const std::lock_guard lock(mutex_);
-  if (generation_ != detail::process_generation()) {  // a forked child starts anew
+Result<std::shared_ptr<RmDevice>> open_device(int index) {
+  struct Client {
+    std::mutex mutex;
+    std::shared_ptr<rm::ResourceManager> manager;
+    std::uint32_t generation = 0;
+    std::map<int, std::shared_ptr<RmDevice>> devices;
+  };
+  static auto& client = *new Client;
+  const std::lock_guard lock(client.mutex);
+  if (client.generation != detail::process_generation()) {  // a forked child starts anew
     // The client is the parent's: closing it here would take the parent's mappings away, so it is let go of without.
-    if (manager_ != nullptr) {
+    if (client.manager != nullptr) {
       // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks)
-      [[maybe_unused]] const auto* abandoned = new std::shared_ptr<rm::ResourceManager>(std::move(manager_));
+      [[maybe_unused]] const auto* abandoned = new std::shared_ptr<rm::ResourceManager>(std::move(client.manager));
     }
-    devices_.clear();  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
-    manager_ = nullptr;
-    shared_ = {};
-    generation_ = detail::process_generation();
+    client.devices.clear();  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
+    client.generation = detail::process_generation();
   }
-  if (const auto found = devices_.find(index); found != devices_.end()) return found->second;
-  if (manager_ == nullptr) {
+  if (const auto found = client.devices.find(index); found != client.devices.end()) return found->second;
+  if (client.manager == nullptr) {
     auto opened = rm::ResourceManager::open(platform_roots().dev, nvidia_driver_version());
     if (!opened) return std::move(opened).error();
-    manager_ = std::move(*opened);
+    client.manager = std::move(*opened);
   }
   const auto list = devices();
   if (!list) return list.error();
@@ -265,56 +222,60 @@ Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
                       text("no device file is known for PCI address ", address.to_string()),
                       "check that /proc/driver/nvidia is there, or that NVML works");
   }
-  auto opened = manager_->open_device(nvidia_gpu_id(address), *minor);
+  auto device = std::make_shared<RmDevice>(client.manager);
+  auto opened = client.manager->open_device(nvidia_gpu_id(address), *minor);
   if (!opened) return std::move(opened).error();
-  Undo close([&] { manager_->close_device(*opened); });
-  const auto device = std::make_shared<RmDevice>(manager_, *opened);
-  close.call_off();
-  devices_[index] = device;
+  device->device = *opened;
+  client.devices[index] = device;
   return device;
 }
 
-Result<std::unique_ptr<Window>> RmBackend::open_block(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
-                                                      const IpcIdentity& words, const WindowRequest& request) {
-  const BlockIdentity identity = read_identity(words);
-  if (Result<void> fits = check_identity(identity, memory, device->device.gpu_id); !fits) return std::move(fits).error();
-
-  const DeviceRange whole{memory.base - identity.offset_bytes, identity.block_bytes};
-  const DeviceRange range = range_to_map(whole, request.asked);
-  const SharedPieces::Key key{identity.client, identity.memory};
-
-  auto handle = device->manager->duplicate(device->device, identity.client, identity.memory);
-  if (!handle) return std::move(handle).error();
-  auto block = adopt_handle(device, *handle);
-  if (auto known = shared_.find_block(key, *device->manager, *handle)) {
-    block = std::move(known);
-    if (auto piece = shared_.find_piece(key, *block, range, request.is_inherited))
-      return std::unique_ptr<Window>(new RmWindow(std::move(piece)));
-  }
-  const auto mapped = device->manager->map(device->device, block->handle, range.begin - whole.begin, range.bytes);
-  if (!mapped) return mapped.error();
-  const auto piece = adopt_mapping(block, range, *mapped, request.is_inherited);
-  shared_.add(key, piece);
-  return std::unique_ptr<Window>(new RmWindow(piece));
+Availability availability(int device) {
+  if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
+  const auto opened = open_device(device);
+  if (!opened) return availability_of(opened.error().record());
+  return {AvailabilityCode::ok, "driver " + (*opened)->manager->driver_version(), {}, {}};
 }
 
-Result<std::unique_ptr<Window>> RmBackend::open_vmm(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
-                                                    int descriptor, const WindowRequest& request) {
-  const auto handle = device->manager->import(device->device, descriptor);
-  if (!handle) return handle.error();
-  const auto block = adopt_handle(device, *handle);
-  const DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);
-  const auto mapped = device->manager->map(device->device, block->handle, range.begin - memory.base, range.bytes);
-  if (!mapped) return mapped.error();
-  const auto piece = adopt_mapping(block, range, *mapped, request.is_inherited);
-  return std::unique_ptr<Window>(new RmWindow(piece));
+Availability can_map(const PointerInfo& memory) {
+  switch (memory.kind) {
+    case MemoryKind::device:
+      if (memory.is_exportable) return {};
+      return not_supported("this device memory has no IPC identity (it may have been opened from another process's handle)",
+                           "map it in the process that allocated it");
+    case MemoryKind::device_vmm:
+      if (memory.is_exportable) return {};
+      return not_supported("this VMM memory was created without a POSIX descriptor",
+                           "create it with requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
+    case MemoryKind::device_pool:
+      return not_supported("memory of a stream-ordered pool (cudaMallocAsync) has no IPC identity",
+                           "allocate with cudaMalloc or cuMemCreate");
+    default: return not_supported(text("it maps device memory, not ", name_of(memory.kind), " memory"), {});
+  }
+}
+
+Result<Window> open_named(const PeerMemory& named, const WindowRequest& request) {
+  auto device = open_device(named.memory.device);
+  if (!device) return std::move(device).error();
+  return named.identity ? open_block(*device, named.memory, *named.identity, request)
+                        : open_vmm(*device, named.memory, named.descriptor, request);
+}
+
+Result<Window> open_window(const PointerInfo& memory, const WindowRequest& request) {
+  if (memory.kind == MemoryKind::device_vmm) {
+    auto exported = runtime_of(memory).export_descriptor(memory.base);
+    if (!exported) return std::move(exported).error();
+    const Descriptor descriptor(*exported);
+    return open_named({memory, {}, descriptor.get()}, request);
+  }
+  const auto identity = runtime_of(memory).ipc_identity(memory);
+  if (!identity) return identity.error();
+  return open_named({memory, *identity}, request);
 }
 
 }  // namespace
 
-Backend& rm_backend() {
-  static auto* const instance = new RmBackend;
-  return *instance;
-}
+constinit const Backend rm_backend{MappingBackend::rm, availability, can_map, open_window};
+Result<Window> open_peer_by_rm(const PeerMemory& peer, DeviceRange range) { return open_named(peer, {range, false}); }
 
 }  // namespace gigabar::inline v0

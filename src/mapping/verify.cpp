@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mapping/verify.hpp"
-
 #include <sys/random.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 
 #include "base/check_ids.hpp"
 #include "base/errors.hpp"
+#include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
 
 namespace gigabar::inline v0 {
@@ -166,7 +165,7 @@ Result<void> verify_window(const Window& window, const PointerInfo& memory, Veri
 
 namespace {
 
-Result<void> prove_block(Backend& backend, int device, const DeviceMemory& block) {
+Result<void> prove_block(const Backend& backend, int device, const DeviceMemory& block) {
   const auto memory = describe(block.address());
   if (!memory) return memory.error();
   const std::size_t bytes = block.bytes();
@@ -179,20 +178,20 @@ Result<void> prove_block(Backend& backend, int device, const DeviceMemory& block
     const EngineCopy write{&nonce, at, sizeof nonce};
     if (Result<void> done = runtime.engine_copy(device, CopyWay::to_device, {&write, 1}); !done) return done;
     std::uint64_t seen = 0;
-    read_window(reinterpret_cast<std::byte*>(&seen), (*window)->at(at), sizeof seen);
-    if (seen != nonce) return mismatch(**window, *memory, "a nonce written by the copy engine is not there");
+    read_window(reinterpret_cast<std::byte*>(&seen), window->at(at), sizeof seen);
+    if (seen != nonce) return mismatch(*window, *memory, "a nonce written by the copy engine is not there");
     nonce = random_nonce();
-    write_window((*window)->at(at), nonce);
+    write_window(window->at(at), nonce);
     const EngineCopy read{&seen, at, sizeof seen};
     if (Result<void> done = runtime.engine_copy(device, CopyWay::from_device, {&read, 1}); !done) return done;
-    if (seen != nonce) return mismatch(**window, *memory, "a nonce written through it is not in the memory");
+    if (seen != nonce) return mismatch(*window, *memory, "a nonce written through it is not in the memory");
   }
   return {};
 }
 
 }  // namespace
 
-Result<void> prove_device(Backend& backend, int device, ProofMemory& proof_memory) {
+Result<void> prove_device(const Backend& backend, int device, ProofMemory& proof_memory) {
   // The small allocation lies somewhere in a block that it shares; the large one has a block of its own.
   constexpr std::array<std::size_t, std::tuple_size_v<ProofMemory>> kBytes{4096, std::size_t{4} << 20};
   for (std::size_t index = 0; index < kBytes.size(); ++index) {

@@ -107,9 +107,6 @@ CUresult CudaCopyStream::look_at_events(const OnPoint& on_point) {
   return CUDA_SUCCESS;
 }
 
-// CopyStream::open() of a GPU.
-Result<std::unique_ptr<CopyStream>> open_cuda_copies(int device);
-
 }  // namespace gigabar::inline v0
 
 #endif

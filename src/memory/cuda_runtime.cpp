@@ -150,12 +150,12 @@ class CudaRuntime final : public Runtime {
   Result<void> engine_copy(int device, CopyWay way, std::span<const EngineCopy> pieces) override {
     auto guard = enter(device);
     if (!guard) return std::move(guard).error();
-    return devices_[static_cast<std::size_t>(device)]->engine.copy(functions_, way, pieces);
+    return at(device).engine.copy(functions_, way, pieces);
   }
 
   Result<DeviceTraits> traits(int device) override {
     if (!is_device(device)) return no_such_device(device);
-    return devices_[static_cast<std::size_t>(device)]->traits;
+    return at(device).traits;
   }
 
   Result<IpcIdentity> ipc_identity(const PointerInfo& memory) override {
@@ -179,13 +179,14 @@ class CudaRuntime final : public Runtime {
   Result<CUcontext> context(int index) {
     const auto guard = enter(index);
     if (!guard) return guard.error();
-    return devices_[static_cast<std::size_t>(index)]->context;
+    return at(index).context;
   }
 
  private:
   std::unique_ptr<CudaDevice> inspect(int index) const;
   Result<DeviceBlock> allocate_vmm(int device, std::size_t bytes);
   bool has_vmm() const { return functions_.cuMemCreate != nullptr && functions_.cuMemRetainAllocationHandle != nullptr; }
+  CudaDevice& at(int device) const { return *devices_[static_cast<std::size_t>(device)]; }
   bool is_device(int device) const { return device >= 0 && static_cast<std::size_t>(device) < devices_.size(); }
 
   Error no_such_device(int device) const {
@@ -202,11 +203,10 @@ class CudaRuntime final : public Runtime {
   // The device's primary context, current until the guard goes.
   Result<ContextGuard> enter(int index) {
     if (!is_device(index)) return no_such_device(index);
-    CudaDevice& device = *devices_[static_cast<std::size_t>(index)];
-    if (const CUresult result = retain_context(device); result != CUDA_SUCCESS) {
+    if (const CUresult result = retain_context(at(index)); result != CUDA_SUCCESS) {
       return cuda::failure("use device", text("device ", index), result);
     }
-    ContextGuard guard(functions_, device.context);
+    ContextGuard guard(functions_, at(index).context);
     if (guard.result() != CUDA_SUCCESS) return cuda::failure("use device", text("device ", index), guard.result());
     return guard;
   }
@@ -217,7 +217,7 @@ class CudaRuntime final : public Runtime {
     if (const int chosen = pinning_device_.load(std::memory_order_acquire); chosen >= 0) return enter(chosen);
     std::optional<Error> refused;  // of the first one
     for (const int index : active_devices_first()) {
-      if (const CUresult result = retain_context(*devices_[static_cast<std::size_t>(index)]); result != CUDA_SUCCESS) {
+      if (const CUresult result = retain_context(at(index)); result != CUDA_SUCCESS) {
         if (!refused) refused = cuda::failure("use device", text("device ", index), result);
         continue;
       }
@@ -321,8 +321,8 @@ Result<std::optional<PointerInfo>> CudaRuntime::describe(std::uintptr_t address)
   }
   info.device = ordinal;
   if (is_device(ordinal)) {
-    info.pci = devices_[static_cast<std::size_t>(ordinal)]->info.pci;
-    info.numa_node = devices_[static_cast<std::size_t>(ordinal)]->info.numa_node;
+    info.pci = at(ordinal).info.pci;
+    info.numa_node = at(ordinal).info.numa_node;
   }
   return std::optional<PointerInfo>{info};
 }
@@ -356,8 +356,7 @@ Result<DeviceBlock> CudaRuntime::allocate_vmm(int device, std::size_t bytes) {
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = device;
   int can_rdma = 0;
-  functions_.cuDeviceGetAttribute(&can_rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
-                                  devices_[static_cast<std::size_t>(device)]->handle);
+  functions_.cuDeviceGetAttribute(&can_rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, at(device).handle);
   properties.allocFlags.gpuDirectRDMACapable = can_rdma != 0 ? 1 : 0;
 
   std::size_t granularity = 0;
@@ -439,10 +438,6 @@ Result<int> CudaRuntime::export_dma_buf(std::uintptr_t address, std::size_t byte
   if (result == CUDA_SUCCESS) return descriptor;
   return export_error(range_text(begin, length), result, "needs the open kernel modules and a kernel with dma-buf support");
 }
-
-}  // namespace
-
-namespace {
 
 CudaRuntime* the_runtime() {
   static auto* const instance = cuda::driver().availability.is_ok() ? new CudaRuntime(cuda::driver()) : nullptr;

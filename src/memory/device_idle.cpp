@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory/device_idle.hpp"
+#include "memory/runtime.hpp"
 
 #include <chrono>
 #include <condition_variable>

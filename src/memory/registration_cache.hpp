@@ -29,18 +29,17 @@ struct RegistrationStatistics {
 template <class Value>
 class RegistrationCache {
   struct Record;
-  using Index = std::multimap<std::uintptr_t, std::shared_ptr<Record>>;  // by the allocation's base
+  using Records = std::list<Record>;  // a record goes from list to list, which needs no memory
+  using Place = typename Records::iterator;
+  using Index = std::multimap<std::uintptr_t, Place>;  // by the allocation's base
   struct Record {
     std::uint64_t buffer_id;
     std::uintptr_t begin;
     std::size_t bytes;
     std::size_t held_bytes;  // what stays allocated while the value lives
     std::unique_ptr<Value> value;
-    std::size_t user_count = 0;
-    bool is_indexed = true;
-    typename Index::iterator place;
-    typename std::list<Record*>::iterator list_place;  // in idle_ or leased_ while it is indexed
-    std::shared_ptr<Record> next_dropped;
+    std::size_t user_count;
+    typename Index::iterator in_index;  // end(): it was dropped
   };
 
  public:
@@ -48,36 +47,32 @@ class RegistrationCache {
   class Lease {
    public:
     Lease() noexcept = default;
-    Lease(Lease&& other) noexcept : cache_(std::exchange(other.cache_, nullptr)), record_(std::move(other.record_)) {}
+    Lease(Lease&& other) noexcept : cache_(std::exchange(other.cache_, nullptr)), place_(other.place_) {}
     Lease& operator=(Lease&& other) noexcept {
       Lease moved(std::move(other));
       std::swap(cache_, moved.cache_);
-      std::swap(record_, moved.record_);
+      std::swap(place_, moved.place_);
       return *this;
     }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
     ~Lease() {
-      if (record_) cache_->give_back(record_);
+      if (cache_ != nullptr) cache_->give_back(place_);
     }
 
-    explicit operator bool() const noexcept { return record_ != nullptr; }
-    Value& operator*() const noexcept { return *record_->value; }
-    Value* operator->() const noexcept { return record_->value.get(); }
+    explicit operator bool() const noexcept { return cache_ != nullptr; }
+    Value& operator*() const noexcept { return *place_->value; }
+    Value* operator->() const noexcept { return place_->value.get(); }
 
-    // Lets go without telling the cache, whose lock may be held for ever: for a forked child. The value is never destroyed.
-    // A record that holds itself stays, and there may be no memory for another owner.
-    void abandon() noexcept {
-      cache_ = nullptr;
-      Record* const kept = record_.get();
-      if (kept != nullptr) kept->next_dropped = std::move(record_);
-    }
+    // Lets go without telling the cache, whose lock may be held for ever: for a forked child. The value is never destroyed, as long
+    // as the cache is not.
+    void abandon() noexcept { cache_ = nullptr; }
 
    private:
     friend class RegistrationCache;
-    Lease(RegistrationCache* cache, std::shared_ptr<Record> record) noexcept : cache_(cache), record_(std::move(record)) {}
-    RegistrationCache* cache_ = nullptr;
-    std::shared_ptr<Record> record_;
+    Lease(RegistrationCache* cache, Place place) noexcept : cache_(cache), place_(place) {}
+    RegistrationCache* cache_ = nullptr;  // null: of nothing
+    Place place_{};
   };
 
   // Values without a lease are kept until they hold more than `idle_limit_bytes` together; the longest idle go first.
@@ -87,12 +82,11 @@ class RegistrationCache {
   // none. Entries of an earlier allocation at the same base are dropped on the way.
   template <class Accepts>
   Lease find(const PointerInfo& memory, std::uintptr_t begin, std::size_t bytes, const Accepts& accepts) {
-    Dropped dropped;
+    Records dropped;  // destroyed after the lock is released, here and below
     const std::lock_guard lock(mutex_);
     auto [at, end] = index_.equal_range(memory.base);
     while (at != end) {
-      const std::shared_ptr<Record> record = at->second;
-      ++at;
+      const Place record = (at++)->second;
       if (record->buffer_id != memory.buffer_id) {
         ++stale_count_;
         drop(record, dropped);
@@ -110,35 +104,26 @@ class RegistrationCache {
   // dropped.
   Lease insert(const PointerInfo& memory, std::uintptr_t begin, std::size_t bytes, std::size_t held_bytes,
                std::unique_ptr<Value> value) {
-    Dropped dropped;
+    Records dropped, fresh(1);
     const std::lock_guard lock(mutex_);
     for (auto at = index_.begin(); at != index_.end() && at->first < memory.base + memory.length_bytes;) {
-      const std::shared_ptr<Record> record = at->second;
-      ++at;
+      const Place record = (at++)->second;
       const bool overlaps = record->begin < memory.base + memory.length_bytes && memory.base < record->begin + record->bytes;
       if (overlaps && record->buffer_id != memory.buffer_id) {
         ++stale_count_;
         drop(record, dropped);
       }
     }
-    // Whatever runs out of memory from here on, the cache is as before.
-    auto record = std::make_shared<Record>();
-    record->buffer_id = memory.buffer_id;
-    record->begin = begin;
-    record->bytes = bytes;
-    record->held_bytes = held_bytes;
-    record->value = std::move(value);
-    std::list<Record*> node(1, record.get());
-    record->list_place = node.begin();
-    record->place = index_.emplace(memory.base, record);
-    leased_.splice(leased_.end(), node);
-    ++record->user_count;
+    const Place record = fresh.begin();
+    const auto in_index = index_.emplace(memory.base, record);  // where memory runs out, the cache is as before
+    *record = {memory.buffer_id, begin, bytes, held_bytes, std::move(value), 1, in_index};
+    leased_.splice(leased_.end(), fresh);
     return Lease(this, record);
   }
 
   // Destroys idle values, longest idle first, until at most `keep_bytes` are held by them; returns the bytes let go.
   std::size_t trim(std::size_t keep_bytes) {
-    Dropped dropped;
+    Records dropped;
     const std::lock_guard lock(mutex_);
     return trim_locked(keep_bytes, dropped);
   }
@@ -149,59 +134,46 @@ class RegistrationCache {
   }
 
  private:
-  // Declared before the lock, so that what it holds is destroyed after the lock is released. A chain: giving back must not need
-  // memory.
-  struct Dropped {
-    std::shared_ptr<Record> first;
-    void add(std::shared_ptr<Record> record) noexcept {
-      record->next_dropped = std::move(first);
-      first = std::move(record);
-    }
-    ~Dropped() {
-      while (first) first = std::exchange(first->next_dropped, nullptr);
-    }
-  };
-
-  Lease lease(const std::shared_ptr<Record>& record) noexcept {
+  Lease lease(Place record) noexcept {
     if (record->user_count++ == 0) {
-      leased_.splice(leased_.end(), idle_, record->list_place);
+      leased_.splice(leased_.end(), idle_, record);
       idle_bytes_ -= record->held_bytes;
     }
     return Lease(this, record);
   }
 
-  // The caller's reference outlives the lock.
-  void give_back(const std::shared_ptr<Record>& record) noexcept {
-    Dropped dropped;
+  void give_back(Place record) noexcept {
+    Records dropped;
     const std::lock_guard lock(mutex_);
-    const bool is_last = --record->user_count == 0;
-    if (is_last && record->is_indexed) {
-      idle_.splice(idle_.end(), leased_, record->list_place);
-      idle_bytes_ += record->held_bytes;
-      trim_locked(idle_limit_bytes_, dropped);
+    if (--record->user_count != 0) return;
+    if (record->in_index == index_.end()) {
+      dropped.splice(dropped.end(), leased_, record);
+      return;
     }
+    idle_.splice(idle_.end(), leased_, record);
+    idle_bytes_ += record->held_bytes;
+    trim_locked(idle_limit_bytes_, dropped);
   }
 
   // Takes a record out of the index; it dies with its last lease.
-  void drop(std::shared_ptr<Record> record, Dropped& dropped) noexcept {
-    if (record->user_count == 0) idle_bytes_ -= record->held_bytes;
-    (record->user_count == 0 ? idle_ : leased_).erase(record->list_place);
-    record->is_indexed = false;
-    index_.erase(record->place);
-    dropped.add(std::move(record));
+  void drop(Place record, Records& dropped) noexcept {
+    index_.erase(std::exchange(record->in_index, index_.end()));
+    if (record->user_count != 0) return;
+    idle_bytes_ -= record->held_bytes;
+    dropped.splice(dropped.end(), idle_, record);
   }
 
-  std::size_t trim_locked(std::size_t keep_bytes, Dropped& dropped) {
+  std::size_t trim_locked(std::size_t keep_bytes, Records& dropped) {
     const std::size_t before = idle_bytes_;
-    while (idle_bytes_ > keep_bytes) drop(idle_.front()->place->second, dropped);
+    while (idle_bytes_ > keep_bytes) drop(idle_.begin(), dropped);
     return before - idle_bytes_;
   }
 
   const std::size_t idle_limit_bytes_;
   mutable std::mutex mutex_;
   Index index_;
-  std::list<Record*> idle_;    // longest idle first
-  std::list<Record*> leased_;  // the others
+  Records idle_;    // longest idle first
+  Records leased_;  // also of those that were dropped
   std::size_t idle_bytes_ = 0;
   std::uint64_t hit_count_ = 0;
   std::uint64_t miss_count_ = 0;

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+// Which runtime answers, and what is asked of them all: devices(), drivers() and describe().
 #include "memory/runtime.hpp"
 
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "base/uncancelled.hpp"
 #include "driver/cuda/cuda.hpp"
+#include "driver/gdrdrv/gdrdrv.hpp"
+#include "driver/nvml/nvml.hpp"
+#include "driver/rm/resource_manager.hpp"
+#include "platform/numa.hpp"
+#include "platform/nvidia.hpp"
+#include "platform/roots.hpp"
 
 namespace gigabar::inline v0 {
 
@@ -31,6 +39,77 @@ Runtime& runtime_of(const PointerInfo& memory) {
   if (memory.kind == MemoryKind::stand_in) return stand_in_runtime();
   Runtime* runtime = cuda_runtime();
   return runtime != nullptr ? *runtime : stand_in_runtime();
+}
+
+namespace {
+
+Availability resource_manager_availability() {
+  const std::string version = nvidia_driver_version();
+  const auto opened = rm::ResourceManager::open(platform_roots().dev, version);
+  if (!opened) return availability_of(opened.error().record());
+  return {AvailabilityCode::ok, "driver " + version, {}, {}};
+}
+
+Availability gdrdrv_availability() {
+  const auto opened = gdrdrv::Module::open(platform_roots().dev);
+  if (!opened) return availability_of(opened.error().record());
+  return {AvailabilityCode::ok,
+          text("version ", (*opened)->version(), (*opened)->is_persistent() ? ", persistent" : ", not persistent"),
+          {},
+          {}};
+}
+
+}  // namespace
+
+Result<std::vector<DeviceInfo>> devices() try {
+  const Uncancelled uncancelled;
+  const auto runtime = active_runtime();
+  if (!runtime) return runtime.error();
+  return (*runtime)->devices();
+} catch (...) {
+  return error_of_exception("devices");
+}
+
+std::vector<DriverReport> drivers() try {
+  const Uncancelled uncancelled;
+  return {{"libcuda", cuda::driver().availability},
+          {"nvml", nvml::availability()},
+          {"resource manager", resource_manager_availability()},
+          {"gdrdrv", gdrdrv_availability()}};
+} catch (...) {
+  return {};
+}
+
+std::string_view name_of(MemoryKind kind) noexcept {
+  switch (kind) {
+    case MemoryKind::host_pageable: return "host_pageable";
+    case MemoryKind::host_pinned: return "host_pinned";
+    case MemoryKind::device: return "device";
+    case MemoryKind::device_vmm: return "device_vmm";
+    case MemoryKind::device_pool: return "device_pool";
+    case MemoryKind::managed: return "managed";
+    case MemoryKind::stand_in: return "stand_in";
+  }
+  return "unknown";
+}
+
+Result<PointerInfo> describe(const void* address) try {
+  const Uncancelled uncancelled;
+  const auto value = reinterpret_cast<std::uintptr_t>(address);
+  if (address == nullptr) return make_error(Status::invalid_argument, "describe", "address", "is null", "pass a pointer");
+  for (Runtime* runtime : {&stand_in_runtime(), cuda_runtime()}) {
+    if (runtime == nullptr) continue;
+    const auto known = runtime->describe(value);
+    if (!known) return known.error();
+    if (known->has_value()) return **known;
+  }
+  if (const auto pinned = find_pinned_host_memory(value)) return *pinned;
+  PointerInfo info;
+  info.address = info.base = value;
+  info.numa_node = numa_node_of_page(value);
+  return info;
+} catch (...) {
+  return error_of_exception("describe");
 }
 
 }  // namespace gigabar::inline v0

@@ -94,6 +94,25 @@ Result<int> forced_stand_in_count();
 // Errors: invalid_argument (GIGABAR_STAND_IN), device_error (a driver that is there but cannot be initialised).
 Result<Runtime*> active_runtime();
 
+// Copies `bytes` between host memory (of any kind) and device memory and waits until they have arrived. On a stream of the
+// library's own: not ordered with streams of the caller. Errors: device_error, timed_out. Threads: any.
+inline Result<void> engine_copy(int device, CopyWay way, const EngineCopy& piece) {
+  const auto runtime = active_runtime();
+  if (!runtime) return runtime.error();
+  return (*runtime)->engine_copy(device, way, {&piece, 1});
+}
+inline Result<void> engine_copy_to(int device, std::uintptr_t device_destination, const void* source, std::size_t bytes) {
+  return engine_copy(device, CopyWay::to_device, {const_cast<void*>(source), device_destination, bytes});
+}
+inline Result<void> engine_copy_from(int device, void* destination, std::uintptr_t device_source, std::size_t bytes) {
+  return engine_copy(device, CopyWay::from_device, {destination, device_source, bytes});
+}
+
+// Waits until all work that this process gave the device before the call has ended, of every stream and library. At most
+// `timeout_ns` (negative: no limit). A stand-in has no work. Errors: timed_out, device_error.
+// Threads: any. Cost: a thread for as long as the work lasts, also beyond the call.
+Result<void> wait_until_idle(int device, std::int64_t timeout_ns);
+
 // The runtime that memory belongs to.
 Runtime& runtime_of(const PointerInfo& memory);
 

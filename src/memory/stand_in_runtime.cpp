@@ -30,25 +30,21 @@ namespace {
 constexpr std::size_t kAlignment = 65536;
 
 // The pages of one allocation; unmapped when the allocation and every mapping of it are gone.
-class Pages {
- public:
-  // `range` is what they are mapped from when they come from a file, and empty otherwise.
-  Pages(std::byte* address, std::size_t bytes, Descriptor range, int on_device, std::size_t asked, std::uint64_t number)
-      : range_(std::move(range)), address_(address), bytes_(bytes), device(on_device), asked_bytes(asked), id(number) {}
-  ~Pages() { ::munmap(address_, bytes_); }
+struct Pages {
+  Pages(Descriptor of_file, std::byte* first, std::size_t mapped_bytes, int on_device, std::size_t asked, std::uint64_t number)
+      : range(std::move(of_file)), address(first), bytes(mapped_bytes), device(on_device), asked_bytes(asked), id(number) {}
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
+  ~Pages() { ::munmap(address, bytes); }
 
-  std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(address_); }
-  std::size_t bytes() const { return bytes_; }
-  bool is_of_file() const { return range_.is_open(); }
+  std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(address); }
+  bool is_of_file() const { return range.is_open(); }
 
- private:
-  const Descriptor range_;  // others get the range when this is closed, so after the pages are unmapped
-  std::byte* const address_;
-  const std::size_t bytes_;
-
- public:
+  // What they are mapped from when they come from a file, else empty. Others get the range when this is closed, so after the pages
+  // are unmapped.
+  const Descriptor range;
+  std::byte* const address;
+  const std::size_t bytes;
   const int device;
   const std::size_t asked_bytes;
   const std::uint64_t id;
@@ -138,7 +134,7 @@ class StandInRuntime final : public Runtime {
     std::byte* address = map_aligned(path.empty() ? memfd.get() : range.file.get(), range.offset_bytes, reserved_bytes);
     if (address == nullptr) return path.empty() ? failed(device, bytes, errno) : not_mapped(path, range, reserved_bytes, errno);
     ::madvise(address, reserved_bytes, MADV_DONTFORK);  // as GPU memory: a forked child does not have it
-    const auto pages = std::make_shared<const Pages>(address, reserved_bytes, std::move(range.file), device, bytes, ++last_id_);
+    const auto pages = std::make_shared<const Pages>(std::move(range.file), address, reserved_bytes, device, bytes, ++last_id_);
     const std::unique_lock lock(mutex_);
     blocks_[pages->begin()] = {pages, std::move(memfd)};
     block_count_.store(blocks_.size(), std::memory_order_release);

@@ -11,7 +11,7 @@
 #include <map>
 
 #include "gigabar/copy.hpp"
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 #include "streams/cuda_stream.hpp"
 
 namespace gigabar::inline v0 {

@@ -7,7 +7,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "gigabar/copy.hpp"
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 #include "platform/numa.hpp"
 #include "streams/plan.hpp"
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 
 namespace gigabar::test {
 namespace {

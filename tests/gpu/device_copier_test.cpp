@@ -12,7 +12,7 @@
 #include "base/clock.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 #include "transport/local/device_copier.hpp"
 #include "transport/local/peer_device.hpp"
 

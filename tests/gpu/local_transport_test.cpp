@@ -10,7 +10,7 @@
 
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 #include "unit/transport/local/processes.hpp"
 
 namespace gigabar::transport {

@@ -11,7 +11,7 @@
 #include "gigabar/copy.hpp"
 #include "gigabar/memory.hpp"
 #include "gpu/gpu_fixture.hpp"
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 
 namespace gigabar {
 namespace {

@@ -9,7 +9,7 @@
 #include "gigabar/memory.hpp"
 #include "gigabar/streams.hpp"
 #include "gpu/gpu_fixture.hpp"
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 #include "streams/cuda_session.hpp"
 
 namespace gigabar::test {

@@ -28,12 +28,7 @@ struct Avx2 {
 
 }  // namespace
 
-void avx2_store(void* mapped_destination, const void* source, size_t bytes) noexcept {
-  store_range<Avx2>(mapped_destination, source, bytes);
-}
-
-void avx2_load(void* destination, const void* mapped_source, size_t bytes) noexcept {
-  load_range<Avx2>(destination, mapped_source, bytes);
-}
+constinit const Store avx2_store = store_range<Avx2>;
+constinit const Load avx2_load = load_range<Avx2>;
 
 }  // namespace gigabar::kernels

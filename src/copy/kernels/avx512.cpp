@@ -30,12 +30,7 @@ struct Avx512 {
 
 }  // namespace
 
-void avx512_store(void* mapped_destination, const void* source, size_t bytes) noexcept {
-  store_range<Avx512>(mapped_destination, source, bytes);
-}
-
-void avx512_load(void* destination, const void* mapped_source, size_t bytes) noexcept {
-  load_range<Avx512>(destination, mapped_source, bytes);
-}
+constinit const Store avx512_store = store_range<Avx512>;
+constinit const Load avx512_load = load_range<Avx512>;
 
 }  // namespace gigabar::kernels

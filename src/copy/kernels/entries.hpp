@@ -11,16 +11,11 @@ namespace gigabar::kernels {
 using std::size_t;
 
 // Stream kernels: for write-combined memory. All satisfy the contract of StoreKernel and LoadKernel.
-void sse2_store(void* mapped_destination, const void* source, size_t bytes) noexcept;
-void sse2_load(void* destination, const void* mapped_source, size_t bytes) noexcept;  // plain 16-byte loads
-void sse41_load(void* destination, const void* mapped_source, size_t bytes) noexcept;
-void avx2_store(void* mapped_destination, const void* source, size_t bytes) noexcept;
-void avx2_load(void* destination, const void* mapped_source, size_t bytes) noexcept;
-void avx512_store(void* mapped_destination, const void* source, size_t bytes) noexcept;
-void avx512_load(void* destination, const void* mapped_source, size_t bytes) noexcept;
-void movdir64b_store(void* mapped_destination, const void* source, size_t bytes) noexcept;
-void neon_store(void* mapped_destination, const void* source, size_t bytes) noexcept;
-void neon_load(void* destination, const void* mapped_source, size_t bytes) noexcept;
+using Store = void (*)(void* mapped_destination, const void* source, size_t bytes) noexcept;
+using Load = void (*)(void* destination, const void* mapped_source, size_t bytes) noexcept;
+extern const Store sse2_store, avx2_store, avx512_store, movdir64b_store, neon_store;
+extern const Load sse2_load;  // plain 16-byte loads
+extern const Load sse41_load, avx2_load, avx512_load, neon_load;
 
 // Only naturally aligned accesses of at most 8 bytes: every CPU, and the kernels of uncached mappings.
 void generic_store(void* mapped_destination, const void* source, size_t bytes) noexcept;

@@ -19,8 +19,6 @@ struct Movdir64b {
 
 }  // namespace
 
-void movdir64b_store(void* mapped_destination, const void* source, size_t bytes) noexcept {
-  store_range<Movdir64b>(mapped_destination, source, bytes);
-}
+constinit const Store movdir64b_store = store_range<Movdir64b>;
 
 }  // namespace gigabar::kernels

@@ -27,12 +27,7 @@ struct Neon {
 
 }  // namespace
 
-void neon_store(void* mapped_destination, const void* source, size_t bytes) noexcept {
-  store_range<Neon>(mapped_destination, source, bytes);
-}
-
-void neon_load(void* destination, const void* mapped_source, size_t bytes) noexcept {
-  load_range<Neon>(destination, mapped_source, bytes);
-}
+constinit const Store neon_store = store_range<Neon>;
+constinit const Load neon_load = load_range<Neon>;
 
 }  // namespace gigabar::kernels

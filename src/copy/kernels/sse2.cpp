@@ -24,12 +24,7 @@ struct Sse2 {
 
 }  // namespace
 
-void sse2_store(void* mapped_destination, const void* source, size_t bytes) noexcept {
-  store_range<Sse2>(mapped_destination, source, bytes);
-}
-
-void sse2_load(void* destination, const void* mapped_source, size_t bytes) noexcept {
-  load_range<Sse2>(destination, mapped_source, bytes);
-}
+constinit const Store sse2_store = store_range<Sse2>;
+constinit const Load sse2_load = load_range<Sse2>;
 
 }  // namespace gigabar::kernels

@@ -23,8 +23,6 @@ struct Sse41 {
 
 }  // namespace
 
-void sse41_load(void* destination, const void* mapped_source, size_t bytes) noexcept {
-  load_range<Sse41>(destination, mapped_source, bytes);
-}
+constinit const Load sse41_load = load_range<Sse41>;
 
 }  // namespace gigabar::kernels

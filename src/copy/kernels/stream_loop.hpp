@@ -127,7 +127,7 @@ template <class Isa, std::size_t kBytes>
 // whole lines, then pieces shrink. A short range runs through the same steps: the first piece that does not fit ends the growing,
 // and from there every smaller piece is aligned.
 template <class Isa>
-inline void store_range(void* mapped_destination, const void* source, std::size_t bytes) {
+inline void store_range(void* mapped_destination, const void* source, std::size_t bytes) noexcept {
   if (is_single_access(mapped_destination, bytes)) [[likely]] {
     return store_single(mapped_destination, source, bytes);
   }
@@ -179,7 +179,7 @@ template <class Isa, std::size_t... kIndex>
 // call those bytes an overrun and the thread sanitizer a race with whoever writes them, so neither looks at this function.
 template <class Isa>
 [[gnu::no_sanitize_address, gnu::no_sanitize_thread]] inline void load_range(void* destination, const void* mapped_source,
-                                                                             std::size_t bytes) {
+                                                                             std::size_t bytes) noexcept {
   static_assert(kLineBytes % Isa::kVectorBytes == 0, "an aligned vector must not cross a line");
   constexpr std::size_t kMask = Isa::kVectorBytes - 1;
   if (is_single_access(mapped_source, bytes)) [[likely]] {

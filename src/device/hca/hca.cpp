@@ -13,7 +13,7 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "base/quietly.hpp"
-#include "driver/verbs/device_list.hpp"
+#include "driver/verbs/functions.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "rdma/rail_order.hpp"
 

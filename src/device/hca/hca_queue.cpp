@@ -11,7 +11,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "driver/verbs/pair.hpp"
+#include "driver/verbs/functions.hpp"
 #include "gigabar/copy.hpp"
 
 namespace gigabar::hca {

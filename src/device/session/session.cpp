@@ -22,7 +22,7 @@
 #include "device/session/control_memory.hpp"
 #include "device/session/session_queues.hpp"
 #include "gigabar/device_session.hpp"
-#include "memory/device_idle.hpp"
+#include "memory/runtime.hpp"
 
 namespace gigabar::inline v0 {
 namespace {

@@ -71,70 +71,43 @@ std::string_view relative(std::string_view path) {
   return path;
 }
 
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : left_(bytes.size()), archive_(library().archive_read_new()) {
-    if (archive_ == nullptr) throw std::bad_alloc();
-    is_open_ = library().archive_read_support_format_tar(archive_.get()) == kOk &&
-               library().archive_read_open_memory(archive_.get(), bytes.data(), bytes.size()) == kOk;
-  }
+Result<void> take_link(struct archive_entry* header, Entry& entry) {
+  entry.kind = Kind::link;
+  const char* const target = library().archive_entry_symlink(header);
+  if (target == nullptr) return bad_entry(entry.path, "is a link to nowhere");
+  entry.text = target;
+  return {};
+}
 
-  // False at the end.
-  Result<bool> next(Entry& entry) {
-    struct archive_entry* header = nullptr;
-    const int answer = is_open_ ? library().archive_read_next_header(archive_.get(), &header) : kFailed;
-    if (answer == kEnd) return false;
-    const char* const path = answer == kOk ? library().archive_entry_pathname(header) : nullptr;
-    if (path == nullptr) return bad_entry(last_path_, "what comes next cannot be read: " + reason_of(archive_.get()));
-    entry.path = last_path_ = relative(path);
-    if (Result<void> taken = take(header, entry); !taken) return std::move(taken).error();
-    return true;
+// `left_bytes`: what files may still have.
+Result<void> take_file(struct archive* reader, struct archive_entry* header, std::size_t& left_bytes, Entry& entry) {
+  entry.kind = Kind::file;
+  const std::int64_t bytes = library().archive_entry_size(header);
+  // A sparse file would need more memory than its archive has bytes. One whose map lies behind its end is not told as sparse.
+  if (library().archive_entry_sparse_count(header) > 0) return bad_entry(entry.path, "is a sparse file");
+  if (bytes < 0 || static_cast<std::uint64_t>(bytes) > left_bytes)
+    return bad_entry(entry.path, "is larger than what the archive has bytes for");
+  left_bytes -= static_cast<std::size_t>(bytes);
+  entry.text.resize(static_cast<std::size_t>(bytes));
+  for (std::size_t filled = 0; filled < entry.text.size();) {
+    const ssize_t count = library().archive_read_data(reader, entry.text.data() + filled, entry.text.size() - filled);
+    if (count < 0) return bad_entry(entry.path, reason_of(reader));
+    if (count == 0) return bad_entry(entry.path, "is truncated");
+    filled += static_cast<std::size_t>(count);
   }
+  return {};
+}
 
- private:
-  Result<void> take(struct archive_entry* header, Entry& entry) {
-    if (entry.path.starts_with('/')) return bad_entry(entry.path, "has an absolute path");
-    if (library().archive_entry_hardlink(header) != nullptr) return bad_entry(entry.path, "is a hard link");
-    entry.text.clear();
-    switch (library().archive_entry_filetype(header)) {
-      case S_IFDIR: entry.kind = Kind::folder; return {};
-      case S_IFLNK: return take_link(header, entry);
-      case S_IFREG: return take_file(header, entry);
-      default: return bad_entry(entry.path, "is neither a file nor a folder nor a symbolic link");
-    }
+Result<void> take(struct archive* reader, struct archive_entry* header, std::size_t& left_bytes, Entry& entry) {
+  if (entry.path.starts_with('/')) return bad_entry(entry.path, "has an absolute path");
+  if (library().archive_entry_hardlink(header) != nullptr) return bad_entry(entry.path, "is a hard link");
+  switch (library().archive_entry_filetype(header)) {
+    case S_IFDIR: entry.kind = Kind::folder; return {};
+    case S_IFLNK: return take_link(header, entry);
+    case S_IFREG: return take_file(reader, header, left_bytes, entry);
+    default: return bad_entry(entry.path, "is neither a file nor a folder nor a symbolic link");
   }
-
-  static Result<void> take_link(struct archive_entry* header, Entry& entry) {
-    entry.kind = Kind::link;
-    const char* const target = library().archive_entry_symlink(header);
-    if (target == nullptr) return bad_entry(entry.path, "is a link to nowhere");
-    entry.text = target;
-    return {};
-  }
-
-  Result<void> take_file(struct archive_entry* header, Entry& entry) {
-    entry.kind = Kind::file;
-    const std::int64_t bytes = library().archive_entry_size(header);
-    // A sparse file would need more memory than its archive has bytes. One whose map lies behind its end is not told as sparse.
-    if (library().archive_entry_sparse_count(header) > 0) return bad_entry(entry.path, "is a sparse file");
-    if (bytes < 0 || static_cast<std::uint64_t>(bytes) > left_)
-      return bad_entry(entry.path, "is larger than what the archive has bytes for");
-    left_ -= static_cast<std::size_t>(bytes);
-    entry.text.resize(static_cast<std::size_t>(bytes));
-    for (std::size_t filled = 0; filled < entry.text.size();) {
-      const ssize_t count = library().archive_read_data(archive_.get(), entry.text.data() + filled, entry.text.size() - filled);
-      if (count < 0) return bad_entry(entry.path, reason_of(archive_.get()));
-      if (count == 0) return bad_entry(entry.path, "is truncated");
-      filled += static_cast<std::size_t>(count);
-    }
-    return {};
-  }
-
-  std::size_t left_;  // bytes that files may still have
-  std::unique_ptr<struct archive, FreeReader> archive_;
-  bool is_open_ = false;
-  std::string last_path_;
-};
+}
 
 }  // namespace
 
@@ -145,12 +118,21 @@ bool is_tar(std::string_view bytes) noexcept { return bytes.size() >= 512 && byt
 
 Result<void> read(std::string_view bytes, const std::function<void(Entry&& entry)>& visit) {
   if (!availability().is_ok()) return make_error(kRead, "", availability());
-  Reader reader(bytes);
+  const std::unique_ptr<struct archive, FreeReader> reader(library().archive_read_new());
+  if (reader == nullptr) throw std::bad_alloc();
+  const bool is_open = library().archive_read_support_format_tar(reader.get()) == kOk &&
+                       library().archive_read_open_memory(reader.get(), bytes.data(), bytes.size()) == kOk;
+  std::size_t left_bytes = bytes.size();
+  std::string last_path;
   for (;;) {
+    struct archive_entry* header = nullptr;
+    const int answer = is_open ? library().archive_read_next_header(reader.get(), &header) : kFailed;
+    if (answer == kEnd) return {};
+    const char* const path = answer == kOk ? library().archive_entry_pathname(header) : nullptr;
+    if (path == nullptr) return bad_entry(last_path, "what comes next cannot be read: " + reason_of(reader.get()));
     Entry entry;
-    const Result<bool> is_there = reader.next(entry);
-    if (!is_there) return is_there.error();
-    if (!*is_there) return {};
+    entry.path = last_path = relative(path);
+    if (Result<void> taken = take(reader.get(), header, left_bytes, entry); !taken) return taken;
     if (!entry.path.empty() && entry.path != ".") visit(std::move(entry));
   }
 }

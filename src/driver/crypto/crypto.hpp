@@ -11,15 +11,16 @@
 
 namespace gigabar::crypto {
 
-// ok when the library was opened and has every function that is needed. Threads: any; the first call loads it.
-const Availability& availability();
-
 #if GIGABAR_HAS_CRYPTO
 #define GIGABAR_SYMBOLS "driver/crypto/symbols.def"
 #include "driver/functions.inc"
+#else
+struct Functions {};
+#endif
 
 // The process's table, loaded on first use. Threads: any.
 const LibraryOf<Functions>& functions();
-#endif
+// ok when the library was opened and has every function that is needed.
+inline const Availability& availability() { return functions().availability; }
 
 }  // namespace gigabar::crypto

@@ -22,23 +22,12 @@ namespace {
 constexpr std::uint32_t version_number(std::uint32_t major, std::uint32_t minor) { return major << 16 | minor; }
 constexpr std::uint32_t kApiVersion = version_number(2, 6);
 
-struct PinV1 {
-  std::uint64_t address, bytes, token;
-  std::uint32_t va_space, padding;
-  std::uint64_t handle;
-};
-struct PinV2 {
+struct Pin {
   std::uint64_t address, bytes;
   std::uint32_t flags, padding;
   std::uint64_t handle;
 };
-struct InfoV1 {
-  std::uint64_t handle, address, mapped_bytes;
-  std::uint32_t page_bytes, tsc_khz;
-  std::uint64_t tm_cycles;
-  std::uint32_t is_mapped, is_write_combined;
-};
-struct InfoV2 {
+struct Info {
   std::uint64_t handle, address, mapped_bytes;
   std::uint32_t page_bytes, tsc_khz;
   std::uint64_t tm_cycles;
@@ -50,18 +39,16 @@ struct Attribute {
 struct Version {
   std::uint32_t module, oldest_api;
 };
-static_assert(sizeof(PinV1) == 40 && sizeof(PinV2) == 32 && sizeof(InfoV1) == 48 && sizeof(InfoV2) == 48);
+static_assert(sizeof(Pin) == 32 && sizeof(Info) == 48);
 
 // The module's header declares most requests with a pointer type, so that their size field is 8 whatever they point to.
 constexpr unsigned long request(unsigned number, std::size_t bytes = sizeof(void*)) {
   return _IOC(_IOC_READ | _IOC_WRITE, 0xDA, number, bytes);
 }
-constexpr unsigned long kPinV1 = request(1, sizeof(PinV1));
 constexpr unsigned long kUnpin = request(2);
-constexpr unsigned long kInfoV1 = request(4);
-constexpr unsigned long kInfoV2 = request(5);
+constexpr unsigned long kInfo = request(5);
 constexpr unsigned long kAttribute = request(6);
-constexpr unsigned long kPinV2 = request(7, sizeof(PinV2));
+constexpr unsigned long kPin = request(7, sizeof(Pin));
 constexpr unsigned long kVersion = request(255);
 constexpr std::uint32_t kAttributePersistent = 1;
 
@@ -106,18 +93,9 @@ Result<void> Module::call(const char* operation, unsigned long number, void* arg
 }
 
 Result<std::uint64_t> Module::pin(std::uint64_t device_address, std::size_t bytes) {
-  Result<void> pinned;
-  std::uint64_t handle = 0;
-  if (version_ >= version_number(2, 5)) {
-    PinV2 argument{device_address, bytes, 0, 0, 0};
-    pinned = call("pin", kPinV2, &argument);
-    handle = argument.handle;
-  } else {
-    PinV1 argument{device_address, bytes, 0, 0, 0, 0};
-    pinned = call("pin", kPinV1, &argument);
-    handle = argument.handle;
-  }
-  if (pinned) return handle;
+  Pin argument{device_address, bytes, 0, 0, 0};
+  Result<void> pinned = call("pin", kPin, &argument);
+  if (pinned) return argument.handle;
   Error error = std::move(pinned).error();
   if (error.record().native.code == EINVAL) {
     edit(error).status = Status::not_supported;
@@ -134,15 +112,9 @@ void Module::unpin(std::uint64_t handle) noexcept {
 }
 
 CacheType Module::type_of(std::uint64_t handle) {
-  if (version_ >= version_number(2, 4)) {
-    InfoV2 info{};
-    info.handle = handle;
-    return call("inspect mapping", kInfoV2, &info) ? static_cast<CacheType>(info.mapping_type) : CacheType::none;
-  }
-  InfoV1 info{};
+  Info info{};
   info.handle = handle;
-  if (!call("inspect mapping", kInfoV1, &info) || info.is_mapped == 0) return CacheType::none;
-  return info.is_write_combined != 0 ? CacheType::write_combined : CacheType::cached;
+  return call("inspect mapping", kInfo, &info) ? static_cast<CacheType>(info.mapping_type) : CacheType::none;
 }
 
 Result<PinnedMapping> Module::map(std::uint64_t device_address, std::size_t bytes) {

@@ -12,15 +12,16 @@
 
 namespace gigabar::rdmacm {
 
-// ok when the library was opened and has every function that is needed. Threads: any; the first call loads it.
-const Availability& availability();
-
 #if GIGABAR_HAS_RDMACM
 #define GIGABAR_SYMBOLS "driver/rdmacm/symbols.def"
 #include "driver/functions.inc"
+#else
+struct Functions {};
+#endif
 
 // The process's table, loaded on first use. Threads: any.
 const LibraryOf<Functions>& functions();
-#endif
+// ok when the library was opened and has every function that is needed.
+inline const Availability& availability() { return functions().availability; }
 
 }  // namespace gigabar::rdmacm

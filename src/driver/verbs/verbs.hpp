@@ -12,6 +12,13 @@
 
 #include "gigabar/status.hpp"
 
+// Of infiniband/verbs.h, which not every build has.
+struct ibv_context;
+struct ibv_cq;
+struct ibv_mr;
+struct ibv_pd;
+struct ibv_qp;
+
 namespace gigabar::verbs {
 
 // ok when the library was opened and has every function that is needed. Threads: any; the first call loads it.
@@ -32,26 +39,23 @@ struct Port {
   std::uint16_t lid = 0;          // 0 on Ethernet, and until a subnet manager has given one
 };
 
-namespace detail {
-struct Context;
-struct RegionState;
-struct LoopState;
-}  // namespace detail
-
 // Memory that a device may read and write. Move-only; the destructor deregisters it. The memory must outlive it.
 class Region {
  public:
   Region(Region&&) noexcept = default;
   Region& operator=(Region&&) noexcept = default;
 
-  std::uint64_t address() const noexcept;  // as the device names its first byte
-  std::size_t bytes() const noexcept;
+  std::uint64_t address() const noexcept { return address_; }  // as the device names its first byte
+  std::size_t bytes() const noexcept { return bytes_; }
 
  private:
   friend class Device;
   friend class Loop;
-  explicit Region(std::shared_ptr<detail::RegionState> state) noexcept : state_(std::move(state)) {}
-  std::shared_ptr<detail::RegionState> state_;  // its own; shared only so that it needs no definition here
+  Region(std::shared_ptr<ibv_mr> region, std::uint64_t address, std::size_t bytes) noexcept
+      : region_(std::move(region)), address_(address), bytes_(bytes) {}
+  std::shared_ptr<ibv_mr> region_;  // its own; shared only so that it needs no definition here
+  std::uint64_t address_;
+  std::size_t bytes_;
 };
 
 // An opened device with one protection domain. Regions and loops keep it open.
@@ -60,9 +64,9 @@ class Device {
   // Errors: unavailable (no such device, or the library cannot be used), no_permission, device_error; each with its errno.
   static Result<Device> open(const std::string& name);
 
-  const std::string& name() const noexcept;
-  Transport transport() const noexcept;
-  unsigned port_count() const noexcept;
+  const std::string& name() const noexcept { return name_; }
+  Transport transport() const noexcept { return transport_; }
+  unsigned port_count() const noexcept { return port_count_; }
   // `number` counts from 1. Errors: device_error.
   Result<Port> port(unsigned number) const;
 
@@ -75,8 +79,12 @@ class Device {
 
  private:
   friend class Loop;
-  explicit Device(std::shared_ptr<detail::Context> context) noexcept : context_(std::move(context)) {}
-  std::shared_ptr<detail::Context> context_;
+  Device() = default;
+  std::string name_;
+  Transport transport_ = Transport::other;
+  unsigned port_count_ = 0;
+  std::shared_ptr<ibv_context> context_;
+  std::shared_ptr<ibv_pd> domain_;
 };
 
 // A reliable connection of a port with itself, through the adapter. Move-only, for one thread. Not on iWARP, which connects by TCP.
@@ -91,12 +99,22 @@ class Loop {
   // RDMA WRITE, or READ, of the first `bytes` of one region to the first ones of the other, `count` times, and waits for all. After
   // an error no further work is possible: drop the loop, which also ends what is still under way, before the memory.
   // Errors: timed_out, device_error (the completion's status is the cause), out_of_range.
-  Result<void> write(const Region& source, const Region& destination, std::size_t bytes, unsigned count, std::int64_t deadline_ns);
-  Result<void> read(const Region& destination, const Region& source, std::size_t bytes, unsigned count, std::int64_t deadline_ns);
+  Result<void> write(const Region& source, const Region& destination, std::size_t bytes, unsigned count, std::int64_t deadline_ns) {
+    return run(true, source, destination, bytes, count, deadline_ns);
+  }
+  Result<void> read(const Region& destination, const Region& source, std::size_t bytes, unsigned count, std::int64_t deadline_ns) {
+    return run(false, destination, source, bytes, count, deadline_ns);
+  }
 
  private:
-  explicit Loop(std::shared_ptr<detail::LoopState> state) noexcept : state_(std::move(state)) {}
-  std::shared_ptr<detail::LoopState> state_;  // likewise
+  explicit Loop(std::string name) noexcept : name_(std::move(name)) {}
+  Result<void> run(bool is_write, const Region& local, const Region& remote, std::size_t bytes, unsigned count,
+                   std::int64_t deadline_ns);
+
+  std::string name_;  // the device's
+  std::shared_ptr<ibv_cq> completions_;
+  std::shared_ptr<ibv_qp> pair_;
+  [[maybe_unused]] bool is_broken_ = false;  // not in every build
 };
 
 }  // namespace gigabar::verbs

@@ -427,8 +427,8 @@ Result<MappedRegion> PeerRegion::map_for_cpu() {
     peer.descriptor = exported_.get();
   auto window = open_peer_window(peer, {key_.address, key_.bytes});
   if (!window) return cannot_map(kDeviceMemory, window.error().record().cause);
-  std::byte* const address = (*window)->at(key_.address);
-  return MappedRegion{number_of(address), std::shared_ptr<Window>(std::move(*window)), {}};
+  std::byte* const address = window->at(key_.address);
+  return MappedRegion{number_of(address), std::make_shared<Window>(std::move(*window)), {}};
 }
 
 // The engine of the local memory's device; for host memory that of the peer's device, where this process sees it.

@@ -11,7 +11,7 @@
 
 #include "gigabar/mapping.hpp"
 #include "mapping/access.hpp"
-#include "mapping/window.hpp"
+#include "mapping/backend.hpp"
 #include "support/in_child.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"

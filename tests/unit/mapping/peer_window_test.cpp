@@ -45,10 +45,10 @@ ISOLATED_TEST(PeerWindow, OfCudaMallocMemory) {
   const CUdeviceptr small = FakeSession::allocate(5000), large = FakeSession::allocate(2 * kBlock + 4097);
   const auto first = open_peer_window(named(small), {small + 100, 4000});
   ASSERT_TRUE(first) << first.error().message();
-  expect_shows(**first, small + 100, 4000, 0x5a);
+  expect_shows(*first, small + 100, 4000, 0x5a);
   const auto second = open_peer_window(named(large), {large + kBlock, 4096});
   ASSERT_TRUE(second) << second.error().message();
-  expect_shows(**second, large + kBlock, 4096, 0xa5);
+  expect_shows(*second, large + kBlock, 4096, 0xa5);
   for (const CUdeviceptr address : {before, small, large}) FakeSession::free(address);
 }
 
@@ -62,7 +62,7 @@ ISOLATED_TEST(PeerWindow, OfAnExportedDescriptor) {
   peer.descriptor = exported.get();
   const auto window = open_peer_window(peer, {vmm + 4096, 8192});
   ASSERT_TRUE(window) << window.error().message();
-  expect_shows(**window, vmm + 4096, 8192, 0x3c);
+  expect_shows(*window, vmm + 4096, 8192, 0x3c);
   FakeSession::free_vmm(vmm, 2 * kBlock);
 }
 

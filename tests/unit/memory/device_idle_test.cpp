@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waiting until a GPU has nothing to do.
-#include "memory/device_idle.hpp"
+#include "memory/runtime.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gigabar/memory.hpp"
-#include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 #include "support/expect_log.hpp"
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"

@@ -14,7 +14,6 @@
 
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
-#include "memory/copy_engine.hpp"
 #include "memory/runtime.hpp"
 #include "support/isolated.hpp"
 #include "support/no_more_descriptors.hpp"
