@@ -56,6 +56,8 @@ class Value {
 
   const std::string& place() const noexcept { return place_; }
   const Limits& limits() const noexcept { return *limits_; }
+  // The same value with other limits, which have to outlive it.
+  Value within(const Limits& limits) const { return {*value_, limits, place_}; }
   [[noreturn]] void refuse(std::string cause) const;
 
   bool is_null() const noexcept;
