@@ -213,7 +213,7 @@ MUTANTS = [
 
     # --- Mappings ------------------------------------------------------------------------------------------------------------------
     *of("mapping", "src/mapping/verify.cpp", "unit_test")(
-        ("mapping_drops_stores", '    if (seen != nonce) return mismatch(**window, *memory, "a nonce written through it is not in the memory");\n', "", "PlantedLies.*"),
+        ("mapping_drops_stores", '    if (seen != nonce) return mismatch(*window, *memory, "a nonce written through it is not in the memory");\n', "", "PlantedLies.*"),
         ("mapping_one_look", "constexpr int kMaxTries = 8;", "constexpr int kMaxTries = 1;", "Verification.*"),
         ("mapping_seven_looks", "constexpr int kMaxTries = 8;", "constexpr int kMaxTries = 7;", "Verification.*"),
         ("mapping_nonce_unchecked", '    if (seen != nonce) return mismatch(window, memory, "a value written by the copy engine is not there");\n', "", "PlantedLies.*"),
@@ -221,13 +221,13 @@ MUTANTS = [
         ("mapping_last_place_unseen", "  add(past - std::min<std::size_t>(kPlaceBytes, past - begin));\n", "", "PlantedLies.*:Verification.*"),
     ),
     *of("mapping", "src/mapping/mapping.cpp", "unit_test")(
-        ("mapping_windows_unverified", "if (Result<void> verified = verify_window(**window, request.memory, request.options.verification); !verified)", "if (Result<void> verified; !verified)", "PlantedLies.*"),
-        ("mapping_inherited_are_mixed", "return window.is_inherited == request.options.inherit_on_fork && (", "return (", "WindowCache.ForkInheritanceIsNotMixed"),
+        ("mapping_windows_unverified", "if (Result<void> verified = verify_window(*window, request.memory, request.options.verification); !verified)", "if (Result<void> verified; !verified)", "PlantedLies.*"),
+        ("mapping_inherited_are_mixed", "return window.is_inherited == request.options.inherit_on_fork &&\n           (", "return (", "WindowCache.ForkInheritanceIsNotMixed"),
         ("mapping_lie_is_passed_over", "return status == Status::verification_failed;", "return false;", "PlantedLies.*"),
     ),
     *of("mapping", "src/mapping/rm.cpp", "unit_test")(
         ("mapping_identity_of_another_gpu", "if (identity.gpu_id != gpu_id) {", "if (false) {", "Refusals.*:PeerWindow.*"),
-        ("mapping_same_handle_is_same_memory", "if (same && *same) return piece->block;", "return piece->block;", "WindowCache.*:SharedWindows.*"),
+        ("mapping_same_handle_is_same_memory", "if (same && *same) known.block = piece->block;", "known.block = piece->block;", "WindowCache.*:SharedWindows.*"),
     ),
 
     # --- Copies and their calibration ------------------------------------------------------------------------------------------------

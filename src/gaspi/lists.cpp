@@ -125,8 +125,9 @@ gaspi_return_t check_and_post(const char* function, const List& list, Direction 
   const SegmentId known = is_write && notification ? notification->segment : list.segment_remote[0];
   const gaspi_return_t code = post_to(function, queue, list.rank, known, requests, time.left(), post);
   if (refusal && refusal->status() == Status::out_of_range) {
+    // Why it was refused, not how asking for it ends.
     const gaspi_return_t wrong = check_sizes(list, std::chrono::seconds(1), function);
-    return wrong != GASPI_SUCCESS ? wrong : GASPI_ERR_INV_REM_OFF;
+    return wrong == GASPI_ERR_INV_SEG ? wrong : GASPI_ERR_INV_REM_OFF;
   }
   // The notification has a place of the queue as the reads have: it is awaited with them.
   if (are_awaited && code == GASPI_SUCCESS) await_reads(std::move(reads), queue, notification->segment, notification->id);

@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -96,7 +97,12 @@ class Run {
 
   Result<void> prepare();
   Result<void> repeat(unsigned number);
-  bool is_stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
+  // For good, even where the caller takes it back: what was not prepared must not run.
+  bool is_stopped() const {
+    if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed))
+      was_stopped_.store(true, std::memory_order_relaxed);
+    return was_stopped_.load(std::memory_order_relaxed);
+  }
   StreamReport finish();
 
  private:
@@ -117,6 +123,7 @@ class Run {
   std::vector<std::unique_ptr<Ends>> ends_;
   StreamReport report_;
   Results results_;
+  mutable std::atomic<bool> was_stopped_ = false;
   bool has_links_ = false;
   bool is_abandoned_ = false;  // something may still be in flight: its memory must not be freed
 };

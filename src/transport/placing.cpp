@@ -342,8 +342,8 @@ Posted PlacedLink::post_transfer(Direction direction, const Wish& wish) {
   if (state_ == LinkState::broken) return Posted::broken;
   if (!can_post() || transfers_ + dones_.size() >= kMaxTransfers) return Posted::full;
   if (auto why = why_no_transfer(wish, object(), hub_.home()->transport())) {
-    ++transfers_;
     finish(wish.cookie, std::move(*why));
+    ++transfers_;  // behind what may throw; finish() has counted it down
   } else {
     const Place here = static_cast<const PlacedRegion&>(wish.local).at(wish.local_offset);
     begin(direction, here, static_cast<const PlacedRemoteRegion&>(wish.remote).key(), wish);

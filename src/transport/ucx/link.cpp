@@ -267,8 +267,9 @@ void UcxLink::take_sequenced(const WireHeader& header, std::span<const std::byte
   } else {
     held_units_ += is_message ? units_of(data.size()) : 0;
     if (held_units_ > kWindowUnits) return refuse("it sent more messages than it had leave for");
-    std::optional<Held>& held = held_[header.sequence];
+    std::optional<Held> held;
     if (is_message) held = Held{header.body, {data.begin(), data.end()}};
+    held_.emplace(header.sequence, std::move(held));
   }
   for (auto next = held_.find(expected_); next != held_.end() && next->first == expected_; ++expected_)
     next = next->second ? std::next(next) : held_.erase(next);
