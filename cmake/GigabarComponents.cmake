@@ -62,7 +62,7 @@ function(gigabar_use_precompiled target name)
 endfunction()
 
 # gigabar_component(NAME [SOURCES file...] [HEADERS header...] [DEPENDS component...]): the objects of gigabar_NAME, or only what its
-# headers need. Inside the project, headers are named from src/ ("memory/window.hpp") and from include/ ("gigabar/memory.hpp"). HEADERS
+# headers need. Inside the project, headers are named from src/ ("memory/runtime.hpp") and from include/ ("gigabar/memory.hpp"). HEADERS
 # are the public ones that it implements. DEPENDS are the components whose headers its files include, no more and no fewer: the test
 # components.includes compares them. All components together are the static library gigabar_internal (src/gigabar).
 function(gigabar_component name)

@@ -35,9 +35,10 @@ struct TopologyOptions {
 
 void capture(Report& report, const Machine& machine, const std::string& path) {
   const std::string archive = take(machine.archive());
-  write_file("--capture", path, archive);
-  // Others cannot be read by anybody: the kernel refuses what does not apply, the speed of a link without one, say.
+  // Counted before it is written: what no reader takes must not be left behind. Files that nobody can read are not denied ones: the
+  // kernel refuses what does not apply, the speed of a link without one, say.
   const auto [file_count, link_count, denied_count] = take(count_archive(archive));
+  write_file("--capture", path, archive);
   const std::size_t gpu_count = machine.answers().gpus.size();
   report.print("captured: {} in {}\n", counted(archive.size(), "byte"), plain(path));
   report.print("  {} of /sys, /proc, /dev, /etc and /boot, {}, and what the drivers say of {}\n", counted(file_count, "file"),

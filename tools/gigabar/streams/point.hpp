@@ -49,8 +49,7 @@ struct PresetRun {
   std::vector<Point> points;  // one per cell, in the cells' order
 };
 
-// --- From the command line to points. Whatever cannot be followed ends the command as bad usage
-// --- FILE:LINE:COLUMN -----------------------------------------------------------------------------------------------------------
+// --- From the command line to points. What cannot be followed ends the command as bad usage, naming the option or FILE:LINE:COLUMN
 
 // What a transfer is that says nothing but its ends: CUts' size and iterations, for presets those of nvbandwidth.
 Transfer default_transfer(const Options& options);
