@@ -44,31 +44,33 @@ Result<MappedSegment> Engine::make_mapping(const MappedPlace& place, LocalSegmen
 }
 
 Result<void*> Engine::map_segment(Lock& lock, const MappedPlace& place, const Timeout& timeout) {
+  const auto one_more = [](MappedSegment& mapped) {
+    ++mapped.count;
+    return reinterpret_cast<void*>(mapped.region.address);
+  };
   LocalSegment* own = nullptr;
-  RemoteState* remote = nullptr;
   if (place.rank == job_.rank) {
     auto found = local_segment(place.id);
     if (!found) return std::move(found).error();
     own = *found;
   }
-  auto known = mapped_segments_.find(place);
-  if (known == mapped_segments_.end() && own == nullptr) {
+  if (const auto known = mapped_segments_.find(place); known != mapped_segments_.end()) return one_more(known->second);
+  RemoteState* remote = nullptr;
+  if (own == nullptr) {
     auto peer = ready_peer(lock, place.rank, timeout);
     if (!peer) return std::move(peer).error();
     auto found = remote_segment(lock, **peer, place.id, timeout);
     if (!found) return std::move(found).error();
     remote = *found;
-    known = mapped_segments_.find(place);  // another thread may have mapped it while this one waited
+    // Another thread may have mapped it while this one waited.
+    if (const auto known = mapped_segments_.find(place); known != mapped_segments_.end()) return one_more(known->second);
   }
-  if (known == mapped_segments_.end()) {
-    auto mapped = make_mapping(place, own, remote);
-    if (!mapped) return std::move(mapped).error();
-    known = mapped_segments_.emplace(place, std::move(*mapped)).first;
-    if (own != nullptr) ++own->users;
-    if (remote != nullptr) ++remote->users;
-  }
-  ++known->second.count;
-  return reinterpret_cast<void*>(known->second.region.address);
+  auto mapped = make_mapping(place, own, remote);
+  if (!mapped) return std::move(mapped).error();
+  MappedSegment& made = mapped_segments_.emplace(place, std::move(*mapped)).first->second;
+  if (own != nullptr) ++own->users;
+  if (remote != nullptr) ++remote->users;
+  return one_more(made);
 }
 
 namespace {

@@ -13,11 +13,13 @@
 #include "gigabar/status.hpp"
 
 // Of infiniband/verbs.h, which not every build has.
+// NOLINTBEGIN(readability-identifier-naming): not ours
 struct ibv_context;
 struct ibv_cq;
 struct ibv_mr;
 struct ibv_pd;
 struct ibv_qp;
+// NOLINTEND(readability-identifier-naming)
 
 namespace gigabar::verbs {
 
