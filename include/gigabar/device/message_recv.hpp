@@ -262,7 +262,8 @@ inline constexpr bool kMayLookAtTwo =
     !std::is_same_v<Scope, Thread>;
 
 // recv_at_once() where the message may have two lines of a thread behind the first one, and no more: each poll looks at both. What
-// comes later than the first would else cost a round trip to the memory of its own (0.3 us).
+// comes later than the first would else cost a round trip to the memory of its own (0.3 us). Not one function for both counts of
+// lines: with it messages of a warp took 8 to 30 ns more.
 template <class Scope, class Line>
 GIGABAR_DEVICE Status recv_two_lines(const Scope& scope, const BasicRecvRing<Line>& ring, std::byte* to, std::uint32_t room,
                                      std::uint32_t& size, Deadline& deadline) {
