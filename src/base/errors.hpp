@@ -43,6 +43,11 @@ Status status_of_errno(int code, Status otherwise = Status::device_error);
 Error make_error(Status status, std::string operation, std::string object, std::string cause, std::string remedy = {},
                  NativeCode native = {}, std::string_view check = {});
 
+// Of a system call that failed with `code`: status_of_errno(code, otherwise), the cause "`what`: " and the system's own words for
+// the code (its words alone when `what` is empty).
+Error make_errno_error(int code, std::string operation, std::string object, std::string_view what = {}, std::string remedy = {},
+                       Status otherwise = Status::device_error);
+
 // To add to what a record says, in place. Throws std::bad_alloc like any allocation.
 ErrorRecord& edit(Error& error);
 

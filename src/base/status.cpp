@@ -194,6 +194,12 @@ Status status_of_errno(int code, Status otherwise) {
   }
 }
 
+Error make_errno_error(int code, std::string operation, std::string object, std::string_view what, std::string remedy,
+                       Status otherwise) {
+  return make_error(status_of_errno(code, otherwise), std::move(operation), std::move(object),
+                    text(what, what.empty() ? "" : ": ", std::strerror(code)), std::move(remedy), errno_code(code));
+}
+
 Error make_error(Status status, std::string operation, std::string object, std::string cause, std::string remedy, NativeCode native,
                  std::string_view check) {
   Error error(ErrorRecord{status, std::move(operation), std::move(object), std::move(native), std::move(cause), std::move(remedy),

@@ -20,6 +20,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/ranges.hpp"
 #include "gigabar/memory.hpp"
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
@@ -160,7 +161,7 @@ struct Wish {
 };
 
 constexpr bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t whole) noexcept {
-  return bytes >= 1 && bytes <= whole && offset <= whole - bytes;
+  return bytes >= 1 && fits(offset, bytes, whole);
 }
 
 struct LinkLimits {
