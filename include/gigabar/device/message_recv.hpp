@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/device/handle.hpp"
@@ -252,15 +251,6 @@ GIGABAR_DEVICE void store_head_words(std::byte* own, std::uint32_t k, std::uint3
   }
 }
 
-// Whether a scope's threads may look at two lines of their own at once. A warp's messages come so fast (550 million/s by 256 warps)
-// that what decides it would cost 4 %.
-template <class Scope>
-inline constexpr bool kMayLookAtTwo =
-#if defined(__CUDACC__)
-    !std::is_same_v<Scope, Warp> &&
-#endif
-    !std::is_same_v<Scope, Thread>;
-
 // recv_at_once() where the message may have two lines of a thread behind the first one, and no more: each poll looks at both. What
 // comes later than the first would else cost a round trip to the memory of its own (0.3 us). Not one function for both counts of
 // lines: with it messages of a warp took 8 to 30 ns more.
@@ -312,30 +302,38 @@ GIGABAR_DEVICE Status recv_at_once(const Scope& scope, const BasicRecvRing<Line>
     size = head[0];
     return size > room || size % kWordBytes != 0 ? Status::out_of_range : take_runs(ring, size, to, head, deadline);
   }
-  if constexpr (kMayLookAtTwo<Scope>) {
-    if (room > bytes_before<Line>(scope.size() + 1) && room <= bytes_before<Line>(2 * scope.size() + 1)) {
-      return recv_two_lines(scope, ring, to, room, size, deadline);
-    }
-  }
-  // What does not depend on the message is computed before it comes.
-  std::uint32_t step = scope.size(), k = scope.rank() + 1, begin = bytes_before<Line>(k), number = ring.number(k);
-  std::byte* at = to + begin;
+  // What does not depend on the message is computed before it comes. The first look is under way meanwhile: of messages that lie
+  // behind each other a warp receives a tenth more.
+  bool has_head = Line::template load<Order::none>(ring.first_line(), ring.first_number(), head);
+  std::uint32_t k = scope.rank() + 1, begin = bytes_before<Line>(k), number = ring.number(k);
   // A thread that can have no line of its own looks at the first one again: a branch would cost more than the load.
   const MessageLine* const line = begin < room ? ring.line(k) : ring.first_line();
+  compute_now(number);
+  bool has_own = Line::template load<Order::none>(line, number, own);
+  std::uint32_t step = scope.size();
+  std::byte* at = to + begin;
   compute_now(step);
   compute_now(room);
   compute_now(begin);
   compute_now(at);
-  compute_now(number);
-  Status status = await(ring.status(), nullptr, deadline, [&] {
-    const bool has_head = Line::template load<Order::none>(ring.first_line(), ring.first_number(), head);
-    const bool has_own = Line::template load<Order::none>(line, number, own);
-    bool is_here = has_own;  // without branches, which would lie between two polls
-    is_here |= begin >= head[0];
-    is_here |= head[0] > room;
-    is_here &= has_head;
-    return is_here;
-  });
+  const auto is_here = [&] {  // without branches, which would lie between two polls
+    bool has_all = has_own;
+    has_all |= begin >= head[0];
+    has_all |= head[0] > room;
+    has_all &= has_head;
+    return has_all;
+  };
+  Status status = Status::ok;
+  if (!is_here()) {
+    if (room > bytes_before<Line>(step + 1) && room <= bytes_before<Line>(2 * step + 1)) {
+      return recv_two_lines(scope, ring, to, room, size, deadline);
+    }
+    status = await(ring.status(), nullptr, deadline, [&] {
+      has_head = Line::template load<Order::none>(ring.first_line(), ring.first_number(), head);
+      has_own = Line::template load<Order::none>(line, number, own);
+      return is_here();
+    });
+  }
   size = head[0];
   if (status != Status::ok) return status;
   if (size > room || size % kWordBytes != 0) return Status::out_of_range;

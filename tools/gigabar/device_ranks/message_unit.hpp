@@ -9,7 +9,10 @@
 
 namespace gigabar::tool::device_ranks {
 
-template <class Scope>
+// What a kernel plays. The code of two would leave too few registers to each.
+enum class Play : std::uint8_t { first_of_turns, second_of_turns, windows };
+
+template <class Scope, Play What>
 struct MessageUnit {
   const Scope& scope;
   const RoundPlan& plan;
@@ -27,12 +30,10 @@ struct MessageUnit {
     done.status = open_ring(plan.fabric, plan.partner, index, to);
     if (done.status == Status::ok) done.status = open_ring(plan.fabric, plan.partner, index, from);
     if (done.status == Status::ok && part.is_there) {
-      if (plan.measure != Measure::latency)
+      if constexpr (What == Play::windows)
         play_windows(to, from, clock, samples, done);
-      else if (plan.is_active)
-        play_turns<true>(to, from, clock, samples, done);
       else
-        play_turns<false>(to, from, clock, samples, done);
+        play_turns(to, from, clock, samples, done);
     }
     to.close(scope);
     from.close(scope);
@@ -47,26 +48,26 @@ struct MessageUnit {
     return done.status == Status::ok;
   }
 
-  // A message each way per round. Each side has a loop of its own, as a PingUnit's.
-  template <bool IsActive>
+  // A message each way per round.
   GIGABAR_DEVICE void play_turns(device::SendRing& to, device::RecvRing& from, const RunClock& clock, std::uint64_t* samples,
                                  Done& done) const {
+    constexpr bool kIsActive = What == Play::first_of_turns;
     const std::uint32_t rounds = plan.round_count(), warm_up = plan.warm_up_count;
     const bool is_checked = plan.is_checked;
     for (; done.rounds < rounds && begin(done.rounds, clock, done); ++done.rounds) {
-      if (is_checked && IsActive) fill(done.rounds);
-      if constexpr (IsActive) scope.sync();
+      if (is_checked && kIsActive) fill(done.rounds);
+      if constexpr (kIsActive) scope.sync();
       const std::uint64_t before = ticks();
-      if constexpr (IsActive) done.status = send(to, 0);
-      if (done.status == Status::ok) done.status = recv(from, 0);
+      if constexpr (kIsActive) done.status = send(to, sent(0));
+      if (done.status == Status::ok) done.status = recv(from, received(0));
       const std::uint64_t after = ticks();
       if (done.status == Status::ok && is_checked) {
         check(done.rounds, 0, true);
-        if constexpr (!IsActive) fill(done.rounds);  // behind the last message's words: receiving syncs the scope
+        if constexpr (!kIsActive) fill(done.rounds);  // behind the last message's words: receiving syncs the scope
       }
-      if (!IsActive && done.status == Status::ok) done.status = send(to, 0);
+      if (!kIsActive && done.status == Status::ok) done.status = send(to, sent(0));
       if (done.status != Status::ok) return;
-      if (IsActive && scope.rank() == 0 && done.rounds >= warm_up) samples[done.rounds - warm_up] = after - before;
+      if (kIsActive && scope.rank() == 0 && done.rounds >= warm_up) samples[done.rounds - warm_up] = after - before;
     }
   }
 
@@ -90,8 +91,7 @@ struct MessageUnit {
   }
 
   GIGABAR_DEVICE device::Timeout timeout() const { return {plan.timeout_ns}; }
-  // The memory of the messages of a window, in turn. A division would take as long as a tenth of a message.
-  GIGABAR_DEVICE std::uint32_t behind(std::uint32_t slot) const { return slot + 1 == plan.slot_count ? 0 : slot + 1; }
+  // What is sent, or received, in a slot of a window.
   GIGABAR_DEVICE std::uint32_t* sent(std::uint32_t slot) const { return words_at(slot * plan.slot_stride_bytes); }
   GIGABAR_DEVICE std::uint32_t* received(std::uint32_t slot) const {
     return words_at(plan.receive_offset_bytes + slot * plan.slot_stride_bytes);
@@ -99,28 +99,45 @@ struct MessageUnit {
   GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const {
     return reinterpret_cast<std::uint32_t*>(own + offset + part.begin);
   }
+  // One slot behind the other, again and again. A division, or a product and three sums, would take as long as a tenth of a
+  // message.
+  struct Slots {
+    std::uint32_t* const first;
+    const std::uint64_t stride_words;
+    const std::uint32_t count;
+    std::uint32_t* at = first;
+    std::uint32_t number = 0;
 
-  GIGABAR_DEVICE Status send(device::SendRing& to, std::uint32_t slot) const {
-    return device::send(scope, to, sent(slot), part.bytes, timeout());
+    GIGABAR_DEVICE void pass() {
+      number = number + 1 == count ? 0 : number + 1;
+      at = number == 0 ? first : at + stride_words;
+    }
+  };
+  GIGABAR_DEVICE Slots slots_from(std::uint32_t* first) const {
+    return {first, plan.slot_stride_bytes / sizeof(std::uint32_t), plan.slot_count};
   }
-  GIGABAR_DEVICE Status recv(device::RecvRing& from, std::uint32_t slot) const {
+
+  GIGABAR_DEVICE Status send(device::SendRing& to, const std::uint32_t* words) const {
+    return device::send(scope, to, words, part.bytes, timeout());
+  }
+  GIGABAR_DEVICE Status recv(device::RecvRing& from, std::uint32_t* words) const {
     std::uint64_t bytes = 0;
-    const Status status = device::recv(scope, from, received(slot), part.bytes, bytes, timeout());
+    const Status status = device::recv(scope, from, words, part.bytes, bytes, timeout());
     return status == Status::ok && bytes != part.bytes ? Status::device_error : status;
   }
 
   GIGABAR_DEVICE Status send_window(device::SendRing& to) const {
     Status status = Status::ok;
-    std::uint32_t slot = 0;
-    for (std::uint32_t left = plan.window; left != 0 && status == Status::ok; --left, slot = behind(slot)) status = send(to, slot);
+    Slots slots = slots_from(sent(0));
+    for (std::uint32_t left = plan.window; left != 0 && status == Status::ok; --left, slots.pass()) status = send(to, slots.at);
     return status;
   }
   GIGABAR_DEVICE Status recv_window(device::RecvRing& from, std::uint32_t round) const {
     Status status = Status::ok;
-    std::uint32_t slot = 0;
-    for (std::uint32_t left = plan.window; left != 0 && status == Status::ok; --left, slot = behind(slot)) {
-      status = recv(from, slot);
-      if (status == Status::ok && plan.is_checked) check(round, slot, left == plan.window);
+    Slots slots = slots_from(received(0));
+    for (std::uint32_t left = plan.window; left != 0 && status == Status::ok; --left, slots.pass()) {
+      status = recv(from, slots.at);
+      if (status == Status::ok && plan.is_checked) check(round, slots.number, left == plan.window);
     }
     return status;
   }
@@ -145,7 +162,18 @@ struct MessageUnit {
     scope.sync();
   }
 };
+
+template <class Scope>
+using FirstMessageUnit = MessageUnit<Scope, Play::first_of_turns>;
+template <class Scope>
+using SecondMessageUnit = MessageUnit<Scope, Play::second_of_turns>;
+template <class Scope>
+using MessageWindowUnit = MessageUnit<Scope, Play::windows>;
 template <>
-inline constexpr bool kTakesBlocks<MessageUnit> = true;
+inline constexpr bool kTakesBlocks<FirstMessageUnit> = true;
+template <>
+inline constexpr bool kTakesBlocks<SecondMessageUnit> = true;
+template <>
+inline constexpr bool kTakesBlocks<MessageWindowUnit> = true;
 
 }  // namespace gigabar::tool::device_ranks

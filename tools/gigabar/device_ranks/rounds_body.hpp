@@ -14,7 +14,10 @@ namespace gigabar::tool::device_ranks {
 // run(the kernel's body), which has yet to be told where it reports.
 template <class Run>
 auto run_body(const RoundPlan& plan, const Run& run) {
-  if (plan.op == Op::message) return run(UnitBody<MessageUnit, RoundPlan>{plan});
+  if (plan.op == Op::message && plan.measure != Measure::latency) return run(UnitBody<MessageWindowUnit, RoundPlan>{plan});
+  if (plan.op == Op::message) {
+    return plan.is_active ? run(UnitBody<FirstMessageUnit, RoundPlan>{plan}) : run(UnitBody<SecondMessageUnit, RoundPlan>{plan});
+  }
   if (is_atomic(plan.op)) return run(UnitBody<AtomicUnit, RoundPlan>{plan});
   if (!plan.is_of_blocks && reads_in_turn(plan)) return run(UnitBody<ReadUnit, RoundPlan>{plan});
   if (has_pieces(plan)) return run(UnitBody<PieceUnit, RoundPlan>{plan});

@@ -5,6 +5,8 @@
 
 namespace gigabar::tool::device_ranks::gpu {
 
-template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<MessageUnit, RoundPlan>);
+template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<FirstMessageUnit, RoundPlan>);
+template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<SecondMessageUnit, RoundPlan>);
+template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<MessageWindowUnit, RoundPlan>);
 
 }  // namespace gigabar::tool::device_ranks::gpu
