@@ -159,7 +159,7 @@ MUTANTS = [
         ("local_message_overtakes_writes", "return is_held_back() ? keep(header, payload, {}) : produce(header, payload);", "return produce(header, payload);", "LocalRegion.MessagesStayBehindLargeWrites"),
         ("local_word_overtakes_writes", "if (is_held_back()) return keep({}, {}, {word, value, kind, theirs.hold()});", "", "*LocalWords.AreBehindWritesThatAreNotFinished/*"),
         ("local_sleeper_misses_a_word", "if (consumer_.has_message() || words_written() != seen_words_) return false;", "if (consumer_.has_message()) return false;", "*LocalWords.WakeWhoHasArmed/*"),
-        ("local_writes_beyond_the_region", "if (!is_inside(wish.remote_offset, wish.bytes, remote.bytes()) || !remote.is_registered()) {", "if (!remote.is_registered()) {", "LocalRegion.RangesOutsideAreAnsweredAndNothingMoves"),
+        ("local_writes_beyond_the_region", "if (!is_inside(transfer.remote_offset, transfer.bytes, remote.bytes()) || !remote.is_registered()) {", "if (!remote.is_registered()) {", "LocalRegion.RangesOutsideAreAnsweredAndNothingMoves"),
         ("local_slices_land_at_one_place", "  transfer.remote_offset += bytes;\n", "", "LocalRegion.*:LocalProcesses.MessagesComeAfterTheWritesBeforeThem"),
         ("local_answer_counts_twice", "if (state_ == LinkState::connecting && is_whole && told.magic == kAnswerMagic", "if (is_whole && told.magic == kAnswerMagic", "LocalOffer.*"),
         ("local_sleeper_is_not_woken", "if ((wish.load(std::memory_order_seq_cst) & what) == 0) return;", "return;", "LocalLink.ArmsOnlyWhenNothingIsPendingAndWakes"),

@@ -34,15 +34,17 @@ Placed copy_to_place(const Home::Entry& entry, std::uint64_t offset, std::span<c
 std::string not_sent(std::string_view transport) { return text(transport, " does not send GPU memory"); }
 
 // Why a write or read cannot be posted; nothing: it can. `object`: the link, for the error.
-std::optional<Error> why_no_transfer(const Wish& wish, const std::string& object, std::string_view transport) {
-  if (static_cast<const PlacedRegion&>(wish.local).is_mapped()) {
+std::optional<Error> why_no_transfer(const Transfer& transfer, const std::string& object, std::string_view transport) {
+  if (static_cast<const PlacedRegion&>(transfer.local).is_mapped()) {
     return make_error(Status::not_supported, "post", object, not_sent(transport), "stage it through host memory");
   }
-  const bool is_right = wish.bytes <= kTransferBytes && is_inside(wish.local_offset, wish.bytes, wish.local.bytes()) &&
-                        is_inside(wish.remote_offset, wish.bytes, wish.remote.bytes());
+  const bool is_right = transfer.bytes <= kTransferBytes &&
+                        is_inside(transfer.local_offset, transfer.bytes, transfer.local.bytes()) &&
+                        is_inside(transfer.remote_offset, transfer.bytes, transfer.remote.bytes());
   if (is_right) return {};
-  return make_error(Status::out_of_range, "post", object,
-                    text(counted(wish.bytes, "byte"), " from ", wish.local_offset, " to ", wish.remote_offset, " leave a region"));
+  return make_error(
+      Status::out_of_range, "post", object,
+      text(counted(transfer.bytes, "byte"), " from ", transfer.local_offset, " to ", transfer.remote_offset, " leave a region"));
 }
 
 }  // namespace
@@ -338,22 +340,22 @@ Reach PlacedLink::reach(Direction direction, const Region& local, const RemoteRe
           text("the receiver's CPU stores it into GPU memory through a mapping as it arrives, over ", transport, " (", rail_, ')')};
 }
 
-Posted PlacedLink::post_transfer(Direction direction, const Wish& wish) {
+Posted PlacedLink::post_transfer(Direction direction, const Transfer& transfer) {
   if (state_ == LinkState::broken) return Posted::broken;
   if (!can_post() || transfers_ + dones_.size() >= kMaxTransfers) return Posted::full;
-  if (auto why = why_no_transfer(wish, object(), hub_.home()->transport())) {
-    finish(wish.cookie, std::move(*why));
+  if (auto why = why_no_transfer(transfer, object(), hub_.home()->transport())) {
+    finish(transfer.cookie, std::move(*why));
     ++transfers_;  // behind what may throw; finish() has counted it down
   } else {
-    const Place here = static_cast<const PlacedRegion&>(wish.local).at(wish.local_offset);
-    begin(direction, here, static_cast<const PlacedRemoteRegion&>(wish.remote).key(), wish);
+    const Place here = static_cast<const PlacedRegion&>(transfer.local).at(transfer.local_offset);
+    begin(direction, here, static_cast<const PlacedRemoteRegion&>(transfer.remote).key(), transfer);
   }
   return Posted::ok;
 }
 
-std::uint32_t PlacedLink::add_read(const Place& to, const Wish& wish) {
+std::uint32_t PlacedLink::add_read(const Place& to, const Transfer& transfer) {
   while (reads_.contains(next_read_)) ++next_read_;
-  reads_.emplace(next_read_, Read{wish.cookie, to, wish.bytes, wish.bytes});
+  reads_.emplace(next_read_, Read{transfer.cookie, to, transfer.bytes, transfer.bytes});
   return next_read_++;
 }
 

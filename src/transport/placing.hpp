@@ -241,9 +241,9 @@ class PlacedLink : public Link {
   // Posts that the link's state and the limits allow. begin() counts in transfers_, once the transfer is sure to end.
   virtual bool can_post() const noexcept { return state_ == LinkState::ready; }
   virtual Posted send_message(const Header& header, std::span<const std::byte> payload) = 0;
-  virtual void begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) = 0;
+  virtual void begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) = 0;
   // Of the peer's answers.
-  std::uint32_t add_read(const Place& to, const Wish& wish);
+  std::uint32_t add_read(const Place& to, const Transfer& transfer);
   // Whether the peer may have that, and has `waiting_count` answers before it; else it is refused.
   bool may_read(const Place& from, std::uint64_t bytes, std::size_t waiting_count);
 
@@ -275,7 +275,7 @@ class PlacedLink : public Link {
   std::optional<Error> error_;  // why it broke, until it is told
 
  private:
-  Posted post_transfer(Direction direction, const Wish& wish) final;
+  Posted post_transfer(Direction direction, const Transfer& transfer) final;
 
   std::uint32_t next_read_ = 1;
   bool is_ready_due_ = false;  // to be told

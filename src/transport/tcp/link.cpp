@@ -249,16 +249,17 @@ void TcpLink::post_small(const FrameHeader& header, std::span<const std::byte> d
   want_events();
 }
 
-void TcpLink::begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) {
+void TcpLink::begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) {
   if (direction == Direction::write) {
-    const Access to{there.guard, wish.remote_offset, 0};
-    if (lane_count_ > 0 && wish.bytes >= kLaneBytes) return begin_by_lanes(here, there.region, to, wish.bytes, wish.cookie);
-    own_.push_back({first_piece(FrameKind::write, there.region, to, here, wish.bytes), {}, wish.cookie});
+    const Access to{there.guard, transfer.remote_offset, 0};
+    if (lane_count_ > 0 && transfer.bytes >= kLaneBytes)
+      return begin_by_lanes(here, there.region, to, transfer.bytes, transfer.cookie);
+    own_.push_back({first_piece(FrameKind::write, there.region, to, here, transfer.bytes), {}, transfer.cookie});
     ++transfers_;
     return pump();
   }
-  FrameHeader header = make_header(FrameKind::read, there.region, 0, {there.guard, wish.remote_offset, wish.bytes});
-  const std::uint32_t number = add_read(here, wish);
+  FrameHeader header = make_header(FrameKind::read, there.region, 0, {there.guard, transfer.remote_offset, transfer.bytes});
+  const std::uint32_t number = add_read(here, transfer);
   header.request = number;
   Undo forget([&] { reads_.erase(number); });
   post_small(header);

@@ -101,7 +101,7 @@ class TcpLink final : public PlacedLink {
   static CallBytes call_bytes_of(int socket) noexcept;
   bool can_post() const noexcept override { return state_ == LinkState::ready && !send_code_; }
   Posted send_message(const Header& header, std::span<const std::byte> payload) override;
-  void begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) override;
+  void begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) override;
   // Everything that was posted, over all connections.
   bool has_sent_all() const noexcept;
   bool is_idle() const noexcept { return own_.empty() && answers_.empty() && !stream_->has_unsent(); }

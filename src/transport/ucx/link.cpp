@@ -106,13 +106,13 @@ Posted UcxLink::send_message(const Header& header, std::span<const std::byte> pa
   return Posted::ok;
 }
 
-void UcxLink::begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) {
-  Access to{there.region, 0, there.guard, wish.remote_offset, wish.bytes};
+void UcxLink::begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) {
+  Access to{there.region, 0, there.guard, transfer.remote_offset, transfer.bytes};
   if (direction == Direction::write) {
-    writes_.push_back({.cookie = wish.cookie, .from = here, .to = to});
+    writes_.push_back({.cookie = transfer.cookie, .from = here, .to = to});
     outgoing_.push_back({nullptr, &writes_.back()});
   } else {
-    to.request = add_read(here, wish);
+    to.request = add_read(here, transfer);
     outgoing_.push_back({&transport_.take_operation(WireKind::read, peer_number_, to), nullptr});
   }
   ++transfers_;
@@ -154,28 +154,28 @@ void UcxLink::send_next() {
 }
 
 // Of an answer the bytes are copied: the region may go before UCX has sent them.
-void UcxLink::send_piece(Transfer& transfer) {
-  const bool is_write = transfer.kind == WireKind::write;
-  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, transfer.to.bytes - transfer.sent_bytes);
-  Place place = transfer.from;
-  place.offset += transfer.sent_bytes;
+void UcxLink::send_piece(Pieces& pieces) {
+  const bool is_write = pieces.kind == WireKind::write;
+  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, pieces.to.bytes - pieces.sent_bytes);
+  Place place = pieces.from;
+  place.offset += pieces.sent_bytes;
   const std::byte* from = transport_.home()->memory(place, bytes);
   if (from == nullptr && is_write) return fail_as_taken_back("write");
   if (from == nullptr) return refuse("it reads from a region that was taken back", Farewell::bad_access);
-  Access to = transfer.to;
-  to.offset += transfer.sent_bytes;
+  Access to = pieces.to;
+  to.offset += pieces.sent_bytes;
   to.bytes = bytes;
-  Operation& operation = transport_.take_operation(transfer.kind, peer_number_, to);
+  Operation& operation = transport_.take_operation(pieces.kind, peer_number_, to);
   if (is_write) {
     operation.data = {from, bytes};
-    operation.owner = &transfer;
+    operation.owner = &pieces;
     ++pieces_under_way_;
   } else {
     operation.copy.assign(from, from + bytes);
     operation.data = operation.copy;
   }
-  transfer.sent_bytes += bytes;
-  const bool is_last = transfer.sent_bytes == transfer.to.bytes;
+  pieces.sent_bytes += bytes;
+  const bool is_last = pieces.sent_bytes == pieces.to.bytes;
   if (is_last && is_write) outgoing_.pop_front();
   if (is_last && !is_write) answers_.pop_front();
   send(operation);
@@ -204,7 +204,7 @@ void UcxLink::sent(Operation& operation, ucs_status_t status) {
   if (kind == WireKind::credit) is_credit_under_way_ = false;
   if (kind == WireKind::write) {
     --pieces_under_way_;
-    if (status == UCS_OK) finish_piece(*static_cast<Transfer*>(operation.owner), operation.data.size());
+    if (status == UCS_OK) finish_piece(*static_cast<Pieces*>(operation.owner), operation.data.size());
   }
   if (status != UCS_OK) return lost_by(status);
   // Not from here: UCX is going through what waits for the socket, and what is sent meanwhile overtakes all of that, thousands of
@@ -213,11 +213,11 @@ void UcxLink::sent(Operation& operation, ucs_status_t status) {
   send_credit();
 }
 
-void UcxLink::finish_piece(Transfer& write, std::uint64_t bytes) {
+void UcxLink::finish_piece(Pieces& write, std::uint64_t bytes) {
   write.finished_bytes += bytes;
   if (write.finished_bytes < write.to.bytes || state_ == LinkState::broken) return;
   finish(write.cookie, {});
-  writes_.remove_if([&](const Transfer& item) { return &item == &write; });
+  writes_.remove_if([&](const Pieces& item) { return &item == &write; });
 }
 
 // --- Receiving: every byte was written by another process -----------------------------------------------------------------------

@@ -45,7 +45,7 @@ class UcxLink final : public PlacedLink {
 
  private:
   // What goes out in pieces: a write, or the answer to a read.
-  struct Transfer {
+  struct Pieces {
     WireKind kind = WireKind::write;
     std::uint64_t cookie = 0;  // of a write
     Place from;
@@ -56,7 +56,7 @@ class UcxLink final : public PlacedLink {
   // Either one.
   struct Outgoing {
     Operation* operation = nullptr;
-    Transfer* write = nullptr;
+    Pieces* write = nullptr;
   };
   struct Held {
     Header header{};
@@ -65,14 +65,14 @@ class UcxLink final : public PlacedLink {
 
   // Sending.
   Posted send_message(const Header& header, std::span<const std::byte> payload) override;
-  void begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) override;
+  void begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) override;
   void pump();
   void pump_later();  // in the next poll()
   void send_next();
-  void send_piece(Transfer& transfer);
+  void send_piece(Pieces& pieces);
   void send(Operation& operation);
   void send_credit();
-  void finish_piece(Transfer& write, std::uint64_t bytes);
+  void finish_piece(Pieces& write, std::uint64_t bytes);
 
   // Receiving.
   void take_sequenced(const WireHeader& header, std::span<const std::byte> data);
@@ -103,8 +103,8 @@ class UcxLink final : public PlacedLink {
   bool has_heard_ = false;  // from the peer
 
   std::deque<Outgoing> outgoing_;  // in order: a message leaves after the writes before it
-  std::list<Transfer> writes_;
-  std::deque<Transfer> answers_;  // to the peer's reads
+  std::list<Pieces> writes_;
+  std::deque<Pieces> answers_;  // to the peer's reads
   std::uint32_t piece_bytes_ = 0;
   unsigned under_way_ = 0;         // operations that UCX has
   unsigned pieces_under_way_ = 0;  // those of them that read the caller's memory
