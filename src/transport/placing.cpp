@@ -112,10 +112,10 @@ std::uint32_t Home::add_region(Entry entry) {
   return next_region_++;
 }
 
-template <class IsMeant>
-void Home::wait_for_lanes(const IsMeant& is_meant) const noexcept {
-  for (const Busy& busy : busy_) {
-    while (is_meant(busy)) sched_yield();
+void Home::wait_for_lanes() const noexcept {
+  for (const Use& use : uses_) {
+    const std::uint64_t begun = use.count.load(std::memory_order_acquire);
+    while (begun % 2 != 0 && use.count.load(std::memory_order_acquire) == begun) sched_yield();
   }
 }
 
@@ -127,7 +127,7 @@ void Home::remove_region(std::uint32_t number) noexcept {
     const std::lock_guard lock(mutex_);
     removed = regions_.extract(number);
   }
-  wait_for_lanes([&](const Busy& busy) { return busy.region.load(std::memory_order_acquire) == number; });
+  wait_for_lanes();
 }
 
 Result<std::uint64_t> Home::guard_of(std::uint32_t number, Rank rank) {
@@ -144,24 +144,7 @@ void Home::forget_guard(std::uint32_t number, Rank rank) noexcept {
     const auto found = regions_.find(number);
     if (found == regions_.end() || found->second.guards.erase(rank) == 0) return;
   }
-  // Others' lanes may go on there without end.
-  wait_for_lanes([&](const Busy& busy) {
-    return busy.region.load(std::memory_order_acquire) == number && busy.rank.load(std::memory_order_relaxed) == rank;
-  });
-}
-
-void Home::add_link(std::uint64_t number, Rank rank) {
-  const std::lock_guard lock(mutex_);
-  links_.emplace(number, rank);
-}
-
-void Home::remove_link(std::uint64_t number) noexcept {
-  if (!is_of_this_process()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    links_.erase(number);
-  }
-  wait_for_lanes([&](const Busy& busy) { return busy.link.load(std::memory_order_acquire) == number; });
+  wait_for_lanes();
 }
 
 // Without the mutex for the thread that alone changes what is read; lanes have it.
@@ -186,44 +169,22 @@ Placed Home::copy_to(const Place& place, std::span<const std::byte> data) const 
   return entry == nullptr ? Placed::not_allowed : copy_to_place(*entry, place.offset, data);
 }
 
-const Home::Entry* Home::mark(unsigned lane, std::uint64_t link, Place& place, std::uint64_t bytes, Placed& why) {
-  Busy& busy = busy_[lane];
+// The lane's use begins under the mutex: whoever forgets something there either comes before, and it is not found, or sees the use.
+Home::Held Home::hold(unsigned lane, const Place& place, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  const auto found = links_.find(link);
-  why = found == links_.end() ? Placed::no_link : Placed::not_allowed;
-  if (found == links_.end()) return nullptr;
-  if (place.guard) place.guard->rank = found->second;
   const Entry* const entry = find(place, bytes);
-  if (entry == nullptr) return nullptr;
-  why = Placed::ok;
-  busy.link.store(link, std::memory_order_relaxed);
-  busy.rank.store(found->second, std::memory_order_relaxed);
-  busy.region.store(place.region, std::memory_order_relaxed);
-  return entry;
+  if (entry == nullptr || entry->mapping) return {.is_allowed = entry != nullptr};
+  return {true, entry->address + place.offset, std::unique_lock(uses_[lane])};
 }
 
-void Home::release(unsigned lane) noexcept {
-  busy_[lane].link.store(0, std::memory_order_release);
-  busy_[lane].region.store(0, std::memory_order_release);
-}
-
-// Neither goes while it is marked: references into the map stay when others come.
-Placed Home::copy_to(unsigned lane, std::uint64_t link, Place place, std::span<const std::byte> data) {
-  Placed placed = Placed::ok;
-  const Entry* const entry = mark(lane, link, place, data.size(), placed);
-  if (entry == nullptr) return placed;
-  placed = copy_to_place(*entry, place.offset, data);
-  release(lane);
-  return placed;
-}
-
-Home::Held Home::hold(unsigned lane, std::uint64_t link, Place place, std::uint64_t bytes) {
-  Held held;
-  const Entry* const entry = mark(lane, link, place, bytes, held.why);
-  if (entry == nullptr) return held;
-  if (entry->mapping) return release(lane), held;
-  held.memory = entry->address + place.offset;
-  return held;
+// References into the map stay when others come.
+Placed Home::copy_to(unsigned lane, const Place& place, std::span<const std::byte> data) {
+  std::unique_lock lock(mutex_);
+  const Entry* const entry = find(place, data.size());
+  if (entry == nullptr) return Placed::not_allowed;
+  const std::lock_guard use(uses_[lane]);
+  lock.unlock();
+  return copy_to_place(*entry, place.offset, data);
 }
 
 // --- Regions ---------------------------------------------------------------------------------------------------------------------
@@ -406,6 +367,10 @@ void PlacedLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
 void PlacedLink::refuse(std::string_view why, Farewell reason) {
   if (state_ == LinkState::broken) return;
   fail(make_error(Status::peer_lost, "connection", object(), text("the peer broke the rules: ", why)), reason);
+}
+
+void PlacedLink::refuse_write() {
+  refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
 }
 
 void PlacedLink::lost(std::string cause, std::string remedy, NativeCode native) {

@@ -41,18 +41,18 @@ struct LaneCounts {
 
 struct LaneEvent {
   enum class Kind : std::uint8_t {
-    sent,     // all shares of write `number`: its memory is needed no more
-    placed,   // a share of the peer's
-    refused,  // the peer sent what it may not: `reason`
-    failed,   // the peer's bytes could not be placed in a GPU's memory
-    gone,     // the local memory of a share was taken back
-    over      // the connection is: `end` says how
+    sent,         // all shares of write `number`: its memory is needed no more
+    placed,       // a share of the peer's
+    not_allowed,  // the peer writes where it may not
+    no_frame,     // what the peer sent is none, or one of another kind
+    failed,       // the peer's bytes could not be placed in a GPU's memory
+    gone,         // the local memory of a share was taken back
+    over          // the connection is: `end` says how
   };
   Kind kind = Kind::over;
   std::uint64_t link = 0;
   std::uint64_t number = 0;
   secure::Moved end{secure::Moved::How::ended, 0, 0};
-  Farewell reason = Farewell::closed;
 };
 
 class Lane {
@@ -63,9 +63,9 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // --- For the thread that has the transport. `link`: its number for Home ---
-  // False: the socket could not be watched.
-  bool add(std::uint64_t link, secure::ByteStream stream, const std::shared_ptr<LaneCounts>& counts);
+  // --- For the thread that has the transport ---
+  // `counts` stay until remove(). False: the socket could not be watched.
+  bool add(std::uint64_t link, Rank rank, secure::ByteStream stream, LaneCounts& counts);
   void send(std::uint64_t link, const Share& share);
   // Waits for what the lane does for one link in a row; afterwards nothing of the link is touched, and no event of it is new.
   std::optional<secure::ByteStream> remove(std::uint64_t link) noexcept;
@@ -83,8 +83,7 @@ class Lane {
   bool go_round();
   bool take_shares();
   void come_back_to(std::uint64_t link);
-  bool look_at_sockets();
-  bool tell();
+  void tell(const LaneEvent& event);
   void sleep();
 
   const unsigned index_;
@@ -97,8 +96,7 @@ class Lane {
   FairMutex turn_;  // of what follows: a round of the thread's, or a change
   std::map<std::uint64_t, Connection> connections_;
   std::vector<std::uint64_t> unfinished_;  // links whose connections have more to do, whatever their sockets say
-  std::vector<LaneEvent> fresh_;
-  std::vector<std::byte> scratch_;  // through it goes what is placed in GPU memory
+  std::vector<std::byte> scratch_;         // through it goes what is placed in GPU memory
 
   std::mutex mutex_;  // of what follows
   std::deque<std::pair<std::uint64_t, Share>> shares_;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -32,11 +33,6 @@ constexpr std::uint64_t kMaxQueuedUnits = 2U << 20;  // of messages that wait fo
 constexpr std::uint64_t kMinShareBytes = 32U << 10;
 constexpr std::uint64_t kShareAlignment = 4U << 10;  // copies go page by page
 
-bool has_unread(int socket) noexcept {
-  int bytes = 0;
-  return ::ioctl(socket, SIOCINQ, &bytes) == 0 && bytes > 0;
-}
-
 }  // namespace
 
 // BBR keeps about as much under way as the path took when it was idle. Where the two ends are near that is little, and a call that
@@ -54,13 +50,13 @@ TcpLink::CallBytes TcpLink::call_bytes_of(int socket) noexcept {
 TcpLink::TcpLink(TcpTransport& transport, Rank rank, std::uint64_t number, const Security& security)
     : PlacedLink(transport, rank, kMaxPayloadBytes, "tcp"), transport_(transport), number_(number), security_(security) {
   // Last: where the rest throws there is no destructor that takes it out again.
-  serial_ = transport_.add_link(*this, rank);
+  serial_ = transport_.add_link(*this);
 }
 
 TcpLink::~TcpLink() {
   if (transport_.is_of_this_process()) {
     if (state_ == LinkState::ready) quietly([&] { leave(); });
-    close_connections();
+    close_connections(false);
   }
   transport_.remove_link(serial_);
 }
@@ -71,12 +67,7 @@ void TcpLink::leave() {
   put_fence();
   if (!send_in_time()) return;
   post_small(make_header(FrameKind::bye, static_cast<std::uint32_t>(Farewell::closed), 0));
-  if (!send_in_time()) return;
-  for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    if (auto stream = transport_.lane(lane).remove(serial_)) transport_.let_go_out(std::move(*stream));
-  }
-  transport_.let_go_out(std::move(*stream_));
-  stream_.reset();
+  if (send_in_time()) close_connections(true);
 }
 
 // False: not everything is in the kernel within the time that there is.
@@ -92,14 +83,18 @@ bool TcpLink::send_in_time() {
   return has_sent_all() && !send_code_ && state_ == LinkState::ready;
 }
 
-// What has not gone out does not.
-void TcpLink::close_connections() noexcept {
+// `lets_go_out`: what they have taken; else what has not gone out does not. Throws std::bad_alloc only then.
+void TcpLink::close_connections(bool lets_go_out) {
   for (std::uint64_t index = 0; is_listening_ && index <= kMaxLanes; ++index) transport_.acceptor().forget(number_ + index);
   ways_.clear();
+  const auto close = [&](secure::ByteStream& stream) {
+    if (lets_go_out) return transport_.let_go_out(std::move(stream));
+    secure::end_connection(stream.socket().get());
+  };
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    if (auto stream = transport_.lane(lane).remove(serial_)) secure::end_connection(stream->socket().get());
+    if (auto stream = transport_.lane(lane).remove(serial_)) close(*stream);
   }
-  if (stream_) secure::end_connection(stream_->socket().get());
+  if (stream_) close(*stream_);
   stream_.reset();
 }
 
@@ -206,7 +201,7 @@ void TcpLink::look_whether_ready() {
   call_bytes_ = call_bytes_of(stream_->socket().get());
   call_bytes_.send = std::min(call_bytes_.send, stream_->part_bytes());
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    if (!transport_.lane(lane).add(serial_, std::move(*ways_[lane + 1].stream), lane_counts_)) {
+    if (!transport_.lane(lane).add(serial_, rank_, std::move(*ways_[lane + 1].stream), lane_counts_)) {
       const int code = errno;
       return fail(make_error(status_of_errno(code), "connect", object(), "epoll_ctl failed", {}, errno_code(code)));
     }
@@ -243,7 +238,7 @@ void TcpLink::post_small(const FrameHeader& header, std::span<const std::byte> d
       if (is_begun) fail(Error::out_of_memory());  // half a frame is gone
       throw;
     }
-    if (own_.back().kind() == FrameKind::message) queued_units_ += units_of(data.size());
+    if (own_.back().header.kind == FrameKind::message) queued_units_ += units_of(data.size());
     if (is_begun) sending_ = &own_;
   }
   want_events();
@@ -252,8 +247,7 @@ void TcpLink::post_small(const FrameHeader& header, std::span<const std::byte> d
 void TcpLink::begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) {
   if (direction == Direction::write) {
     const Access to{there.guard, transfer.remote_offset, 0};
-    if (lane_count_ > 0 && transfer.bytes >= kLaneBytes)
-      return begin_by_lanes(here, there.region, to, transfer.bytes, transfer.cookie);
+    if (lane_count_ > 0 && transfer.bytes >= kLaneBytes) return begin_by_lanes(here, there.region, to, transfer);
     own_.push_back({first_piece(FrameKind::write, there.region, to, here, transfer.bytes), {}, transfer.cookie});
     ++transfers_;
     return pump();
@@ -268,19 +262,19 @@ void TcpLink::begin(Direction direction, const Place& here, const RegionKey& the
   if (!is_idle()) pump();
 }
 
-void TcpLink::begin_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie) {
-  const std::uint64_t even = (bytes / lane_count_ + kShareAlignment) / kShareAlignment * kShareAlignment;
+void TcpLink::begin_by_lanes(Place from, std::uint32_t region, Access to, const Transfer& transfer) {
+  const std::uint64_t even = (transfer.bytes / lane_count_ + kShareAlignment) / kShareAlignment * kShareAlignment;
   const std::uint64_t share_bytes = std::max(even, kMinShareBytes);
   // One after the other they take the same lanes, whose threads are awake.
   if (lane_writes_.empty()) next_lane_ = 0;
   const std::uint64_t number = next_lane_write_++;
   LaneWrite& write = lane_writes_[number];
-  write.cookie = cookie;
-  write.missing_shares = static_cast<unsigned>((bytes + share_bytes - 1) / share_bytes);
+  write.cookie = transfer.cookie;
+  write.missing_shares = static_cast<unsigned>((transfer.bytes + share_bytes - 1) / share_bytes);
   ++transfers_;
   is_fence_due_ = true;
   // A write of few shares goes where the last one ended.
-  for (std::uint64_t left = bytes, part = 0; left > 0; left -= part) {
+  for (std::uint64_t left = transfer.bytes, part = 0; left > 0; left -= part) {
     part = std::min(share_bytes, left);
     const unsigned lane = std::exchange(next_lane_, (next_lane_ + 1) % lane_count_);
     try {
@@ -297,8 +291,7 @@ void TcpLink::begin_by_lanes(Place from, std::uint32_t region, Access to, std::u
 void TcpLink::put_fence() {
   if (!is_fence_due_) return;
   FrameHeader header = make_header(FrameKind::fence, 0, 0);
-  static_assert(sizeof sent_shares_ <= sizeof header.body);
-  std::memcpy(header.body.data(), sent_shares_.data(), sizeof sent_shares_);
+  header.body = std::bit_cast<Header>(sent_shares_);
   post_small(header);
   is_fence_due_ = false;
 }
@@ -315,7 +308,7 @@ bool TcpLink::send_frame() {
   const std::byte* data = item.copy.data();
   if (item.bytes > 0) {
     data = transport_.home()->memory(item.from, item.header.data_bytes);
-    if (data == nullptr && item.kind() == FrameKind::answer) {
+    if (data == nullptr && item.header.kind == FrameKind::answer) {
       refuse("it reads from a region that was taken back", Farewell::bad_access);
       return false;
     }
@@ -332,16 +325,6 @@ bool TcpLink::send_frame() {
   return true;
 }
 
-void TcpLink::finish_frame() {
-  Outgoing& item = sending_->front();
-  if (!item.advance()) {
-    if (item.kind() == FrameKind::write) finish(item.cookie, {});
-    if (item.kind() == FrameKind::message) queued_units_ -= units_of(item.copy.size());
-    sending_->pop_front();
-  }
-  sending_ = nullptr;
-}
-
 void TcpLink::pump() {
   note_failure(stream_->flush());
   for (unsigned turn = 0; turn < kMaxSendsPerTurn && state_ == LinkState::ready && !send_code_; ++turn) {
@@ -351,7 +334,12 @@ void TcpLink::pump() {
       sending_ = is_answers_turn_ ? &answers_ : &own_;
     }
     if (!send_frame()) break;
-    finish_frame();
+    std::deque<Outgoing>& queue = *std::exchange(sending_, nullptr);
+    Outgoing& item = queue.front();
+    if (item.advance()) continue;
+    if (item.header.kind == FrameKind::write) finish(item.cookie, {});
+    if (item.header.kind == FrameKind::message) queued_units_ -= units_of(item.copy.size());
+    queue.pop_front();
   }
   want_events();
 }
@@ -387,7 +375,9 @@ void TcpLink::look_for_silence(std::int64_t now_ns) {
   look_at_ns_ = Silence::next_look_ns(now_ns, limit_ns);
   if (lane_ended_at_ns_ != 0) {
     // What has come is told first; at a fence nothing is received any more.
-    if (!fence_ && (is_hungry_ || has_unread(stream_->socket().get()))) lane_ended_at_ns_ = now_ns;
+    int unread_bytes = 0;
+    const bool has_unread = is_hungry_ || (::ioctl(stream_->socket().get(), SIOCINQ, &unread_bytes) == 0 && unread_bytes > 0);
+    if (!fence_ && has_unread) lane_ended_at_ns_ = now_ns;
     if (now_ns - lane_ended_at_ns_ >= kMaxEndNs) {
       const auto farewell = fence_ ? hear_farewell() : std::nullopt;
       return lost(farewell ? std::string(sentence_of(*farewell)) : "the peer's end of a connection for large writes closed");
@@ -405,11 +395,11 @@ void TcpLink::look_for_silence(std::int64_t now_ns) {
 
 bool TcpLink::finish_breaking(Sink& sink) {
   if (!error_) return false;
-  close_connections();
+  close_connections(false);
   sending_ = nullptr;
   answers_.clear();
   for (; !own_.empty(); own_.pop_front()) {
-    if (own_.front().kind() == FrameKind::write) give_up(own_.front().cookie);
+    if (own_.front().header.kind == FrameKind::write) give_up(own_.front().cookie);
   }
   for (; !lane_writes_.empty(); lane_writes_.erase(lane_writes_.begin())) give_up(lane_writes_.begin()->second.cookie);
   tell_end(sink);
@@ -421,7 +411,7 @@ bool TcpLink::attend(Sink& sink) {
   is_something |= tell_dones(sink);
   is_something |= leave_fence(sink);
   const bool was_hungry = std::exchange(is_hungry_, false);
-  if (state_ == LinkState::ready && (send_code_ || was_hungry)) is_something |= receive(sink);
+  if (send_code_ || was_hungry) is_something |= receive(sink);
   if (state_ == LinkState::ready && send_code_ && !is_hungry_ && !fence_) lost_by("sending failed: ", *send_code_);
   return finish_breaking(sink) || is_something;
 }

@@ -56,8 +56,8 @@ class TcpLink final : public PlacedLink {
   void take(std::uint64_t number, secure::Established established);
   void take_event(const LaneEvent& event);
   void handle(std::uint32_t events, Sink& sink);
-  // Receives what has come. True when something has.
-  bool listen(Sink& sink) { return state_ == LinkState::ready && receive(sink); }
+  // What has come. True when something has.
+  bool receive(Sink& sink);
   void want_events() noexcept;
   bool attend(Sink& sink) override;
   // When advance() has to be called: while it connects, and then to see whether the other host still answers.
@@ -69,7 +69,6 @@ class TcpLink final : public PlacedLink {
   struct Outgoing : OutgoingFrame {
     std::vector<std::byte> copy;  // of a message
     std::uint64_t cookie = 0;     // of a write
-    FrameKind kind() const noexcept { return static_cast<FrameKind>(header.kind); }
   };
   // Data that comes now.
   struct Incoming {
@@ -106,13 +105,11 @@ class TcpLink final : public PlacedLink {
   bool has_sent_all() const noexcept;
   bool is_idle() const noexcept { return own_.empty() && answers_.empty() && !stream_->has_unsent(); }
   bool send_frame();
-  void finish_frame();
   void post_small(const FrameHeader& header, std::span<const std::byte> data = {});
   void pump();
   void note_failure(const secure::Moved& moved) noexcept;
 
   // Receiving.
-  bool receive(Sink& sink);
   std::array<iovec, 2> place_for_more(Scratch& scratch);
   void hear_end(const secure::Moved& moved);
   void take_rest(std::size_t bytes, Sink& sink);
@@ -125,7 +122,7 @@ class TcpLink final : public PlacedLink {
   void placed(std::uint64_t bytes);
 
   // Lanes.
-  void begin_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie);
+  void begin_by_lanes(Place from, std::uint32_t region, Access to, const Transfer& transfer);
   void put_fence();
   void take_fence(const FrameHeader& header);
   bool pass_fence() noexcept;
@@ -137,7 +134,7 @@ class TcpLink final : public PlacedLink {
   void look_for_silence(std::int64_t now_ns);
   void leave();
   bool send_in_time();
-  void close_connections() noexcept;
+  void close_connections(bool lets_go_out);
   bool finish_breaking(Sink& sink);
   void lost_by(std::string_view what, int code);
   void begin_to_break(std::optional<Farewell> farewell) noexcept override;
@@ -171,7 +168,7 @@ class TcpLink final : public PlacedLink {
   unsigned next_lane_ = 0;
   ShareCounts sent_shares_{};
   bool is_fence_due_ = false;  // before the next message
-  std::shared_ptr<LaneCounts> lane_counts_ = std::make_shared<LaneCounts>();
+  LaneCounts lane_counts_;
   std::optional<ShareCounts> fence_;   // the receiver waits there
   std::int64_t lane_ended_at_ns_ = 0;  // 0: none has
 };

@@ -2,6 +2,7 @@
 // A link's incoming half. Every byte here was written by another process.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -54,15 +55,13 @@ void TcpLink::hear_end(const Moved& moved) {
 }
 
 bool TcpLink::receive(Sink& sink) {
-  if (fence_) return false;
+  if (state_ != LinkState::ready || fence_) return false;
   Scratch& scratch = transport_.scratch();
   for (unsigned turn = 0; turn < kMaxReceivesPerTurn && state_ == LinkState::ready; ++turn) {
     const std::array<iovec, 2> pieces = place_for_more(scratch);
     const std::size_t direct_bytes = pieces[0].iov_len;
-    std::span<const iovec> places(pieces);
-    if (direct_bytes == 0) places = places.last(1);
-    if (pieces[1].iov_len == 0) places = places.first(1);
-    const Moved moved = stream_->receive(places);
+    const std::span<const iovec> places(pieces);
+    const Moved moved = stream_->receive(direct_bytes > 0 ? places : places.last(1));
     if (moved.how != Moved::How::ok) {
       hear_end(moved);
       return turn > 0 || state_ != LinkState::ready;
@@ -123,12 +122,11 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
       refuse("what it sent is no frame");
       break;
     }
-    const auto kind = static_cast<FrameKind>(header->kind);
-    const std::size_t payload_bytes = kind == FrameKind::message ? header->data_bytes : 0;
+    const std::size_t payload_bytes = header->kind == FrameKind::message ? header->data_bytes : 0;
     if (bytes.size() - kHead < payload_bytes) break;
     const auto payload = bytes.subspan(kHead, payload_bytes);
     bytes = bytes.subspan(kHead + payload_bytes);
-    switch (kind) {
+    switch (header->kind) {
       case FrameKind::message: sink.message(*this, header->body, payload); break;
       case FrameKind::write: begin_write(*header); break;
       case FrameKind::answer: begin_answer(*header); break;
@@ -142,9 +140,7 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
 
 void TcpLink::begin_write(const FrameHeader& header) {
   const Place to = place_of(header, rank_);
-  if (!transport_.home()->is_allowed(to, header.data_bytes)) {
-    return refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
-  }
+  if (!transport_.home()->is_allowed(to, header.data_bytes)) return refuse_write();
   incoming_ = {header.data_bytes, to, {}};
 }
 
@@ -170,7 +166,6 @@ void TcpLink::place(std::span<const std::byte> data) {
   switch (transport_.home()->copy_to(incoming_.to, data)) {
     case Placed::ok: return placed(data.size());
     case Placed::failed: return fail_to_place();
-    case Placed::no_link:
     case Placed::not_allowed: break;
   }
   if (!incoming_.read) return refuse("it writes to a region that was taken back", Farewell::bad_access);
@@ -191,8 +186,7 @@ void TcpLink::placed(std::uint64_t bytes) {
 
 // Afterwards there is a fence_ where shares are missing.
 void TcpLink::take_fence(const FrameHeader& header) {
-  ShareCounts counts;
-  std::memcpy(counts.data(), header.body.data(), sizeof counts);
+  const auto counts = std::bit_cast<ShareCounts>(header.body);
   if (std::any_of(counts.begin() + lane_count_, counts.end(), [](std::uint32_t count) { return count != 0; })) {
     return refuse("it counts large writes over connections that the link has not");
   }
@@ -202,12 +196,12 @@ void TcpLink::take_fence(const FrameHeader& header) {
 
 // Whether all shares before it are in place. Either a lane sees that it is waited for, or its share is seen here.
 bool TcpLink::pass_fence() noexcept {
-  lane_counts_->is_waited_for.store(true, std::memory_order_seq_cst);
+  lane_counts_.is_waited_for.store(true, std::memory_order_seq_cst);
   for (std::size_t lane = 0; lane < fence_->size(); ++lane) {
-    const std::uint32_t placed = lane_counts_->placed_shares[lane].load(std::memory_order_seq_cst);
+    const std::uint32_t placed = lane_counts_.placed_shares[lane].load(std::memory_order_seq_cst);
     if (static_cast<std::int32_t>(placed - (*fence_)[lane]) < 0) return false;
   }
-  lane_counts_->is_waited_for.store(false, std::memory_order_relaxed);
+  lane_counts_.is_waited_for.store(false, std::memory_order_relaxed);
   fence_.reset();
   return true;
 }
@@ -229,27 +223,18 @@ bool TcpLink::leave_fence(Sink& sink) {
 // Behind a fence that is not passed any more: what the peer said last. What is before that is of no use.
 std::optional<Farewell> TcpLink::hear_farewell() {
   Scratch& scratch = transport_.scratch();
+  const iovec place{scratch.data(), scratch.size()};
   std::vector<std::byte> come = std::exchange(carried_, {});
-  std::uint64_t data_bytes = 0;  // of a frame, that are still to come
-  for (std::uint64_t heard_bytes = 0; heard_bytes < kMaxBehindFenceBytes;) {
-    std::span<const std::byte> left(come);
-    for (;;) {
-      const std::size_t part = std::min<std::uint64_t>(data_bytes, left.size());
-      left = left.subspan(part);
-      data_bytes -= part;
-      if (left.size() < kHead) break;
-      const auto header = parse_header(left);
-      if (!header) return {};
-      if (static_cast<FrameKind>(header->kind) == FrameKind::bye) return static_cast<Farewell>(header->number);
-      left = left.subspan(kHead);
-      data_bytes = header->data_bytes;
-    }
-    const iovec place{scratch.data(), scratch.size()};
+  while (come.size() < kMaxBehindFenceBytes) {
     const Moved moved = stream_->receive(std::span(&place, 1));
-    if (moved.how != Moved::How::ok) return {};
-    heard_bytes += moved.bytes;
-    come.erase(come.begin(), come.end() - static_cast<std::ptrdiff_t>(left.size()));
+    if (moved.how != Moved::How::ok) break;
     come.insert(come.end(), scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+  }
+  for (std::span<const std::byte> left(come); left.size() >= kHead;) {
+    const auto header = parse_header(left);
+    if (!header) break;
+    if (header->kind == FrameKind::bye) return static_cast<Farewell>(header->number);
+    left = left.subspan(std::min<std::uint64_t>(kHead + header->data_bytes, left.size()));
   }
   return {};
 }
@@ -259,10 +244,8 @@ void TcpLink::take_event(const LaneEvent& event) {
   switch (event.kind) {
     case LaneEvent::Kind::sent: return finish(lane_writes_.extract(event.number).mapped().cookie, {});
     case LaneEvent::Kind::placed: return transport_.attend_to(*this);
-    case LaneEvent::Kind::refused:
-      return refuse(event.reason == Farewell::bad_access ? "a write to an unknown region, with a wrong guard or out of range"
-                                                         : "what it sent over a connection for large writes is none",
-                    event.reason);
+    case LaneEvent::Kind::not_allowed: return refuse_write();
+    case LaneEvent::Kind::no_frame: return refuse("what it sent over a connection for large writes is none");
     case LaneEvent::Kind::failed: return fail_to_place();
     case LaneEvent::Kind::gone: return fail_as_taken_back("write");
     case LaneEvent::Kind::over:

@@ -168,15 +168,13 @@ Result<std::unique_ptr<Link>> TcpTransport::accept(const Peer& peer, Parcel offe
   return std::unique_ptr<Link>(std::move(link));
 }
 
-std::uint64_t TcpTransport::add_link(TcpLink& link, Rank rank) {
+std::uint64_t TcpTransport::add_link(TcpLink& link) {
   attended_.reserve(links_.size() + 1);
-  home_->add_link(++serial_, rank);
-  links_.emplace(serial_, &link);
+  links_.emplace(++serial_, &link);
   return serial_;
 }
 
 void TcpTransport::remove_link(std::uint64_t serial) noexcept {
-  home_->remove_link(serial);
   const auto found = links_.find(serial);
   std::erase(attended_, found->second);
   if (found->second == asked_first_) asked_first_ = nullptr;
@@ -299,7 +297,7 @@ bool TcpTransport::poll(Sink& sink) {
   if (!lanes_.empty()) bell_.disarm();
   look_at_lanes();
   if (asked_first_ == nullptr) return poll_sockets(sink);
-  bool is_something = asked_first_->listen(sink);
+  bool is_something = asked_first_->receive(sink);
   silent_polls_ = is_something ? 0 : silent_polls_ + 1;
   if (silent_polls_ == kMaxSilentPolls) watch_again();
   if (++polls_ % kPollsPerLook == 0) is_something |= poll_sockets(sink);

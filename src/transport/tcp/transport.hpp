@@ -74,7 +74,7 @@ class TcpTransport final : public PlacedTransport {
   Scratch& scratch() noexcept { return *scratch_; }
 
   // Gives the link a serial number, for its tokens. From then on attend_to() finds memory for it. Throws std::bad_alloc.
-  std::uint64_t add_link(TcpLink& link, Rank rank);
+  std::uint64_t add_link(TcpLink& link);
   void remove_link(std::uint64_t serial) noexcept;
   // A link that connects has begun, or wants to be asked at another time.
   void set_timer();

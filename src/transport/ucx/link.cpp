@@ -281,9 +281,7 @@ bool UcxLink::place(const WireHeader& header, std::span<const std::byte> data) {
   const bool is_whole = !data.empty() && access.bytes == data.size();
   const Placed placed = is_whole ? transport_.home()->copy_to(place_of(access, rank_), data) : Placed::not_allowed;
   if (placed == Placed::failed) fail_to_place();
-  if (placed == Placed::not_allowed) {
-    refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
-  }
+  if (placed == Placed::not_allowed) refuse_write();
   return placed == Placed::ok;
 }
 
