@@ -185,15 +185,17 @@ MUTANTS = [
     *of("tcp", "src/transport/placing.cpp", "unit_test")(
         ("placing_key_of_any_peer", "entry.guards.find(place.guard->rank)", "entry.guards.begin()", "PlacingHome.*"),
         ("placing_key_stays", "found->second.guards.erase(rank) == 0", "true", "PlacingHome.*"),
-        ("placing_lane_of_any_link", "if (place.guard) place.guard->rank = found->second;", "", "PlacingHome.*"),
+    ),
+    *of("tcp", "src/transport/tcp/lane.cpp", "unit_test")(
+        ("tcp_lane_of_any_rank", "place_of(*header, rank_)", "place_of(*header, Rank{0})", "TcpLanes.*"),
     ),
     *of("tcp", "src/transport/tcp/link_receive.cpp", "unit_test")(
         ("tcp_fence_not_awaited", "if (static_cast<std::int32_t>(placed - (*fence_)[lane]) < 0) return false;", "if (false) return false;", "TcpLanes.MessagesAreBehindTheirWrites"),
         ("tcp_fence_of_lanes_that_are_none", "return count != 0; })) {", "return count > 9; })) {", "TcpLanes.WhatIsNotAllowedThereBreaksTheLinkOnly"),
     ),
-    *of("tcp", "src/transport/tcp/silence.cpp", "unit_test")(
+    *of("tcp", "src/transport/tcp/silence.hpp", "unit_test")(
         ("tcp_slow_reader_is_lost", " && was_asked;", ";", "TcpSilence.*"),
-        ("tcp_answers_forgotten", "    retransmissions_ = path.retransmissions;\n", "", "TcpSilence.WhoAnswersRetransmissionsIsThere"),
+        ("tcp_answers_forgotten", "      retransmissions_ = path.retransmissions;\n", "", "TcpSilence.WhoAnswersRetransmissionsIsThere"),
     ),
     *of("verbs", "src/transport/verbs/wire.cpp", "unit_test")(
         ("verbs_answer_without_a_port", "  if (answer && answer->to.port == 0) answer.reset();\n", "", "VerbsWire.ValuesThatCannotBeAreRefused"),
