@@ -181,6 +181,8 @@ class PlacedLink;
 
 class PlacedTransport : public Transport {
  public:
+  PlacedTransport(const PlacedTransport&) = delete;
+  PlacedTransport& operator=(const PlacedTransport&) = delete;
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) final { return PlacedRegion::make(home_, range); }
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) final;
   std::string why_no_words() const final;
@@ -206,6 +208,8 @@ class PlacedTransport : public Transport {
 // `local` and `remote` are of the two classes above.
 class PlacedLink : public Link {
  public:
+  PlacedLink(const PlacedLink&) = delete;
+  PlacedLink& operator=(const PlacedLink&) = delete;
   Posted post_message(const Header& header, std::span<const std::byte> payload) final;
   Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const final;
   std::string why_no_word(WordKind, const RemoteRegion&) const final { return hub_.why_no_words(); }

@@ -37,8 +37,6 @@ class TcpLink final : public PlacedLink {
  public:
   TcpLink(TcpTransport& transport, Rank rank, std::uint64_t number, const Security& security);
   ~TcpLink() override;
-  TcpLink(const TcpLink&) = delete;
-  TcpLink& operator=(const TcpLink&) = delete;
 
   std::uint64_t memory_bytes() const noexcept override;
   Result<void> complete(Parcel answer) override;

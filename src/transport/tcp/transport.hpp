@@ -47,8 +47,6 @@ class TcpTransport final : public PlacedTransport {
  public:
   // Waits, at most 100 ms, for what let_go_out() was given.
   ~TcpTransport() override;
-  TcpTransport(const TcpTransport&) = delete;
-  TcpTransport& operator=(const TcpTransport&) = delete;
   // Errors: as open_tcp().
   static Result<std::unique_ptr<TcpTransport>> open(const TransportOptions& options);
 
