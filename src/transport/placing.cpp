@@ -320,6 +320,13 @@ std::uint32_t PlacedLink::add_read(const Place& to, const Transfer& transfer) {
   return next_read_++;
 }
 
+const std::byte* PlacedLink::memory_to_send(const Place& from, std::uint64_t bytes, bool is_answer) {
+  const std::byte* const memory = hub_.home()->memory(from, bytes);
+  if (memory == nullptr && is_answer) refuse("it reads from a region that was taken back", Farewell::bad_access);
+  if (memory == nullptr && !is_answer) fail_as_taken_back("write");
+  return memory;
+}
+
 bool PlacedLink::may_read(const Place& from, std::uint64_t bytes, std::size_t waiting_count) {
   const bool is_allowed = bytes > 0 && bytes <= kTransferBytes && hub_.home()->memory(from, bytes) != nullptr;
   if (!is_allowed) {

@@ -240,6 +240,8 @@ class PlacedLink : public Link {
   virtual void begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) = 0;
   // Of the peer's answers.
   std::uint32_t add_read(const Place& to, const Transfer& transfer);
+  // What a write or an answer is sent from. Null: it was taken back, and the link broke.
+  const std::byte* memory_to_send(const Place& from, std::uint64_t bytes, bool is_answer);
   // Whether the peer may have that, and has `waiting_count` answers before it; else it is refused.
   bool may_read(const Place& from, std::uint64_t bytes, std::size_t waiting_count);
 

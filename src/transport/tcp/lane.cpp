@@ -108,19 +108,13 @@ class Lane::Connection {
     const Moved moved = stream_.receive(data_bytes == 0 ? places.last(1) : places.first(data_bytes == left_bytes_ ? 2 : 1));
     if (!judge(moved)) return false;
     const std::size_t data = std::min(moved.bytes, data_bytes);
-    if (data > 0 && held.memory == nullptr && !place(data)) return false;
+    if (data > 0 && held.memory == nullptr) {
+      const Placed outcome = lane_.home_->copy_to(lane_.index_, to_, std::span(memory, data));
+      if (outcome != Placed::ok) return end(outcome == Placed::failed ? Kind::failed : Kind::not_allowed);
+    }
     if (data > 0) placed(data);
     head_bytes_ += moved.bytes - data;
     return head_bytes_ < kHead || take_header();
-  }
-
-  bool place(std::size_t bytes) {
-    switch (lane_.home_->copy_to(lane_.index_, to_, std::span<const std::byte>(lane_.scratch_).first(bytes))) {
-      case Placed::ok: return true;
-      case Placed::failed: return end(Kind::failed);
-      case Placed::not_allowed: break;
-    }
-    return end(Kind::not_allowed);
   }
 
   void placed(std::size_t bytes) {

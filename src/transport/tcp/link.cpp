@@ -83,10 +83,14 @@ bool TcpLink::send_in_time() {
   return has_sent_all() && !send_code_ && state_ == LinkState::ready;
 }
 
+// Of those that are being made the others are not expected any more.
+void TcpLink::keep_ways(std::size_t count) noexcept {
+  for (; ways_.size() > count; ways_.pop_back()) transport_.acceptor().forget(number_ + ways_.size() - 1);
+}
+
 // `lets_go_out`: what they have taken; else what has not gone out does not. Throws std::bad_alloc only then.
 void TcpLink::close_connections(bool lets_go_out) {
-  for (std::uint64_t index = 0; is_listening_ && index <= kMaxLanes; ++index) transport_.acceptor().forget(number_ + index);
-  ways_.clear();
+  keep_ways(0);
   const auto close = [&](secure::ByteStream& stream) {
     if (lets_go_out) return transport_.let_go_out(std::move(stream));
     secure::end_connection(stream.socket().get());
@@ -105,13 +109,8 @@ std::uint64_t TcpLink::memory_bytes() const noexcept {
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
-Offer TcpLink::expect_peer(std::size_t rail) {
-  Offer offer;
-  offer.link = number_;
-  offer.secret = random_secret();
-  offer.targets = transport_.rail(rail).targets;
-  offer.lanes = transport_.lane_count();
-  is_listening_ = true;
+Offer TcpLink::expect_peer(std::vector<secure::SocketAddress> targets) {
+  Offer offer{number_, random_secret(), std::move(targets), transport_.lane_count()};
   ways_ = std::deque<Way>(1 + offer.lanes);
   for (std::uint64_t number = number_; number - number_ < ways_.size(); ++number) {
     transport_.acceptor().expect(number, identity_of(offer.secret, number, security_, secure::Role::acceptor));
@@ -186,7 +185,7 @@ Result<void> TcpLink::complete(Parcel answer) {
     return error;
   }
   is_completed_ = true;
-  for (; ways_.size() > *lanes + 1; ways_.pop_back()) transport_.acceptor().forget(number_ + ways_.size() - 1);
+  keep_ways(*lanes + 1);
   look_whether_ready();
   transport_.set_timer();
   return {};
@@ -306,17 +305,8 @@ bool TcpLink::has_sent_all() const noexcept {
 bool TcpLink::send_frame() {
   Outgoing& item = sending_->front();
   const std::byte* data = item.copy.data();
-  if (item.bytes > 0) {
-    data = transport_.home()->memory(item.from, item.header.data_bytes);
-    if (data == nullptr && item.header.kind == FrameKind::answer) {
-      refuse("it reads from a region that was taken back", Farewell::bad_access);
-      return false;
-    }
-    if (data == nullptr) {
-      fail_as_taken_back("write");
-      return false;
-    }
-  }
+  if (item.bytes > 0) data = memory_to_send(item.from, item.header.data_bytes, item.header.kind == FrameKind::answer);
+  if (item.bytes > 0 && data == nullptr) return false;
   while (!item.is_sent()) {
     const Moved moved = item.send(*stream_, data + item.data_sent(), call_bytes_.send);
     note_failure(moved);
@@ -393,8 +383,14 @@ void TcpLink::look_for_silence(std::int64_t now_ns) {
   }
 }
 
-bool TcpLink::finish_breaking(Sink& sink) {
-  if (!error_) return false;
+bool TcpLink::attend(Sink& sink) {
+  bool is_something = state_ == LinkState::ready && tell_ready(sink);
+  is_something |= tell_dones(sink);
+  is_something |= leave_fence(sink);
+  const bool was_hungry = std::exchange(is_hungry_, false);
+  if (send_code_ || was_hungry) is_something |= receive(sink);
+  if (state_ == LinkState::ready && send_code_ && !is_hungry_ && !fence_) lost_by("sending failed: ", *send_code_);
+  if (!error_) return is_something;
   close_connections(false);
   sending_ = nullptr;
   answers_.clear();
@@ -404,16 +400,6 @@ bool TcpLink::finish_breaking(Sink& sink) {
   for (; !lane_writes_.empty(); lane_writes_.erase(lane_writes_.begin())) give_up(lane_writes_.begin()->second.cookie);
   tell_end(sink);
   return true;
-}
-
-bool TcpLink::attend(Sink& sink) {
-  bool is_something = state_ == LinkState::ready && tell_ready(sink);
-  is_something |= tell_dones(sink);
-  is_something |= leave_fence(sink);
-  const bool was_hungry = std::exchange(is_hungry_, false);
-  if (send_code_ || was_hungry) is_something |= receive(sink);
-  if (state_ == LinkState::ready && send_code_ && !is_hungry_ && !fence_) lost_by("sending failed: ", *send_code_);
-  return finish_breaking(sink) || is_something;
 }
 
 void TcpLink::handle(std::uint32_t events, Sink& sink) {

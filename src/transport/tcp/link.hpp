@@ -41,14 +41,14 @@ class TcpLink final : public PlacedLink {
   std::uint64_t memory_bytes() const noexcept override;
   Result<void> complete(Parcel answer) override;
 
-  // Waits for the peer to connect; what it needs for that.
-  Offer expect_peer(std::size_t rail);
+  // Waits for the peer to connect to one of `targets`; what it needs for that.
+  Offer expect_peer(std::vector<secure::SocketAddress> targets);
   // Connects to who waits. Returns over how many lanes.
   unsigned dial(const Offer& offer);
 
   // --- For the transport ---
   bool waits_for(std::uint64_t number) const noexcept {
-    return is_listening_ && number - number_ < ways_.size() && !ways_[number - number_].stream;
+    return number - number_ < ways_.size() && !ways_[number - number_].dial && !ways_[number - number_].stream;
   }
   // Of the connection `number`.
   void take(std::uint64_t number, secure::Established established);
@@ -74,7 +74,7 @@ class TcpLink final : public PlacedLink {
     Place to;
     std::optional<std::uint32_t> read;  // whose answer it is
   };
-  // A connection that is being made: the link's own, and one for each lane.
+  // A connection that is being made: the link's own, and one for each lane. Without a dial it is the peer that connects.
   struct Way {
     secure::Identity identity;
     std::optional<secure::Dial> dial;
@@ -132,8 +132,8 @@ class TcpLink final : public PlacedLink {
   void look_for_silence(std::int64_t now_ns);
   void leave();
   bool send_in_time();
+  void keep_ways(std::size_t count) noexcept;
   void close_connections(bool lets_go_out);
-  bool finish_breaking(Sink& sink);
   void lost_by(std::string_view what, int code);
   void begin_to_break(std::optional<Farewell> farewell) noexcept override;
 
@@ -142,7 +142,6 @@ class TcpLink final : public PlacedLink {
   Security security_;
   std::uint64_t serial_ = 0;
   std::int64_t look_at_ns_ = 0;  // ready: for silence
-  bool is_listening_ = false;    // it is the peer that connects
   bool is_completed_ = false;    // the peer's answer has come
   std::deque<Way> ways_;         // connecting: one for each connection
   std::vector<Socket> sockets_;  // then

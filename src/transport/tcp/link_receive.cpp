@@ -163,11 +163,9 @@ void TcpLink::take_read(const FrameHeader& header) {
 }
 
 void TcpLink::place(std::span<const std::byte> data) {
-  switch (transport_.home()->copy_to(incoming_.to, data)) {
-    case Placed::ok: return placed(data.size());
-    case Placed::failed: return fail_to_place();
-    case Placed::not_allowed: break;
-  }
+  const Placed outcome = transport_.home()->copy_to(incoming_.to, data);
+  if (outcome == Placed::ok) return placed(data.size());
+  if (outcome == Placed::failed) return fail_to_place();
   if (!incoming_.read) return refuse("it writes to a region that was taken back", Farewell::bad_access);
   fail_as_taken_back("read");
 }

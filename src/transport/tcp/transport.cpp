@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -105,16 +104,13 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TransportOptions&
   if (!lanes) return lanes.error();
   opened->wanted_lanes_ = *lanes;
   if (!opened->bell_.open() || !opened->poller_->set(EPOLL_CTL_ADD, opened->bell_.descriptor(), EPOLLIN, kBellToken)) {
-    const int code = errno;
-    return make_error(status_of_errno(code), "open TCP", "wake descriptor", std::strerror(code), {}, errno_code(code));
+    return make_errno_error(errno, "open TCP", "wake descriptor");
   }
   for (Rail& rail : opened->rails_) {
     opened->rail_names_.push_back(rail.interface);
     rail.targets = opened->acceptor_.listen(rail.addresses);
     if (!rail.targets.empty()) continue;
-    const int code = errno;
-    return make_error(status_of_errno(code, Status::unavailable), "open TCP", rail.interface,
-                      text("nothing can listen at its addresses: ", std::strerror(code)), {}, errno_code(code));
+    return make_errno_error(errno, "open TCP", rail.interface, "nothing can listen at its addresses", {}, Status::unavailable);
   }
   return opened;
 }
@@ -151,7 +147,7 @@ Result<std::unique_ptr<Link>> TcpTransport::offer(const Peer& peer, std::size_t 
   const auto number = random_number();
   if (!number) return number.error();
   auto link = std::make_unique<TcpLink>(*this, peer.rank, *number, *security);
-  offer = {encode(link->expect_peer(rail)), {}};
+  offer = {encode(link->expect_peer(rails_[rail].targets)), {}};
   return std::unique_ptr<Link>(std::move(link));
 }
 
@@ -183,8 +179,8 @@ void TcpTransport::remove_link(std::uint64_t serial) noexcept {
 }
 
 void TcpTransport::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {
-  if (token == secure::Poller::kTimerToken) return;
-  if (token == kBellToken) return bell_.clear();  // a lane rang while it was disarmed; poll() has looked at all of them
+  if (token == secure::Poller::kTimerToken) return;  // timers run behind all that has come
+  if (token == kBellToken) return bell_.clear();     // a lane rang while it was disarmed; poll() has looked at all of them
   if (token >= kLinkTokens) {
     const auto link = links_.find(token - kLinkTokens);
     if (link == links_.end()) return;

@@ -62,7 +62,6 @@ class TcpTransport final : public PlacedTransport {
   // --- For the links ---
   secure::Poller& poller() noexcept { return *poller_; }
   secure::Acceptor& acceptor() noexcept { return acceptor_; }
-  const Rail& rail(std::size_t index) const noexcept { return rails_[index]; }
   // The name of the rail that has the address, or the address itself.
   std::string rail_of(const secure::SocketAddress& address) const;
   // How many connections large writes of a link may have.

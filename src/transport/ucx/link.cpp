@@ -150,9 +150,8 @@ void UcxLink::send_piece(Pieces& pieces) {
   const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, pieces.to.bytes - pieces.sent_bytes);
   Place place = pieces.from;
   place.offset += pieces.sent_bytes;
-  const std::byte* from = transport_.home()->memory(place, bytes);
-  if (from == nullptr && is_write) return fail_as_taken_back("write");
-  if (from == nullptr) return refuse("it reads from a region that was taken back", Farewell::bad_access);
+  const std::byte* const from = memory_to_send(place, bytes, !is_write);
+  if (from == nullptr) return;
   Access to = pieces.to;
   to.offset += pieces.sent_bytes;
   to.bytes = bytes;
