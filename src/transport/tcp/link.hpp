@@ -70,9 +70,10 @@ class TcpLink final : public PlacedLink {
   };
   // Data that comes now.
   struct Incoming {
+    FrameHeader header;
     std::uint64_t left_bytes = 0;
-    Place to;
-    std::optional<std::uint32_t> read;  // whose answer it is
+    Place to;                     // but of a message:
+    std::vector<std::byte> copy;  // all of it
   };
   // A connection that is being made: the link's own, and one for each lane. Without a dial it is the peer that connects.
   struct Way {
@@ -110,14 +111,12 @@ class TcpLink final : public PlacedLink {
   // Receiving.
   std::array<iovec, 2> place_for_more(Scratch& scratch);
   void hear_end(const secure::Moved& moved);
-  void take_rest(std::size_t bytes, Sink& sink);
-  void carry(std::span<const std::byte> begun);
   std::span<const std::byte> take_frames(std::span<const std::byte> bytes, Sink& sink);
   void begin_write(const FrameHeader& header);
   void begin_answer(const FrameHeader& header);
   void take_read(const FrameHeader& header);
-  void place(std::span<const std::byte> data);
-  void placed(std::uint64_t bytes);
+  void place(std::span<const std::byte> data, Sink& sink);
+  void placed(std::uint64_t bytes, Sink& sink);
 
   // Lanes.
   void begin_by_lanes(Place from, std::uint32_t region, Access to, const Transfer& transfer);
@@ -154,8 +153,7 @@ class TcpLink final : public PlacedLink {
   std::uint64_t queued_units_ = 0;  // of copies in own_
   std::optional<int> send_code_;    // nothing can be sent any more; what has come is still told
 
-  std::vector<std::byte> carried_;  // the beginning of a frame, of a message with a header all of it; at a fence what has come
-  std::size_t missing_bytes_ = 0;   // at the end of that message
+  std::vector<std::byte> carried_;  // the beginning of a header; at a fence what has come
   Incoming incoming_;
   bool is_hungry_ = false;  // there may be more than was received in one turn
 

@@ -25,19 +25,20 @@ constexpr std::uint64_t kMaxBehindFenceBytes = 64U << 20;  // that are looked th
 
 }  // namespace
 
-// Where the next bytes go: host memory that data is meant for, or the rest of a message, and behind all of it the buffer.
+// Where the next bytes go: host memory that data is meant for, and behind all of it the buffer.
 std::array<iovec, 2> TcpLink::place_for_more(Scratch& scratch) {
   std::array<iovec, 2> pieces{};
-  if (missing_bytes_ > 0) {
-    pieces[0] = {carried_.data() + carried_.size() - missing_bytes_, missing_bytes_};
-  } else if (incoming_.left_bytes >= kMinDirectBytes) {
-    std::byte* const memory = transport_.home()->memory(incoming_.to, incoming_.left_bytes);
-    if (memory != nullptr) pieces[0] = {memory, std::min<std::uint64_t>(incoming_.left_bytes, call_bytes_.receive)};
-    if (memory != nullptr && pieces[0].iov_len < incoming_.left_bytes) return pieces;
+  const std::uint64_t left_bytes = incoming_.left_bytes;
+  std::byte* memory = nullptr;
+  if (!incoming_.copy.empty()) {
+    memory = incoming_.copy.data() + incoming_.copy.size() - left_bytes;
+  } else if (left_bytes >= kMinDirectBytes) {
+    memory = transport_.home()->memory(incoming_.to, left_bytes);
   }
-  const std::size_t begun = missing_bytes_ > 0 ? 0 : carried_.size();
-  std::copy_n(carried_.begin(), begun, scratch.begin());
-  pieces[1] = {scratch.data() + begun, std::min(scratch.size() - begun, call_bytes_.receive)};
+  if (memory != nullptr) pieces[0] = {memory, std::min<std::uint64_t>(left_bytes, call_bytes_.receive)};
+  if (memory != nullptr && pieces[0].iov_len < left_bytes) return pieces;
+  std::ranges::copy(carried_, scratch.begin());
+  pieces[1] = {scratch.data() + carried_.size(), std::min(scratch.size() - carried_.size(), call_bytes_.receive)};
   return pieces;
 }
 
@@ -67,16 +68,11 @@ bool TcpLink::receive(Sink& sink) {
       return turn > 0 || state_ != LinkState::ready;
     }
     const std::size_t taken = std::min(moved.bytes, direct_bytes);
-    std::size_t come = moved.bytes - taken;
-    if (missing_bytes_ > 0) {
-      take_rest(taken, sink);
-    } else {
-      come += carried_.size();
-      if (taken > 0) placed(taken);
-    }
-    const auto rest = take_frames(std::span<const std::byte>(scratch).first(come), sink);
+    if (taken > 0) placed(taken, sink);
+    const std::span<const std::byte> come = std::span(scratch).first(carried_.size() + moved.bytes - taken);
+    const auto rest = take_frames(come, sink);
     if (state_ != LinkState::ready) return true;
-    if (missing_bytes_ == 0) carry(rest);
+    carried_.assign(rest.begin(), rest.end());
     if (fence_) {
       want_events();
       return true;
@@ -89,30 +85,12 @@ bool TcpLink::receive(Sink& sink) {
   return true;
 }
 
-// Of the message whose beginning came before.
-void TcpLink::take_rest(std::size_t bytes, Sink& sink) {
-  missing_bytes_ -= bytes;
-  if (missing_bytes_ > 0) return;
-  const std::vector<std::byte> whole = std::exchange(carried_, {});
-  sink.message(*this, parse_header(whole)->body, std::span(whole).subspan(kHead));
-}
-
-// What is behind a fence, or the beginning of a frame. Once its header is there the rest of it is received behind it, and nothing
-// of it is copied again.
-void TcpLink::carry(std::span<const std::byte> begun) {
-  carried_.assign(begun.begin(), begun.end());
-  if (fence_ || begun.size() < kHead) return;
-  const std::size_t whole = kHead + parse_header(begun)->data_bytes;
-  carried_.resize(whole);
-  missing_bytes_ = whole - begun.size();
-}
-
-// Returns what is behind a fence, or the beginning of a frame.
+// Returns what is behind a fence, or the beginning of a header.
 std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
   while (state_ == LinkState::ready && !fence_ && !bytes.empty()) {
     if (incoming_.left_bytes > 0) {
       const std::size_t part = std::min<std::uint64_t>(incoming_.left_bytes, bytes.size());
-      place(bytes.first(part));
+      place(bytes.first(part), sink);
       bytes = bytes.subspan(part);
       continue;
     }
@@ -122,12 +100,16 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
       refuse("what it sent is no frame");
       break;
     }
-    const std::size_t payload_bytes = header->kind == FrameKind::message ? header->data_bytes : 0;
-    if (bytes.size() - kHead < payload_bytes) break;
-    const auto payload = bytes.subspan(kHead, payload_bytes);
-    bytes = bytes.subspan(kHead + payload_bytes);
+    bytes = bytes.subspan(kHead);
     switch (header->kind) {
-      case FrameKind::message: sink.message(*this, header->body, payload); break;
+      case FrameKind::message:
+        if (bytes.size() < header->data_bytes) {  // the rest is received behind what is there
+          incoming_ = {*header, header->data_bytes, {}, std::vector<std::byte>(header->data_bytes)};
+          break;
+        }
+        sink.message(*this, header->body, bytes.first(header->data_bytes));
+        bytes = bytes.subspan(header->data_bytes);
+        break;
       case FrameKind::write: begin_write(*header); break;
       case FrameKind::answer: begin_answer(*header); break;
       case FrameKind::read: take_read(*header); break;
@@ -141,7 +123,7 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
 void TcpLink::begin_write(const FrameHeader& header) {
   const Place to = place_of(header, rank_);
   if (!transport_.home()->is_allowed(to, header.data_bytes)) return refuse_write();
-  incoming_ = {header.data_bytes, to, {}};
+  incoming_ = {header, header.data_bytes, to, {}};
 }
 
 void TcpLink::begin_answer(const FrameHeader& header) {
@@ -149,7 +131,7 @@ void TcpLink::begin_answer(const FrameHeader& header) {
   if (found == reads_.end()) return refuse("it answered what was not asked");
   Read& read = found->second;
   if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for");
-  incoming_ = {header.data_bytes, read.to, header.number};
+  incoming_ = {header, header.data_bytes, read.to, {}};
   read.to.offset += header.data_bytes;  // they come in order
   read.missing_bytes -= header.data_bytes;
 }
@@ -162,19 +144,27 @@ void TcpLink::take_read(const FrameHeader& header) {
   pump();
 }
 
-void TcpLink::place(std::span<const std::byte> data) {
+void TcpLink::place(std::span<const std::byte> data, Sink& sink) {
+  if (incoming_.header.kind == FrameKind::message) {
+    std::ranges::copy(data, incoming_.copy.end() - static_cast<std::ptrdiff_t>(incoming_.left_bytes));
+    return placed(data.size(), sink);
+  }
   const Placed outcome = transport_.home()->copy_to(incoming_.to, data);
-  if (outcome == Placed::ok) return placed(data.size());
+  if (outcome == Placed::ok) return placed(data.size(), sink);
   if (outcome == Placed::failed) return fail_to_place();
-  if (!incoming_.read) return refuse("it writes to a region that was taken back", Farewell::bad_access);
+  if (incoming_.header.kind == FrameKind::write) return refuse("it writes to a region that was taken back", Farewell::bad_access);
   fail_as_taken_back("read");
 }
 
-void TcpLink::placed(std::uint64_t bytes) {
+void TcpLink::placed(std::uint64_t bytes, Sink& sink) {
   incoming_.left_bytes -= bytes;
   incoming_.to.offset += bytes;
-  if (incoming_.left_bytes > 0 || !incoming_.read) return;
-  const auto found = reads_.find(*incoming_.read);
+  if (incoming_.left_bytes > 0 || incoming_.header.kind == FrameKind::write) return;
+  if (incoming_.header.kind == FrameKind::message) {
+    const std::vector<std::byte> whole = std::exchange(incoming_.copy, {});
+    return sink.message(*this, incoming_.header.body, whole);
+  }
+  const auto found = reads_.find(incoming_.header.number);
   if (found->second.missing_bytes > 0) return;
   finish(found->second.cookie, {});
   reads_.erase(found);
@@ -209,7 +199,7 @@ bool TcpLink::leave_fence(Sink& sink) {
   const std::vector<std::byte> come = std::exchange(carried_, {});
   const auto rest = take_frames(come, sink);
   if (state_ != LinkState::ready) return true;
-  carry(rest);
+  carried_.assign(rest.begin(), rest.end());
   if (!fence_) {
     is_hungry_ = true;
     transport_.attend_to(*this);
