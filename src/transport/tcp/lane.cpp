@@ -158,19 +158,18 @@ class Lane::Connection {
 
 // --- From the thread that has the transport -------------------------------------------------------------------------------------
 
-Lane::Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus,
-           std::unique_ptr<secure::Poller> poller)
-    : index_(index), home_(std::move(home)), bell_(bell), cpus_(cpus), poller_(std::move(poller)), scratch_(kLaneScratchBytes) {}
+Lane::Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, std::unique_ptr<secure::Poller> poller)
+    : index_(index), home_(std::move(home)), bell_(bell), poller_(std::move(poller)), scratch_(kLaneScratchBytes) {}
 
 Result<std::unique_ptr<Lane>> Lane::open(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus) {
   auto poller = secure::Poller::open();
   if (!poller) return std::move(poller).error();
-  std::unique_ptr<Lane> lane(new Lane(index, std::move(home), bell, cpus, std::move(*poller)));
+  std::unique_ptr<Lane> lane(new Lane(index, std::move(home), bell, std::move(*poller)));
   if (!lane->wake_.open()) {
     const int code = errno;
     return make_error(status_of_errno(code), "open TCP", "lane", "eventfd failed", {}, errno_code(code));
   }
-  Result<void> started = start_thread(lane->thread_, "open TCP", "lane", [running = lane.get()] { running->run(); });
+  Result<void> started = start_thread(lane->thread_, "open TCP", "lane", [running = lane.get(), cpus] { running->run(cpus); });
   if (!started) return std::move(started).error();
   return lane;
 }
@@ -222,8 +221,8 @@ std::vector<LaneEvent> Lane::take_events() {
 
 // --- The lane's thread ----------------------------------------------------------------------------------------------------------
 
-void Lane::run() {
-  settle_this_thread("gigabar-lane", cpus_);
+void Lane::run(const std::vector<int>& cpus) {
+  settle_this_thread("gigabar-lane", cpus);
   std::int64_t idle_since_ns = 0;
   while (!is_stopping_.load(std::memory_order_relaxed)) {
     bool is_something = true;

@@ -75,11 +75,10 @@ class Lane {
  private:
   class Connection;
 
-  Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus,
-       std::unique_ptr<secure::Poller> poller);
+  Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, std::unique_ptr<secure::Poller> poller);
 
   // Of the lane's thread.
-  void run();
+  void run(const std::vector<int>& cpus);
   bool go_round();
   bool take_shares();
   void come_back_to(std::uint64_t link);
@@ -89,7 +88,6 @@ class Lane {
   const unsigned index_;
   const std::shared_ptr<Home> home_;
   Bell& bell_;
-  const std::vector<int> cpus_;
   Bell wake_;  // for the thread: there are shares
   const std::unique_ptr<secure::Poller> poller_;
 

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sodium.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -111,7 +112,8 @@ std::uint64_t TcpLink::memory_bytes() const noexcept {
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
 Offer TcpLink::expect_peer(std::vector<secure::SocketAddress> targets) {
-  Offer offer{number_, random_secret(), std::move(targets), transport_.lane_count()};
+  Offer offer{number_, secure::Secret::of_size(kSecretBytes), std::move(targets), transport_.lane_count()};
+  randombytes_buf(offer.secret.data(), kSecretBytes);
   ways_ = std::deque<Way>(1 + offer.lanes);
   for (std::uint64_t number = number_; number - number_ < ways_.size(); ++number) {
     transport_.acceptor().expect(number, identity_of(offer.secret, number, security_, secure::Role::acceptor));
@@ -302,20 +304,6 @@ bool TcpLink::has_sent_all() const noexcept {
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
-// Sends of the current frame what the socket takes. False: not all of it, or the link broke.
-bool TcpLink::send_frame() {
-  Outgoing& item = sending_->front();
-  const std::byte* data = item.copy.data();
-  if (item.bytes > 0) data = memory_to_send(item.from, item.header.data_bytes, item.header.kind == FrameKind::answer);
-  if (item.bytes > 0 && data == nullptr) return false;
-  while (!item.is_sent()) {
-    const Moved moved = item.send(*stream_, data + item.data_sent(), call_bytes_.send);
-    note_failure(moved);
-    if (moved.how != Moved::How::ok) return false;
-  }
-  return true;
-}
-
 void TcpLink::pump() {
   note_failure(stream_->flush());
   for (unsigned turn = 0; turn < kMaxSendsPerTurn && state_ == LinkState::ready && !send_code_; ++turn) {
@@ -324,9 +312,16 @@ void TcpLink::pump() {
       is_answers_turn_ = own_.empty() || (!answers_.empty() && !is_answers_turn_);
       sending_ = is_answers_turn_ ? &answers_ : &own_;
     }
-    if (!send_frame()) break;
+    Outgoing& item = sending_->front();
+    const std::byte* data = item.copy.data();
+    if (item.bytes > 0) data = memory_to_send(item.from, item.header.data_bytes, item.header.kind == FrameKind::answer);
+    if (item.bytes > 0 && data == nullptr) break;
+    for (Moved moved; !item.is_sent() && moved.how == Moved::How::ok;) {
+      moved = item.send(*stream_, data + item.data_sent(), call_bytes_.send);
+      note_failure(moved);
+    }
+    if (!item.is_sent()) break;
     std::deque<Outgoing>& queue = *std::exchange(sending_, nullptr);
-    Outgoing& item = queue.front();
     if (item.advance()) continue;
     if (item.header.kind == FrameKind::write) finish(item.cookie, {});
     if (item.header.kind == FrameKind::message) queued_units_ -= units_of(item.copy.size());

@@ -103,7 +103,6 @@ class TcpLink final : public PlacedLink {
   // Everything that was posted, over all connections.
   bool has_sent_all() const noexcept;
   bool is_idle() const noexcept { return own_.empty() && answers_.empty() && !stream_->has_unsent(); }
-  bool send_frame();
   void post_small(const FrameHeader& header, std::span<const std::byte> data = {});
   void pump();
   void note_failure(const secure::Moved& moved) noexcept;

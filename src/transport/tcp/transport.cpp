@@ -279,7 +279,8 @@ unsigned TcpTransport::lane_count() {
   return wanted_lanes_;
 }
 
-void TcpTransport::look_at_lanes() {
+bool TcpTransport::poll(Sink& sink) {
+  if (!lanes_.empty()) bell_.disarm();
   for (const auto& lane : lanes_) {
     if (!lane->has_events()) continue;
     for (const LaneEvent& event : lane->take_events()) {
@@ -287,11 +288,6 @@ void TcpTransport::look_at_lanes() {
       if (found != links_.end()) found->second->take_event(event);
     }
   }
-}
-
-bool TcpTransport::poll(Sink& sink) {
-  if (!lanes_.empty()) bell_.disarm();
-  look_at_lanes();
   if (asked_first_ == nullptr) return poll_sockets(sink);
   bool is_something = asked_first_->receive(sink);
   silent_polls_ = is_something ? 0 : silent_polls_ + 1;

@@ -93,7 +93,6 @@ class TcpTransport final : public PlacedTransport {
   std::optional<Security> security_with(const Peer& peer) const;
   void watch_again() noexcept;
   bool poll_sockets(Sink& sink);
-  void look_at_lanes();
   void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
   void run_timers();
   void drop_leaving() noexcept;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/wire.hpp"
 
-#include <sodium.h>
-
 #include <cstring>
 #include <utility>
 
@@ -14,7 +12,6 @@ namespace {
 
 constexpr std::string_view kOfferMagic = "gigabar tcp offer";
 constexpr std::string_view kAnswerMagic = "gigabar tcp answer";
-constexpr std::string_view kAddressName = "tcp";
 
 bool can_have(FrameKind kind, std::uint64_t data_bytes) noexcept {
   switch (kind) {
@@ -31,7 +28,7 @@ bool can_have(FrameKind kind, std::uint64_t data_bytes) noexcept {
 }  // namespace
 
 std::string address_text(const Security& security) {
-  return text(kAddressName, ' ', unsigned{kVersion}, ' ', name_of(security.protection), ' ', name_of(security.cipher));
+  return text("tcp ", unsigned{kVersion}, ' ', name_of(security.protection), ' ', name_of(security.cipher));
 }
 
 std::optional<Security> security_of_address(std::string_view address) {
@@ -91,12 +88,6 @@ secure::Identity identity_of(const secure::Secret& secret, std::uint64_t connect
   const Rank own = role == secure::Role::initiator ? 1 : 0;
   const std::string name = text("tcp link ", connection, ' ', name_of(security.protection), ' ', name_of(security.cipher));
   return secure::make_identity(secret, name, own, 2, secure::Purpose::transfer);
-}
-
-secure::Secret random_secret() {
-  secure::Secret made = secure::Secret::of_size(kSecretBytes);
-  randombytes_buf(made.data(), kSecretBytes);
-  return made;
 }
 
 std::optional<FrameHeader> parse_header(std::span<const std::byte> bytes) noexcept {

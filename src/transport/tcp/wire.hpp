@@ -65,8 +65,6 @@ std::optional<unsigned> decode_answer(std::string_view bytes, std::uint64_t link
 // of every key.
 secure::Identity identity_of(const secure::Secret& secret, std::uint64_t connection, const Security& security, secure::Role role);
 
-secure::Secret random_secret();
-
 // --- Frames ---------------------------------------------------------------------------------------------------------------------
 
 enum class FrameKind : std::uint8_t {

@@ -11,7 +11,6 @@ namespace gigabar::transport::ucx {
 namespace {
 
 constexpr std::string_view kParcelMagic = "GBUX";
-constexpr std::string_view kAddressName = "ucx";
 constexpr const char* kWhat = "the peer's UCX parcel";
 
 // Of an invitation: magic, version, kind, length of the address, sum, number of the link, bytes of a piece, zeros. The address
@@ -56,9 +55,7 @@ Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes
   return invitation;
 }
 
-std::string address_text(std::string_view library_version) {
-  return text(kAddressName, ' ', unsigned{kVersion}, ' ', library_version);
-}
+std::string address_text(std::string_view library_version) { return text("ucx ", unsigned{kVersion}, ' ', library_version); }
 
 std::optional<std::string> library_version_of_address(std::string_view address) {
   const std::string begin = address_text("");
