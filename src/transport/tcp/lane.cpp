@@ -34,13 +34,7 @@ constexpr unsigned kMaxEventsInARow = 2 * (kMaxCallsInARow + 1);
 class Lane::Connection {
  public:
   Connection(Lane& lane, std::uint64_t link, Rank rank, secure::ByteStream stream, LaneCounts& counts)
-      : lane_(lane),
-        link_(link),
-        rank_(rank),
-        call_bytes_(stream.part_bytes()),
-        receive_bytes_(call_bytes_ == SIZE_MAX ? kReceiveBytes : SIZE_MAX),
-        counts_(counts),
-        stream_(std::move(stream)) {}
+      : lane_(lane), link_(link), rank_(rank), counts_(counts), stream_(std::move(stream)) {}
 
   secure::ByteStream& stream() noexcept { return stream_; }
   void add(const Share& share) { shares_.push_back(share); }
@@ -140,10 +134,11 @@ class Lane::Connection {
   Lane& lane_;
   const std::uint64_t link_;
   const Rank rank_;
-  const std::size_t call_bytes_;     // of data, that one system call sends
-  const std::size_t receive_bytes_;  // likewise, or SIZE_MAX: records have sizes of their own
   LaneCounts& counts_;
   secure::ByteStream stream_;
+  const std::size_t call_bytes_ = stream_.part_bytes();  // of data, that one system call sends
+  // Likewise that one receives; records have sizes of their own.
+  const std::size_t receive_bytes_ = call_bytes_ == SIZE_MAX ? kReceiveBytes : SIZE_MAX;
   bool cannot_send_ = false;
   bool is_over_ = false;  // nothing more comes either
 
