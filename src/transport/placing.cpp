@@ -173,7 +173,7 @@ Placed Home::copy_to(const Place& place, std::span<const std::byte> data) const 
 Home::Held Home::hold(unsigned lane, const Place& place, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const Entry* const entry = find(place, bytes);
-  if (entry == nullptr || entry->mapping) return {.is_allowed = entry != nullptr};
+  if (entry == nullptr || entry->mapping) return {entry != nullptr, nullptr, {}};
   return {true, entry->address + place.offset, std::unique_lock(uses_[lane])};
 }
 

@@ -118,7 +118,7 @@ class Home {
   struct Held {
     bool is_allowed = false;
     std::byte* memory = nullptr;  // none: it is not allowed, or it is a GPU's, for copy_to()
-    std::unique_lock<Use> use = {};
+    std::unique_lock<Use> use;
   };
   Held hold(unsigned lane, const Place& place, std::uint64_t bytes);
   Placed copy_to(unsigned lane, const Place& place, std::span<const std::byte> data);

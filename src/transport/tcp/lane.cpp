@@ -56,7 +56,7 @@ class Lane::Connection {
   // Returns false: nothing more is done here.
   bool end(Kind kind, const Moved& how = {Moved::How::ended, 0, 0}) {
     is_over_ = true;
-    lane_.tell({kind, link_, 0, how});
+    lane_.tell({kind, link_, nullptr, how});
     return false;
   }
   static bool is_closed(const Moved& moved) {
@@ -85,14 +85,14 @@ class Lane::Connection {
     if (held.memory == nullptr) return end(Kind::gone);
     if (!judge_sent(share.send(stream_, held.memory, call_bytes_))) return false;
     if (!share.is_sent() || share.advance()) return true;
-    if (share.missing->fetch_sub(1, std::memory_order_acq_rel) == 1) lane_.tell({Kind::sent, link_, share.write});
+    if (share.write->missing_shares.fetch_sub(1, std::memory_order_acq_rel) == 1) lane_.tell({Kind::sent, link_, share.write});
     shares_.pop_front();
     return true;
   }
 
   // The rest of a piece, and behind all of it the next header.
   bool receive_some() {
-    const Home::Held held = left_bytes_ > 0 ? lane_.home_->hold(lane_.index_, to_, left_bytes_) : Home::Held{.is_allowed = true};
+    const Home::Held held = left_bytes_ > 0 ? lane_.home_->hold(lane_.index_, to_, left_bytes_) : Home::Held{true, nullptr, {}};
     if (!held.is_allowed) return end(Kind::not_allowed);
     std::byte* const memory = held.memory != nullptr ? held.memory : lane_.scratch_.data();
     const std::size_t most_bytes = held.memory != nullptr ? receive_bytes_ : lane_.scratch_.size();

@@ -27,10 +27,13 @@
 
 namespace gigabar::transport::tcp {
 
+struct LaneWrite {
+  std::uint64_t cookie = 0;
+  std::atomic<unsigned> missing_shares{0};  // that are not sent
+};
 // A part of a write.
 struct Share : OutgoingFrame {
-  std::atomic<unsigned>* missing = nullptr;  // shares of its write that are not sent
-  std::uint64_t write = 0;                   // its number, for the event when there are none
+  LaneWrite* write = nullptr;
 };
 
 // What a link and its connections on lanes share.
@@ -41,7 +44,7 @@ struct LaneCounts {
 
 struct LaneEvent {
   enum class Kind : std::uint8_t {
-    sent,         // all shares of write `number`: its memory is needed no more
+    sent,         // all shares of `write`: its memory is needed no more
     placed,       // a share of the peer's
     not_allowed,  // the peer writes where it may not
     no_frame,     // what the peer sent is none, or one of another kind
@@ -51,7 +54,7 @@ struct LaneEvent {
   };
   Kind kind = Kind::over;
   std::uint64_t link = 0;
-  std::uint64_t number = 0;
+  LaneWrite* write = nullptr;
   secure::Moved end{secure::Moved::How::ended, 0, 0};
 };
 

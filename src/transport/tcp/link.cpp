@@ -269,8 +269,7 @@ void TcpLink::begin_by_lanes(Place from, std::uint32_t region, Access to, const 
   const std::uint64_t share_bytes = std::max(even, kMinShareBytes);
   // One after the other they take the same lanes, whose threads are awake.
   if (lane_writes_.empty()) next_lane_ = 0;
-  const std::uint64_t number = next_lane_write_++;
-  LaneWrite& write = lane_writes_[number];
+  LaneWrite& write = lane_writes_.emplace_back();
   write.cookie = transfer.cookie;
   write.missing_shares = static_cast<unsigned>((transfer.bytes + share_bytes - 1) / share_bytes);
   ++transfers_;
@@ -280,7 +279,7 @@ void TcpLink::begin_by_lanes(Place from, std::uint32_t region, Access to, const 
     part = std::min(share_bytes, left);
     const unsigned lane = std::exchange(next_lane_, (next_lane_ + 1) % lane_count_);
     try {
-      transport_.lane(lane).send(serial_, {first_piece(FrameKind::write, region, to, from, part), &write.missing_shares, number});
+      transport_.lane(lane).send(serial_, {first_piece(FrameKind::write, region, to, from, part), &write});
     } catch (const std::bad_alloc&) {
       return fail(Error::out_of_memory(), Farewell::own_failure);  // its end is told with the link's
     }
@@ -299,7 +298,7 @@ void TcpLink::put_fence() {
 }
 
 bool TcpLink::has_sent_all() const noexcept {
-  return is_idle() && std::ranges::all_of(lane_writes_, [](const auto& item) { return item.second.missing_shares == 0; });
+  return is_idle() && std::ranges::all_of(lane_writes_, [](const LaneWrite& write) { return write.missing_shares == 0; });
 }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
@@ -393,7 +392,7 @@ bool TcpLink::attend(Sink& sink) {
   for (; !own_.empty(); own_.pop_front()) {
     if (own_.front().header.kind == FrameKind::write) give_up(own_.front().cookie);
   }
-  for (; !lane_writes_.empty(); lane_writes_.erase(lane_writes_.begin())) give_up(lane_writes_.begin()->second.cookie);
+  for (; !lane_writes_.empty(); lane_writes_.pop_front()) give_up(lane_writes_.front().cookie);
   tell_end(sink);
   return true;
 }

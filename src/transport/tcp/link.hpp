@@ -10,11 +10,10 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -90,10 +89,6 @@ class TcpLink final : public PlacedLink {
     int descriptor = -1;
     Silence silence;
   };
-  struct LaneWrite {
-    std::uint64_t cookie = 0;
-    std::atomic<unsigned> missing_shares{0};
-  };
 
   // Sending.
   static CallBytes call_bytes_of(int socket) noexcept;
@@ -110,7 +105,7 @@ class TcpLink final : public PlacedLink {
   // Receiving.
   std::array<iovec, 2> place_for_more(Scratch& scratch);
   void hear_end(const secure::Moved& moved);
-  std::span<const std::byte> take_frames(std::span<const std::byte> bytes, Sink& sink);
+  void take_frames(std::span<const std::byte> bytes, Sink& sink);
   void begin_write(const FrameHeader& header);
   void begin_answer(const FrameHeader& header);
   void take_read(const FrameHeader& header);
@@ -157,8 +152,7 @@ class TcpLink final : public PlacedLink {
   bool is_hungry_ = false;  // there may be more than was received in one turn
 
   unsigned lane_count_ = 0;  // that both ends have
-  std::map<std::uint64_t, LaneWrite> lane_writes_;
-  std::uint64_t next_lane_write_ = 0;
+  std::list<LaneWrite> lane_writes_;
   unsigned next_lane_ = 0;
   ShareCounts sent_shares_{};
   bool is_fence_due_ = false;  // before the next message

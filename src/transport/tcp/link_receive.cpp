@@ -70,9 +70,8 @@ bool TcpLink::receive(Sink& sink) {
     const std::size_t taken = std::min(moved.bytes, direct_bytes);
     if (taken > 0) placed(taken, sink);
     const std::span<const std::byte> come = std::span(scratch).first(carried_.size() + moved.bytes - taken);
-    const auto rest = take_frames(come, sink);
+    take_frames(come, sink);
     if (state_ != LinkState::ready) return true;
-    carried_.assign(rest.begin(), rest.end());
     if (fence_) {
       want_events();
       return true;
@@ -85,8 +84,8 @@ bool TcpLink::receive(Sink& sink) {
   return true;
 }
 
-// Returns what is behind a fence, or the beginning of a header.
-std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
+// What is behind a fence, or the beginning of a header, is carried.
+void TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
   while (state_ == LinkState::ready && !fence_ && !bytes.empty()) {
     if (incoming_.left_bytes > 0) {
       const std::size_t part = std::min<std::uint64_t>(incoming_.left_bytes, bytes.size());
@@ -117,7 +116,7 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
       case FrameKind::bye: lost(std::string(sentence_of(static_cast<Farewell>(header->number)))); break;
     }
   }
-  return bytes;
+  carried_.assign(bytes.begin(), bytes.end());
 }
 
 void TcpLink::begin_write(const FrameHeader& header) {
@@ -197,9 +196,8 @@ bool TcpLink::pass_fence() noexcept {
 bool TcpLink::leave_fence(Sink& sink) {
   if (!fence_ || state_ != LinkState::ready || !pass_fence()) return false;
   const std::vector<std::byte> come = std::exchange(carried_, {});
-  const auto rest = take_frames(come, sink);
+  take_frames(come, sink);
   if (state_ != LinkState::ready) return true;
-  carried_.assign(rest.begin(), rest.end());
   if (!fence_) {
     is_hungry_ = true;
     transport_.attend_to(*this);
@@ -230,7 +228,10 @@ std::optional<Farewell> TcpLink::hear_farewell() {
 void TcpLink::take_event(const LaneEvent& event) {
   if (state_ == LinkState::broken) return;
   switch (event.kind) {
-    case LaneEvent::Kind::sent: return finish(lane_writes_.extract(event.number).mapped().cookie, {});
+    case LaneEvent::Kind::sent:
+      finish(event.write->cookie, {});
+      lane_writes_.remove_if([&](const LaneWrite& write) { return &write == event.write; });
+      return;
     case LaneEvent::Kind::placed: return transport_.attend_to(*this);
     case LaneEvent::Kind::not_allowed: return refuse_write();
     case LaneEvent::Kind::no_frame: return refuse("what it sent over a connection for large writes is none");
