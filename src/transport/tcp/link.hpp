@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <deque>
 #include <list>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
