@@ -159,7 +159,7 @@ MUTANTS = [
         ("local_message_overtakes_writes", "return is_held_back() ? keep(header, payload, {}) : produce(header, payload);", "return produce(header, payload);", "LocalRegion.MessagesStayBehindLargeWrites"),
         ("local_word_overtakes_writes", "if (is_held_back()) return keep({}, {}, {word, value, kind, theirs.hold()});", "", "*LocalWords.AreBehindWritesThatAreNotFinished/*"),
         ("local_sleeper_misses_a_word", "if (consumer_.has_message() || words_written() != seen_words_) return false;", "if (consumer_.has_message()) return false;", "*LocalWords.WakeWhoHasArmed/*"),
-        ("local_writes_beyond_the_region", "if (!is_inside(wish.remote_offset, wish.bytes, remote.bytes()) || !remote.is_registered()) {", "if (!remote.is_registered()) {", "LocalRegion.RangesOutsideAreAnsweredAndNothingMoves"),
+        ("local_writes_beyond_the_region", "if (!is_inside(transfer.remote_offset, transfer.bytes, remote.bytes()) || !remote.is_registered()) {", "if (!remote.is_registered()) {", "LocalRegion.RangesOutsideAreAnsweredAndNothingMoves"),
         ("local_slices_land_at_one_place", "  transfer.remote_offset += bytes;\n", "", "LocalRegion.*:LocalProcesses.MessagesComeAfterTheWritesBeforeThem"),
         ("local_answer_counts_twice", "if (state_ == LinkState::connecting && is_whole && told.magic == kAnswerMagic", "if (is_whole && told.magic == kAnswerMagic", "LocalOffer.*"),
         ("local_sleeper_is_not_woken", "if ((wish.load(std::memory_order_seq_cst) & what) == 0) return;", "return;", "LocalLink.ArmsOnlyWhenNothingIsPendingAndWakes"),
@@ -185,15 +185,17 @@ MUTANTS = [
     *of("tcp", "src/transport/placing.cpp", "unit_test")(
         ("placing_key_of_any_peer", "entry.guards.find(place.guard->rank)", "entry.guards.begin()", "PlacingHome.*"),
         ("placing_key_stays", "found->second.guards.erase(rank) == 0", "true", "PlacingHome.*"),
-        ("placing_lane_of_any_link", "if (place.guard) place.guard->rank = found->second;", "", "PlacingHome.*"),
+    ),
+    *of("tcp", "src/transport/tcp/lane.cpp", "unit_test")(
+        ("tcp_lane_of_any_rank", "place_of(*header, rank_)", "place_of(*header, Rank{0})", "TcpLanes.*"),
     ),
     *of("tcp", "src/transport/tcp/link_receive.cpp", "unit_test")(
         ("tcp_fence_not_awaited", "if (static_cast<std::int32_t>(placed - (*fence_)[lane]) < 0) return false;", "if (false) return false;", "TcpLanes.MessagesAreBehindTheirWrites"),
         ("tcp_fence_of_lanes_that_are_none", "return count != 0; })) {", "return count > 9; })) {", "TcpLanes.WhatIsNotAllowedThereBreaksTheLinkOnly"),
     ),
-    *of("tcp", "src/transport/tcp/silence.cpp", "unit_test")(
+    *of("tcp", "src/transport/tcp/silence.hpp", "unit_test")(
         ("tcp_slow_reader_is_lost", " && was_asked;", ";", "TcpSilence.*"),
-        ("tcp_answers_forgotten", "    retransmissions_ = path.retransmissions;\n", "", "TcpSilence.WhoAnswersRetransmissionsIsThere"),
+        ("tcp_answers_forgotten", "      retransmissions_ = path.retransmissions;\n", "", "TcpSilence.WhoAnswersRetransmissionsIsThere"),
     ),
     *of("verbs", "src/transport/verbs/wire.cpp", "unit_test")(
         ("verbs_answer_without_a_port", "  if (answer && answer->to.port == 0) answer.reset();\n", "", "VerbsWire.ValuesThatCannotBeAreRefused"),

@@ -34,15 +34,17 @@ Placed copy_to_place(const Home::Entry& entry, std::uint64_t offset, std::span<c
 std::string not_sent(std::string_view transport) { return text(transport, " does not send GPU memory"); }
 
 // Why a write or read cannot be posted; nothing: it can. `object`: the link, for the error.
-std::optional<Error> why_no_transfer(const Wish& wish, const std::string& object, std::string_view transport) {
-  if (static_cast<const PlacedRegion&>(wish.local).is_mapped()) {
+std::optional<Error> why_no_transfer(const Transfer& transfer, const std::string& object, std::string_view transport) {
+  if (static_cast<const PlacedRegion&>(transfer.local).is_mapped()) {
     return make_error(Status::not_supported, "post", object, not_sent(transport), "stage it through host memory");
   }
-  const bool is_right = wish.bytes <= kTransferBytes && is_inside(wish.local_offset, wish.bytes, wish.local.bytes()) &&
-                        is_inside(wish.remote_offset, wish.bytes, wish.remote.bytes());
+  const bool is_right = transfer.bytes <= kTransferBytes &&
+                        is_inside(transfer.local_offset, transfer.bytes, transfer.local.bytes()) &&
+                        is_inside(transfer.remote_offset, transfer.bytes, transfer.remote.bytes());
   if (is_right) return {};
-  return make_error(Status::out_of_range, "post", object,
-                    text(counted(wish.bytes, "byte"), " from ", wish.local_offset, " to ", wish.remote_offset, " leave a region"));
+  return make_error(
+      Status::out_of_range, "post", object,
+      text(counted(transfer.bytes, "byte"), " from ", transfer.local_offset, " to ", transfer.remote_offset, " leave a region"));
 }
 
 }  // namespace
@@ -110,10 +112,10 @@ std::uint32_t Home::add_region(Entry entry) {
   return next_region_++;
 }
 
-template <class IsMeant>
-void Home::wait_for_lanes(const IsMeant& is_meant) const noexcept {
-  for (const Busy& busy : busy_) {
-    while (is_meant(busy)) sched_yield();
+void Home::wait_for_lanes() const noexcept {
+  for (const Use& use : uses_) {
+    const std::uint64_t begun = use.count.load(std::memory_order_acquire);
+    while (begun % 2 != 0 && use.count.load(std::memory_order_acquire) == begun) sched_yield();
   }
 }
 
@@ -125,7 +127,7 @@ void Home::remove_region(std::uint32_t number) noexcept {
     const std::lock_guard lock(mutex_);
     removed = regions_.extract(number);
   }
-  wait_for_lanes([&](const Busy& busy) { return busy.region.load(std::memory_order_acquire) == number; });
+  wait_for_lanes();
 }
 
 Result<std::uint64_t> Home::guard_of(std::uint32_t number, Rank rank) {
@@ -142,24 +144,7 @@ void Home::forget_guard(std::uint32_t number, Rank rank) noexcept {
     const auto found = regions_.find(number);
     if (found == regions_.end() || found->second.guards.erase(rank) == 0) return;
   }
-  // Others' lanes may go on there without end.
-  wait_for_lanes([&](const Busy& busy) {
-    return busy.region.load(std::memory_order_acquire) == number && busy.rank.load(std::memory_order_relaxed) == rank;
-  });
-}
-
-void Home::add_link(std::uint64_t number, Rank rank) {
-  const std::lock_guard lock(mutex_);
-  links_.emplace(number, rank);
-}
-
-void Home::remove_link(std::uint64_t number) noexcept {
-  if (!is_of_this_process()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    links_.erase(number);
-  }
-  wait_for_lanes([&](const Busy& busy) { return busy.link.load(std::memory_order_acquire) == number; });
+  wait_for_lanes();
 }
 
 // Without the mutex for the thread that alone changes what is read; lanes have it.
@@ -184,44 +169,22 @@ Placed Home::copy_to(const Place& place, std::span<const std::byte> data) const 
   return entry == nullptr ? Placed::not_allowed : copy_to_place(*entry, place.offset, data);
 }
 
-const Home::Entry* Home::mark(unsigned lane, std::uint64_t link, Place& place, std::uint64_t bytes, Placed& why) {
-  Busy& busy = busy_[lane];
+// The lane's use begins under the mutex: whoever forgets something there either comes before, and it is not found, or sees the use.
+Home::Held Home::hold(unsigned lane, const Place& place, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  const auto found = links_.find(link);
-  why = found == links_.end() ? Placed::no_link : Placed::not_allowed;
-  if (found == links_.end()) return nullptr;
-  if (place.guard) place.guard->rank = found->second;
   const Entry* const entry = find(place, bytes);
-  if (entry == nullptr) return nullptr;
-  why = Placed::ok;
-  busy.link.store(link, std::memory_order_relaxed);
-  busy.rank.store(found->second, std::memory_order_relaxed);
-  busy.region.store(place.region, std::memory_order_relaxed);
-  return entry;
+  if (entry == nullptr || entry->mapping) return {entry != nullptr, nullptr, {}};
+  return {true, entry->address + place.offset, std::unique_lock(uses_[lane])};
 }
 
-void Home::release(unsigned lane) noexcept {
-  busy_[lane].link.store(0, std::memory_order_release);
-  busy_[lane].region.store(0, std::memory_order_release);
-}
-
-// Neither goes while it is marked: references into the map stay when others come.
-Placed Home::copy_to(unsigned lane, std::uint64_t link, Place place, std::span<const std::byte> data) {
-  Placed placed = Placed::ok;
-  const Entry* const entry = mark(lane, link, place, data.size(), placed);
-  if (entry == nullptr) return placed;
-  placed = copy_to_place(*entry, place.offset, data);
-  release(lane);
-  return placed;
-}
-
-Home::Held Home::hold(unsigned lane, std::uint64_t link, Place place, std::uint64_t bytes) {
-  Held held;
-  const Entry* const entry = mark(lane, link, place, bytes, held.why);
-  if (entry == nullptr) return held;
-  if (entry->mapping) return release(lane), held;
-  held.memory = entry->address + place.offset;
-  return held;
+// References into the map stay when others come.
+Placed Home::copy_to(unsigned lane, const Place& place, std::span<const std::byte> data) {
+  std::unique_lock lock(mutex_);
+  const Entry* const entry = find(place, data.size());
+  if (entry == nullptr) return Placed::not_allowed;
+  const std::lock_guard use(uses_[lane]);
+  lock.unlock();
+  return copy_to_place(*entry, place.offset, data);
 }
 
 // --- Regions ---------------------------------------------------------------------------------------------------------------------
@@ -338,23 +301,30 @@ Reach PlacedLink::reach(Direction direction, const Region& local, const RemoteRe
           text("the receiver's CPU stores it into GPU memory through a mapping as it arrives, over ", transport, " (", rail_, ')')};
 }
 
-Posted PlacedLink::post_transfer(Direction direction, const Wish& wish) {
+Posted PlacedLink::post_transfer(Direction direction, const Transfer& transfer) {
   if (state_ == LinkState::broken) return Posted::broken;
   if (!can_post() || transfers_ + dones_.size() >= kMaxTransfers) return Posted::full;
-  if (auto why = why_no_transfer(wish, object(), hub_.home()->transport())) {
-    finish(wish.cookie, std::move(*why));
+  if (auto why = why_no_transfer(transfer, object(), hub_.home()->transport())) {
+    finish(transfer.cookie, std::move(*why));
     ++transfers_;  // behind what may throw; finish() has counted it down
   } else {
-    const Place here = static_cast<const PlacedRegion&>(wish.local).at(wish.local_offset);
-    begin(direction, here, static_cast<const PlacedRemoteRegion&>(wish.remote).key(), wish);
+    const Place here = static_cast<const PlacedRegion&>(transfer.local).at(transfer.local_offset);
+    begin(direction, here, static_cast<const PlacedRemoteRegion&>(transfer.remote).key(), transfer);
   }
   return Posted::ok;
 }
 
-std::uint32_t PlacedLink::add_read(const Place& to, const Wish& wish) {
+std::uint32_t PlacedLink::add_read(const Place& to, const Transfer& transfer) {
   while (reads_.contains(next_read_)) ++next_read_;
-  reads_.emplace(next_read_, Read{wish.cookie, to, wish.bytes, wish.bytes});
+  reads_.emplace(next_read_, Read{transfer.cookie, to, transfer.bytes, transfer.bytes});
   return next_read_++;
+}
+
+const std::byte* PlacedLink::memory_to_send(const Place& from, std::uint64_t bytes, bool is_answer) {
+  const std::byte* const memory = hub_.home()->memory(from, bytes);
+  if (memory == nullptr && is_answer) refuse("it reads from a region that was taken back", Farewell::bad_access);
+  if (memory == nullptr && !is_answer) fail_as_taken_back("write");
+  return memory;
 }
 
 bool PlacedLink::may_read(const Place& from, std::uint64_t bytes, std::size_t waiting_count) {
@@ -404,6 +374,10 @@ void PlacedLink::fail(Error error, std::optional<Farewell> farewell) noexcept {
 void PlacedLink::refuse(std::string_view why, Farewell reason) {
   if (state_ == LinkState::broken) return;
   fail(make_error(Status::peer_lost, "connection", object(), text("the peer broke the rules: ", why)), reason);
+}
+
+void PlacedLink::refuse_write() {
+  refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
 }
 
 void PlacedLink::lost(std::string cause, std::string remedy, NativeCode native) {

@@ -72,12 +72,11 @@ struct Place {
 
 enum class Placed : std::uint8_t {
   ok,
-  no_link,
   not_allowed,
   failed  // the GPU's memory could not be written to
 };
 
-// Registered memory, by number, and links. The thread that has the transport changes it; lanes place data at the same time.
+// Registered memory, by number. The thread that has the transport changes it; lanes place data at the same time.
 class Home {
  public:
   struct Entry {
@@ -99,11 +98,8 @@ class Home {
   void remove_region(std::uint32_t number) noexcept;
   // The peer's guard of the region. Errors: as random_number().
   Result<std::uint64_t> guard_of(std::uint32_t number, Rank rank);
-  // Afterwards nothing of the peer lands there with the guard that it has. Waits for its lanes as remove_region().
+  // Afterwards nothing of the peer lands there with the guard that it has. Waits as remove_region().
   void forget_guard(std::uint32_t number, Rank rank) noexcept;
-  void add_link(std::uint64_t number, Rank rank);
-  // Waits likewise.
-  void remove_link(std::uint64_t number) noexcept;
 
   // Whether all of `bytes` there may be written to.
   bool is_allowed(const Place& place, std::uint64_t bytes) const { return find(place, bytes) != nullptr; }
@@ -112,36 +108,32 @@ class Home {
   Placed copy_to(const Place& place, std::span<const std::byte> data) const;
 
   // --- For lanes ---
-  // The same. The guard's rank is that of the link.
-  Placed copy_to(unsigned lane, std::uint64_t link, Place place, std::span<const std::byte> data);
-  // Host memory there, which stays until release(). Null: `why` is not ok, or it is a GPU's, for copy_to().
-  struct Held {
-    Placed why = Placed::ok;
-    std::byte* memory = nullptr;
+  // That a lane uses what it has found: the count is odd meanwhile.
+  struct alignas(64) Use {
+    std::atomic<std::uint64_t> count{0};
+    void lock() noexcept { count.fetch_add(1, std::memory_order_relaxed); }
+    void unlock() noexcept { count.fetch_add(1, std::memory_order_release); }
   };
-  Held hold(unsigned lane, std::uint64_t link, Place place, std::uint64_t bytes);
-  void release(unsigned lane) noexcept;
+  // Host memory, which stays for as long as this.
+  struct Held {
+    bool is_allowed = false;
+    std::byte* memory = nullptr;  // none: it is not allowed, or it is a GPU's, for copy_to()
+    std::unique_lock<Use> use;
+  };
+  Held hold(unsigned lane, const Place& place, std::uint64_t bytes);
+  Placed copy_to(unsigned lane, const Place& place, std::span<const std::byte> data);
 
  private:
-  // What a lane copies to. Set under the mutex, so that whoever forgets a region or link there sees it afterwards.
-  struct alignas(64) Busy {
-    std::atomic<std::uint64_t> link{0};
-    std::atomic<std::uint32_t> region{0};
-    std::atomic<Rank> rank{0};  // the link's
-  };
   const Entry* find(const Place& place, std::uint64_t bytes) const;
-  // What is there, marked as busy; null: `why` says the reason.
-  const Entry* mark(unsigned lane, std::uint64_t link, Place& place, std::uint64_t bytes, Placed& why);
-  template <class IsMeant>
-  void wait_for_lanes(const IsMeant& is_meant) const noexcept;
+  // For who has forgotten something under the mutex: afterwards no lane uses what it found before.
+  void wait_for_lanes() const noexcept;
 
   const std::string_view transport_;
   const pid_t process_;
   mutable std::mutex mutex_;  // for changes, and for what lanes look up
   std::unordered_map<std::uint32_t, Entry> regions_;
-  std::unordered_map<std::uint64_t, Rank> links_;
   std::uint32_t next_region_ = 1;
-  std::array<Busy, kMaxLanes> busy_;
+  std::array<Use, kMaxLanes> uses_;
 };
 
 // --- Regions ---------------------------------------------------------------------------------------------------------------------
@@ -189,6 +181,8 @@ class PlacedLink;
 
 class PlacedTransport : public Transport {
  public:
+  PlacedTransport(const PlacedTransport&) = delete;
+  PlacedTransport& operator=(const PlacedTransport&) = delete;
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) final { return PlacedRegion::make(home_, range); }
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) final;
   std::string why_no_words() const final;
@@ -214,6 +208,8 @@ class PlacedTransport : public Transport {
 // `local` and `remote` are of the two classes above.
 class PlacedLink : public Link {
  public:
+  PlacedLink(const PlacedLink&) = delete;
+  PlacedLink& operator=(const PlacedLink&) = delete;
   Posted post_message(const Header& header, std::span<const std::byte> payload) final;
   Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const final;
   std::string why_no_word(WordKind, const RemoteRegion&) const final { return hub_.why_no_words(); }
@@ -241,9 +237,11 @@ class PlacedLink : public Link {
   // Posts that the link's state and the limits allow. begin() counts in transfers_, once the transfer is sure to end.
   virtual bool can_post() const noexcept { return state_ == LinkState::ready; }
   virtual Posted send_message(const Header& header, std::span<const std::byte> payload) = 0;
-  virtual void begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) = 0;
+  virtual void begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) = 0;
   // Of the peer's answers.
-  std::uint32_t add_read(const Place& to, const Wish& wish);
+  std::uint32_t add_read(const Place& to, const Transfer& transfer);
+  // What a write or an answer is sent from. Null: it was taken back, and the link broke.
+  const std::byte* memory_to_send(const Place& from, std::uint64_t bytes, bool is_answer);
   // Whether the peer may have that, and has `waiting_count` answers before it; else it is refused.
   bool may_read(const Place& from, std::uint64_t bytes, std::size_t waiting_count);
 
@@ -259,6 +257,7 @@ class PlacedLink : public Link {
   // `farewell`: what the peer is to hear. The link is not broken yet.
   virtual void begin_to_break(std::optional<Farewell> farewell) noexcept = 0;
   void lost(std::string cause, std::string remedy = {}, NativeCode native = {});
+  void refuse_write();
   // The memory of a "write" or "read" went during it.
   void fail_as_taken_back(const char* operation);
   void fail_to_place();
@@ -275,7 +274,7 @@ class PlacedLink : public Link {
   std::optional<Error> error_;  // why it broke, until it is told
 
  private:
-  Posted post_transfer(Direction direction, const Wish& wish) final;
+  Posted post_transfer(Direction direction, const Transfer& transfer) final;
 
   std::uint32_t next_read_ = 1;
   bool is_ready_due_ = false;  // to be told

@@ -151,7 +151,7 @@ enum class Direction : std::uint8_t {
 };
 
 // A write or a read that is to be posted.
-struct Wish {
+struct Transfer {
   const Region& local;
   std::uint64_t local_offset;
   const RemoteRegion& remote;
@@ -270,7 +270,7 @@ class Link {
 
  private:
   // Of post_write() and post_read().
-  virtual Posted post_transfer(Direction direction, const Wish& wish) = 0;
+  virtual Posted post_transfer(Direction direction, const Transfer& transfer) = 0;
 };
 
 // Who is told what happened, from inside Transport::poll() only. May post on any link; must not destroy one.

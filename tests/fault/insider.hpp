@@ -294,7 +294,7 @@ class Insider {
       bool stop() override { return has_ended_; }
 
      private:
-      transport::Posted post_transfer(transport::Direction, const transport::Wish&) override { return transport::Posted::full; }
+      transport::Posted post_transfer(transport::Direction, const transport::Transfer&) override { return transport::Posted::full; }
 
       const bool& has_ended_;
     };

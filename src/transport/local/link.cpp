@@ -100,7 +100,7 @@ bool LocalLink::stop() {
     ::epoll_ctl(core_->wakes.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
   }
   for (; !transfers_.empty(); transfers_.pop_front()) {
-    const Transfer& transfer = transfers_.front();
+    const Ongoing& transfer = transfers_.front();
     if (transfer.copier == nullptr) continue;
     CopyState state = transfer.copier->look(transfer.ticket);
     if (state == CopyState::running) {
@@ -219,7 +219,7 @@ void LocalLink::write(WordKind kind, std::uint32_t* word, std::uint32_t value, s
 }
 
 std::uint64_t LocalLink::first_unfinished_write() const noexcept {
-  for (const Transfer& transfer : transfers_) {
+  for (const Ongoing& transfer : transfers_) {
     if (transfer.write_number != 0) return transfer.write_number;
   }
   return writes_posted_ + 1;
@@ -294,25 +294,25 @@ Reach LocalLink::reach(Direction direction, const Region& local, const RemoteReg
   return {true, TransferPath::p2p, route.reason};
 }
 
-Posted LocalLink::post_transfer(Direction direction, const Wish& wish) {
+Posted LocalLink::post_transfer(Direction direction, const Transfer& transfer) {
   if (state_ == LinkState::broken) return Posted::broken;
   if (state_ == LinkState::connecting || transfers_.size() + dones_.size() >= kMaxPostedWrites) return Posted::full;
-  const auto& local = static_cast<const LocalRegion&>(wish.local);
-  auto& remote = const_cast<PeerRegion&>(static_cast<const PeerRegion&>(wish.remote));
-  if (!is_inside(wish.local_offset, wish.bytes, local.bytes()) || wish.bytes > kMaxWriteBytes)
-    return finish_at_once(wish.cookie, out_of_range(wish.local_offset, wish.bytes, local.bytes()));
-  if (!is_inside(wish.remote_offset, wish.bytes, remote.bytes()) || !remote.is_registered()) {
+  const auto& local = static_cast<const LocalRegion&>(transfer.local);
+  auto& remote = const_cast<PeerRegion&>(static_cast<const PeerRegion&>(transfer.remote));
+  if (!is_inside(transfer.local_offset, transfer.bytes, local.bytes()) || transfer.bytes > kMaxWriteBytes)
+    return finish_at_once(transfer.cookie, out_of_range(transfer.local_offset, transfer.bytes, local.bytes()));
+  if (!is_inside(transfer.remote_offset, transfer.bytes, remote.bytes()) || !remote.is_registered()) {
     const std::uint64_t region_bytes = remote.is_registered() ? remote.bytes() : 0;
-    return finish_at_once(wish.cookie, out_of_range(wish.remote_offset, wish.bytes, region_bytes));
+    return finish_at_once(transfer.cookie, out_of_range(transfer.remote_offset, transfer.bytes, region_bytes));
   }
   const Route& route = remote.route(local);
-  if (route.by == Route::By::cpu) return post_by_cpu(direction, wish, local, remote);
-  if (route.by == Route::By::engine) return post_by_engine(direction, wish, local, remote, route);
-  return finish_at_once(wish.cookie,
+  if (route.by == Route::By::cpu) return post_by_cpu(direction, transfer, local, remote);
+  if (route.by == Route::By::engine) return post_by_engine(direction, transfer, local, remote, route);
+  return finish_at_once(transfer.cookie,
                         make_error(Status::not_supported, "post", "local copy", route.reason, "ask reach() first, and stage it"));
 }
 
-void LocalLink::add(Transfer transfer) {
+void LocalLink::add(Ongoing transfer) {
   if (transfer.direction == Direction::write) transfer.write_number = ++writes_posted_;
   transfers_.push_back(std::move(transfer));
 }
@@ -351,47 +351,47 @@ void LocalLink::store_word(WordKind kind, const RemoteRegion& words, std::size_t
 }
 
 // Small ones are done when this returns; what is larger follows in slices.
-Posted LocalLink::post_by_cpu(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote) {
-  Transfer transfer{.direction = direction,
-                    .cookie = wish.cookie,
-                    .remote = &remote,
-                    .remote_offset = wish.remote_offset,
-                    .local = reinterpret_cast<std::byte*>(local.address()) + wish.local_offset,
-                    .bytes = wish.bytes};
-  if (wish.bytes > kCpuSliceBytes) {
-    add(std::move(transfer));
+Posted LocalLink::post_by_cpu(Direction direction, const Transfer& transfer, const LocalRegion& local, const PeerRegion& remote) {
+  Ongoing ongoing{.direction = direction,
+                  .cookie = transfer.cookie,
+                  .remote = &remote,
+                  .remote_offset = transfer.remote_offset,
+                  .local = reinterpret_cast<std::byte*>(local.address()) + transfer.local_offset,
+                  .bytes = transfer.bytes};
+  if (transfer.bytes > kCpuSliceBytes) {
+    add(std::move(ongoing));
   } else {
-    advance_one(transfer);
+    advance_one(ongoing);
   }
   return Posted::ok;
 }
 
-Posted LocalLink::post_by_engine(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote,
+Posted LocalLink::post_by_engine(Direction direction, const Transfer& transfer, const LocalRegion& local, const PeerRegion& remote,
                                  const Route& route) {
   const bool is_local_host = is_cpu_memory(local.kind());
   const bool is_remote_host = is_cpu_memory(remote.kind());
   if (is_local_host) {
     if (const std::string& failure = local.facts().pinned.pin(); !failure.empty())
-      return finish_at_once(wish.cookie, make_error(Status::not_supported, "post", "copy engine", failure, "stage it"));
+      return finish_at_once(transfer.cookie, make_error(Status::not_supported, "post", "copy engine", failure, "stage it"));
   }
   const auto copier = core_->copier_of(route.engine_device);
-  if (!copier) return finish_at_once(wish.cookie, copier.error());
-  const std::uintptr_t here = local.address() + wish.local_offset;
-  const std::uintptr_t there = route.remote_address + wish.remote_offset;
+  if (!copier) return finish_at_once(transfer.cookie, copier.error());
+  const std::uintptr_t here = local.address() + transfer.local_offset;
+  const std::uintptr_t there = route.remote_address + transfer.remote_offset;
   const bool is_write = direction == Direction::write;
   const CopyWay way = is_write ? way_of(is_local_host, is_remote_host) : way_of(is_remote_host, is_local_host);
-  auto ticket = (*copier)->copy(way, is_write ? there : here, is_write ? here : there, wish.bytes);
+  auto ticket = (*copier)->copy(way, is_write ? there : here, is_write ? here : there, transfer.bytes);
   if (!ticket) {
-    finish(wish.cookie, ticket.error());
+    finish(transfer.cookie, ticket.error());
     fail(std::move(ticket).error());
     return Posted::ok;
   }
-  add({.direction = direction, .cookie = wish.cookie, .copier = *copier, .ticket = *ticket, .hold = route.hold});
+  add({.direction = direction, .cookie = transfer.cookie, .copier = *copier, .ticket = *ticket, .hold = route.hold});
   return Posted::ok;
 }
 
 // True when it has ended, well or not.
-bool LocalLink::advance_one(Transfer& transfer) {
+bool LocalLink::advance_one(Ongoing& transfer) {
   // The messages behind it must not arrive.
   const auto lose = [&](const Error& lost) {
     finish(transfer.cookie, lost);

@@ -65,7 +65,7 @@ class LocalLink final : public Link {
 
  private:
   // One posted write or read that is not finished.
-  struct Transfer {
+  struct Ongoing {
     Direction direction = Direction::write;
     std::uint64_t write_number = 0;  // counted from 1; 0: a read
     std::uint64_t cookie = 0;
@@ -91,11 +91,11 @@ class LocalLink final : public Link {
     Word word;
   };
 
-  Posted post_transfer(Direction direction, const Wish& wish) override;
-  Posted post_by_cpu(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote);
-  Posted post_by_engine(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote,
+  Posted post_transfer(Direction direction, const Transfer& transfer) override;
+  Posted post_by_cpu(Direction direction, const Transfer& transfer, const LocalRegion& local, const PeerRegion& remote);
+  Posted post_by_engine(Direction direction, const Transfer& transfer, const LocalRegion& local, const PeerRegion& remote,
                         const Route& route);
-  void add(Transfer transfer);
+  void add(Ongoing transfer);
   void finish(std::uint64_t cookie, Result<void> outcome) { dones_.push_back({cookie, std::move(outcome)}); }
   // What is over with its post.
   Posted finish_at_once(std::uint64_t cookie, Result<void> outcome) {
@@ -120,7 +120,7 @@ class LocalLink final : public Link {
 
   bool is_quiet() const noexcept;
   bool advance();
-  bool advance_one(Transfer& transfer);
+  bool advance_one(Ongoing& transfer);
   bool send_kept();
   bool tell_broken(Sink& sink);
   bool take_messages(Sink& sink);
@@ -141,7 +141,7 @@ class LocalLink final : public Link {
 
   std::uint32_t seen_words_ = 0;     // of the peer, when poll() looked last
   std::uint64_t writes_posted_ = 0;  // that were not finished at once
-  std::deque<Transfer> transfers_;   // in the order in which they were posted
+  std::deque<Ongoing> transfers_;    // in the order in which they were posted
   std::deque<Kept> kept_;
   std::size_t kept_bytes_ = 0;
 };

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <new>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/start_thread.hpp"
-#include "base/undo.hpp"
 #include "platform/cpu_set.hpp"
 
 namespace gigabar::transport::tcp {
@@ -34,44 +32,39 @@ constexpr unsigned kMaxEventsInARow = 2 * (kMaxCallsInARow + 1);
 
 class Lane::Connection {
  public:
-  Connection(Lane& lane, std::uint64_t link, secure::ByteStream stream, std::shared_ptr<LaneCounts> counts)
-      : lane_(lane),
-        link_(link),
-        call_bytes_(stream.part_bytes()),
-        receive_bytes_(call_bytes_ == SIZE_MAX ? kReceiveBytes : SIZE_MAX),
-        counts_(std::move(counts)),
-        stream_(std::move(stream)) {}
+  Connection(Lane& lane, std::uint64_t link, Rank rank, secure::ByteStream stream, LaneCounts& counts)
+      : lane_(lane), link_(link), rank_(rank), counts_(counts), stream_(std::move(stream)) {}
 
   secure::ByteStream& stream() noexcept { return stream_; }
   void add(const Share& share) { shares_.push_back(share); }
 
   // True: there may be more to do at once.
   bool progress() {
-    const bool is_sending = !is_over_ && !cannot_send_ && send(), is_receiving = !is_over_ && receive();
+    bool is_sending = !is_over_ && !cannot_send_;
+    for (unsigned call = 0; is_sending && call < kMaxCallsInARow; ++call) is_sending = send_some();
+    bool is_receiving = !is_over_;
+    for (unsigned call = 0; is_receiving && call < kMaxCallsInARow; ++call) is_receiving = receive_some();
     if (is_over_) return stream_.socket().want(EPOLLONESHOT), false;  // the link's own connection says what became of the peer
     stream_.socket().want(EPOLLIN | (cannot_send_ || (shares_.empty() && !stream_.has_unsent()) ? 0U : EPOLLOUT));
     return is_sending || is_receiving;
   }
 
  private:
-  void tell(LaneEvent event) {
-    event.link = link_;
-    lane_.fresh_.push_back(event);
-  }
+  using Kind = LaneEvent::Kind;
+
   // Returns false: nothing more is done here.
-  bool end(LaneEvent event) {
+  bool end(Kind kind, const Moved& how = {Moved::How::ended, 0, 0}) {
     is_over_ = true;
-    tell(event);
+    lane_.tell({kind, link_, nullptr, how});
     return false;
   }
-  bool refuse(Farewell reason) { return end({.kind = LaneEvent::Kind::refused, .reason = reason}); }
   static bool is_closed(const Moved& moved) {
     return moved.how == Moved::How::failed && (moved.code == EPIPE || moved.code == ECONNRESET);
   }
   // Whether the call moved something.
   bool judge(const Moved& moved) {
     if (moved.how == Moved::How::ok || moved.how == Moved::How::blocked) return moved.how == Moved::How::ok;
-    return end({.kind = LaneEvent::Kind::over, .end = is_closed(moved) ? Moved{Moved::How::ended, 0, 0} : moved});
+    return is_closed(moved) ? end(Kind::over) : end(Kind::over, moved);
   }
 
   // As judge(); but what the peer sent before it went is still to be received.
@@ -80,88 +73,58 @@ class Lane::Connection {
     return !cannot_send_ && judge(moved);
   }
 
-  bool send() {
-    for (unsigned call = 0; call < kMaxCallsInARow; ++call) {
-      if (!judge_sent(stream_.flush()) || shares_.empty() || !send_some()) return false;
-    }
-    return true;
-  }
-
   bool send_some() {
+    if (!judge_sent(stream_.flush()) || shares_.empty()) return false;
     Share& share = shares_.front();
     share.header.request = share.bytes == share.header.data_bytes ? 1 : 0;
     const std::uint64_t left_bytes = share.header.data_bytes - share.data_sent();
     Place from = share.from;
     from.offset += share.data_sent();
-    const Home::Held held = lane_.home_->hold(lane_.index_, link_, from, std::min<std::uint64_t>(left_bytes, call_bytes_));
-    if (held.memory == nullptr) return end({.kind = LaneEvent::Kind::gone});
-    const Undo release([this] { lane_.home_->release(lane_.index_); });
+    const Home::Held held = lane_.home_->hold(lane_.index_, from, std::min<std::uint64_t>(left_bytes, call_bytes_));
+    if (held.memory == nullptr) return end(Kind::gone);
     if (!judge_sent(share.send(stream_, held.memory, call_bytes_))) return false;
     if (!share.is_sent() || share.advance()) return true;
-    if (share.missing->fetch_sub(1, std::memory_order_acq_rel) == 1) tell({.kind = LaneEvent::Kind::sent, .number = share.write});
+    if (share.write->missing_shares.fetch_sub(1, std::memory_order_acq_rel) == 1) lane_.tell({Kind::sent, link_, share.write});
     shares_.pop_front();
-    return true;
-  }
-
-  bool receive() {
-    for (unsigned call = 0; call < kMaxCallsInARow; ++call) {
-      if (!receive_some()) return false;
-    }
     return true;
   }
 
   // The rest of a piece, and behind all of it the next header.
   bool receive_some() {
-    iovec pieces[2] = {};
-    std::size_t count = 0, data_bytes = left_bytes_;
-    Home::Held held;
-    if (left_bytes_ > 0) {
-      held = lane_.home_->hold(lane_.index_, link_, to_, data_bytes);
-      if (held.why != Placed::ok) return refuse(Farewell::bad_access);
-      data_bytes = std::min(data_bytes, held.memory != nullptr ? receive_bytes_ : lane_.scratch_.size());
-      pieces[count++] = {held.memory != nullptr ? held.memory : lane_.scratch_.data(), data_bytes};
-    }
-    if (data_bytes == left_bytes_) pieces[count++] = {reinterpret_cast<std::byte*>(&head_) + head_bytes_, kHead - head_bytes_};
-    const Moved moved = receive_into(std::span(pieces).first(count));
+    const Home::Held held = left_bytes_ > 0 ? lane_.home_->hold(lane_.index_, to_, left_bytes_) : Home::Held{true, nullptr, {}};
+    if (!held.is_allowed) return end(Kind::not_allowed);
+    std::byte* const memory = held.memory != nullptr ? held.memory : lane_.scratch_.data();
+    const std::size_t most_bytes = held.memory != nullptr ? receive_bytes_ : lane_.scratch_.size();
+    const std::size_t data_bytes = std::min<std::size_t>(left_bytes_, most_bytes);
+    const iovec pieces[] = {{memory, data_bytes}, {reinterpret_cast<std::byte*>(&head_) + head_bytes_, kHead - head_bytes_}};
+    const std::span<const iovec> places(pieces);
+    const Moved moved = stream_.receive(data_bytes == 0 ? places.last(1) : places.first(data_bytes == left_bytes_ ? 2 : 1));
     if (!judge(moved)) return false;
     const std::size_t data = std::min(moved.bytes, data_bytes);
-    if (data > 0 && held.memory == nullptr && !place(data)) return false;
+    if (data > 0 && held.memory == nullptr) {
+      const Placed outcome = lane_.home_->copy_to(lane_.index_, to_, std::span(memory, data));
+      if (outcome != Placed::ok) return end(outcome == Placed::failed ? Kind::failed : Kind::not_allowed);
+    }
     if (data > 0) placed(data);
     head_bytes_ += moved.bytes - data;
     return head_bytes_ < kHead || take_header();
-  }
-
-  Moved receive_into(std::span<const iovec> pieces) {
-    const Undo release([this] { lane_.home_->release(lane_.index_); });  // where nothing is held that changes nothing
-    return stream_.receive(pieces);
-  }
-
-  bool place(std::size_t bytes) {
-    switch (lane_.home_->copy_to(lane_.index_, link_, to_, std::span<const std::byte>(lane_.scratch_).first(bytes))) {
-      case Placed::ok: return true;
-      case Placed::failed: return end({.kind = LaneEvent::Kind::failed});
-      case Placed::no_link:
-      case Placed::not_allowed: break;
-    }
-    return refuse(Farewell::bad_access);
   }
 
   void placed(std::size_t bytes) {
     to_.offset += bytes;
     left_bytes_ -= bytes;
     if (left_bytes_ > 0 || !is_last_) return;
-    counts_->placed_shares[lane_.index_].fetch_add(1, std::memory_order_seq_cst);
-    if (counts_->is_waited_for.load(std::memory_order_seq_cst) &&
-        counts_->is_waited_for.exchange(false, std::memory_order_seq_cst)) {
-      tell({.kind = LaneEvent::Kind::placed});
+    counts_.placed_shares[lane_.index_].fetch_add(1, std::memory_order_seq_cst);
+    if (counts_.is_waited_for.load(std::memory_order_seq_cst) && counts_.is_waited_for.exchange(false, std::memory_order_seq_cst)) {
+      lane_.tell({Kind::placed, link_});
     }
   }
 
   bool take_header() {
     head_bytes_ = 0;
     const auto header = parse_header(std::as_bytes(std::span(&head_, 1)));
-    if (!header || static_cast<FrameKind>(header->kind) != FrameKind::write) return refuse(Farewell::bad_message);
-    to_ = place_of(*header, Rank{0});  // the link's rank is looked up with it
+    if (!header || header->kind != FrameKind::write) return end(Kind::no_frame);
+    to_ = place_of(*header, rank_);
     left_bytes_ = header->data_bytes;
     is_last_ = header->request == 1;
     return true;
@@ -169,10 +132,12 @@ class Lane::Connection {
 
   Lane& lane_;
   const std::uint64_t link_;
-  const std::size_t call_bytes_;     // of data, that one system call sends
-  const std::size_t receive_bytes_;  // likewise, or SIZE_MAX: records have sizes of their own
-  const std::shared_ptr<LaneCounts> counts_;
+  const Rank rank_;
+  LaneCounts& counts_;
   secure::ByteStream stream_;
+  const std::size_t call_bytes_ = stream_.part_bytes();  // of data, that one system call sends
+  // Likewise that one receives; records have sizes of their own.
+  const std::size_t receive_bytes_ = call_bytes_ == SIZE_MAX ? kReceiveBytes : SIZE_MAX;
   bool cannot_send_ = false;
   bool is_over_ = false;  // nothing more comes either
 
@@ -187,19 +152,18 @@ class Lane::Connection {
 
 // --- From the thread that has the transport -------------------------------------------------------------------------------------
 
-Lane::Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus,
-           std::unique_ptr<secure::Poller> poller)
-    : index_(index), home_(std::move(home)), bell_(bell), cpus_(cpus), poller_(std::move(poller)), scratch_(kLaneScratchBytes) {}
+Lane::Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, std::unique_ptr<secure::Poller> poller)
+    : index_(index), home_(std::move(home)), bell_(bell), poller_(std::move(poller)), scratch_(kLaneScratchBytes) {}
 
 Result<std::unique_ptr<Lane>> Lane::open(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus) {
   auto poller = secure::Poller::open();
   if (!poller) return std::move(poller).error();
-  std::unique_ptr<Lane> lane(new Lane(index, std::move(home), bell, cpus, std::move(*poller)));
+  std::unique_ptr<Lane> lane(new Lane(index, std::move(home), bell, std::move(*poller)));
   if (!lane->wake_.open()) {
     const int code = errno;
     return make_error(status_of_errno(code), "open TCP", "lane", "eventfd failed", {}, errno_code(code));
   }
-  Result<void> started = start_thread(lane->thread_, "open TCP", "lane", [running = lane.get()] { running->run(); });
+  Result<void> started = start_thread(lane->thread_, "open TCP", "lane", [running = lane.get(), cpus] { running->run(cpus); });
   if (!started) return std::move(started).error();
   return lane;
 }
@@ -214,9 +178,9 @@ Lane::~Lane() {
   if (thread_.joinable()) thread_.join();
 }
 
-bool Lane::add(std::uint64_t link, secure::ByteStream stream, const std::shared_ptr<LaneCounts>& counts) {
+bool Lane::add(std::uint64_t link, Rank rank, secure::ByteStream stream, LaneCounts& counts) {
   const std::lock_guard lock(turn_);
-  const auto [place, is_new] = connections_.try_emplace(link, *this, link, std::move(stream), counts);
+  const auto [place, is_new] = connections_.try_emplace(link, *this, link, rank, std::move(stream), counts);
   return place->second.stream().socket().move_to(*poller_, link, EPOLLIN);
 }
 
@@ -235,7 +199,6 @@ std::optional<secure::ByteStream> Lane::remove(std::uint64_t link) noexcept {
   if (found == connections_.end()) return {};
   std::optional<secure::ByteStream> stream(std::move(found->second.stream()));
   connections_.erase(found);
-  std::erase_if(fresh_, [&](const LaneEvent& event) { return event.link == link; });
   const std::lock_guard queue(mutex_);
   std::erase_if(shares_, [&](const auto& item) { return item.first == link; });
   std::erase_if(events_, [&](const LaneEvent& event) { return event.link == link; });
@@ -244,14 +207,16 @@ std::optional<secure::ByteStream> Lane::remove(std::uint64_t link) noexcept {
 
 std::vector<LaneEvent> Lane::take_events() {
   const std::lock_guard lock(mutex_);
+  std::vector<LaneEvent> taken = events_;
+  events_.clear();  // the room for more of them stays
   has_events_.store(false, std::memory_order_seq_cst);
-  return std::exchange(events_, {});
+  return taken;
 }
 
 // --- The lane's thread ----------------------------------------------------------------------------------------------------------
 
-void Lane::run() {
-  settle_this_thread("gigabar-lane", cpus_);
+void Lane::run(const std::vector<int>& cpus) {
+  settle_this_thread("gigabar-lane", cpus);
   std::int64_t idle_since_ns = 0;
   while (!is_stopping_.load(std::memory_order_relaxed)) {
     bool is_something = true;
@@ -268,13 +233,6 @@ void Lane::run() {
       sleep();
     }
   }
-}
-
-bool Lane::go_round() {
-  const std::lock_guard lock(turn_);
-  bool is_something = take_shares();
-  is_something |= look_at_sockets();
-  return tell() || is_something;
 }
 
 bool Lane::take_shares() {
@@ -297,13 +255,18 @@ void Lane::come_back_to(std::uint64_t link) {
   if (std::ranges::find(unfinished_, link) == unfinished_.end()) unfinished_.push_back(link);
 }
 
-bool Lane::look_at_sockets() {
+bool Lane::go_round() {
+  const std::lock_guard lock(turn_);
+  const bool has_taken = take_shares();
   std::array<epoll_event, 64> ready;
   const std::size_t count = poller_->take(ready);
   for (std::size_t index = 0; index < count; ++index) come_back_to(ready[index].data.u64);
-  if (unfinished_.empty()) return false;
+  if (unfinished_.empty()) return has_taken;
+  {
+    const std::lock_guard queue(mutex_);
+    events_.reserve(events_.size() + kMaxEventsInARow);
+  }
   // One at a time: who adds or removes a link waits for the turn.
-  fresh_.reserve(fresh_.size() + kMaxEventsInARow);
   const std::uint64_t link = unfinished_.front();
   unfinished_.erase(unfinished_.begin());
   const auto found = connections_.find(link);
@@ -317,16 +280,14 @@ bool Lane::look_at_sockets() {
   return true;
 }
 
-bool Lane::tell() {
-  if (fresh_.empty()) return false;
+// Of the connection that has its turn: there is room.
+void Lane::tell(const LaneEvent& event) {
   {
     const std::lock_guard lock(mutex_);
-    events_.insert(events_.end(), fresh_.begin(), fresh_.end());
+    events_.push_back(event);
     has_events_.store(true, std::memory_order_seq_cst);
   }
-  fresh_.clear();
   bell_.ring();
-  return true;
 }
 
 void Lane::sleep() {

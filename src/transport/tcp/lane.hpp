@@ -27,10 +27,13 @@
 
 namespace gigabar::transport::tcp {
 
+struct LaneWrite {
+  std::uint64_t cookie = 0;
+  std::atomic<unsigned> missing_shares{0};  // that are not sent
+};
 // A part of a write.
 struct Share : OutgoingFrame {
-  std::atomic<unsigned>* missing = nullptr;  // shares of its write that are not sent
-  std::uint64_t write = 0;                   // its number, for the event when there are none
+  LaneWrite* write = nullptr;
 };
 
 // What a link and its connections on lanes share.
@@ -41,18 +44,18 @@ struct LaneCounts {
 
 struct LaneEvent {
   enum class Kind : std::uint8_t {
-    sent,     // all shares of write `number`: its memory is needed no more
-    placed,   // a share of the peer's
-    refused,  // the peer sent what it may not: `reason`
-    failed,   // the peer's bytes could not be placed in a GPU's memory
-    gone,     // the local memory of a share was taken back
-    over      // the connection is: `end` says how
+    sent,         // all shares of `write`: its memory is needed no more
+    placed,       // a share of the peer's
+    not_allowed,  // the peer writes where it may not
+    no_frame,     // what the peer sent is none, or one of another kind
+    failed,       // the peer's bytes could not be placed in a GPU's memory
+    gone,         // the local memory of a share was taken back
+    over          // the connection is: `end` says how
   };
   Kind kind = Kind::over;
   std::uint64_t link = 0;
-  std::uint64_t number = 0;
+  LaneWrite* write = nullptr;
   secure::Moved end{secure::Moved::How::ended, 0, 0};
-  Farewell reason = Farewell::closed;
 };
 
 class Lane {
@@ -63,9 +66,9 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // --- For the thread that has the transport. `link`: its number for Home ---
-  // False: the socket could not be watched.
-  bool add(std::uint64_t link, secure::ByteStream stream, const std::shared_ptr<LaneCounts>& counts);
+  // --- For the thread that has the transport ---
+  // `counts` stay until remove(). False: the socket could not be watched.
+  bool add(std::uint64_t link, Rank rank, secure::ByteStream stream, LaneCounts& counts);
   void send(std::uint64_t link, const Share& share);
   // Waits for what the lane does for one link in a row; afterwards nothing of the link is touched, and no event of it is new.
   std::optional<secure::ByteStream> remove(std::uint64_t link) noexcept;
@@ -75,30 +78,26 @@ class Lane {
  private:
   class Connection;
 
-  Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus,
-       std::unique_ptr<secure::Poller> poller);
+  Lane(unsigned index, std::shared_ptr<Home> home, Bell& bell, std::unique_ptr<secure::Poller> poller);
 
   // Of the lane's thread.
-  void run();
+  void run(const std::vector<int>& cpus);
   bool go_round();
   bool take_shares();
   void come_back_to(std::uint64_t link);
-  bool look_at_sockets();
-  bool tell();
+  void tell(const LaneEvent& event);
   void sleep();
 
   const unsigned index_;
   const std::shared_ptr<Home> home_;
   Bell& bell_;
-  const std::vector<int> cpus_;
   Bell wake_;  // for the thread: there are shares
   const std::unique_ptr<secure::Poller> poller_;
 
   FairMutex turn_;  // of what follows: a round of the thread's, or a change
   std::map<std::uint64_t, Connection> connections_;
   std::vector<std::uint64_t> unfinished_;  // links whose connections have more to do, whatever their sockets say
-  std::vector<LaneEvent> fresh_;
-  std::vector<std::byte> scratch_;  // through it goes what is placed in GPU memory
+  std::vector<std::byte> scratch_;         // through it goes what is placed in GPU memory
 
   std::mutex mutex_;  // of what follows
   std::deque<std::pair<std::uint64_t, Share>> shares_;

@@ -6,11 +6,13 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sodium.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -32,11 +34,6 @@ constexpr std::uint64_t kMaxQueuedUnits = 2U << 20;  // of messages that wait fo
 constexpr std::uint64_t kMinShareBytes = 32U << 10;
 constexpr std::uint64_t kShareAlignment = 4U << 10;  // copies go page by page
 
-bool has_unread(int socket) noexcept {
-  int bytes = 0;
-  return ::ioctl(socket, SIOCINQ, &bytes) == 0 && bytes > 0;
-}
-
 }  // namespace
 
 // BBR keeps about as much under way as the path took when it was idle. Where the two ends are near that is little, and a call that
@@ -54,13 +51,13 @@ TcpLink::CallBytes TcpLink::call_bytes_of(int socket) noexcept {
 TcpLink::TcpLink(TcpTransport& transport, Rank rank, std::uint64_t number, const Security& security)
     : PlacedLink(transport, rank, kMaxPayloadBytes, "tcp"), transport_(transport), number_(number), security_(security) {
   // Last: where the rest throws there is no destructor that takes it out again.
-  serial_ = transport_.add_link(*this, rank);
+  serial_ = transport_.add_link(*this);
 }
 
 TcpLink::~TcpLink() {
   if (transport_.is_of_this_process()) {
     if (state_ == LinkState::ready) quietly([&] { leave(); });
-    close_connections();
+    close_connections(false);
   }
   transport_.remove_link(serial_);
 }
@@ -71,12 +68,7 @@ void TcpLink::leave() {
   put_fence();
   if (!send_in_time()) return;
   post_small(make_header(FrameKind::bye, static_cast<std::uint32_t>(Farewell::closed), 0));
-  if (!send_in_time()) return;
-  for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    if (auto stream = transport_.lane(lane).remove(serial_)) transport_.let_go_out(std::move(*stream));
-  }
-  transport_.let_go_out(std::move(*stream_));
-  stream_.reset();
+  if (send_in_time()) close_connections(true);
 }
 
 // False: not everything is in the kernel within the time that there is.
@@ -92,31 +84,36 @@ bool TcpLink::send_in_time() {
   return has_sent_all() && !send_code_ && state_ == LinkState::ready;
 }
 
-// What has not gone out does not.
-void TcpLink::close_connections() noexcept {
-  for (std::uint64_t index = 0; is_listening_ && index <= kMaxLanes; ++index) transport_.acceptor().forget(number_ + index);
-  ways_.clear();
+// Of those that are being made the others are not expected any more.
+void TcpLink::keep_ways(std::size_t count) noexcept {
+  for (; ways_.size() > count; ways_.pop_back()) transport_.acceptor().forget(number_ + ways_.size() - 1);
+}
+
+// `lets_go_out`: what they have taken; else what has not gone out does not. Throws std::bad_alloc only then.
+void TcpLink::close_connections(bool lets_go_out) {
+  keep_ways(0);
+  const auto close = [&](secure::ByteStream& stream) {
+    if (lets_go_out) return transport_.let_go_out(std::move(stream));
+    secure::end_connection(stream.socket().get());
+  };
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    if (auto stream = transport_.lane(lane).remove(serial_)) secure::end_connection(stream->socket().get());
+    if (auto stream = transport_.lane(lane).remove(serial_)) close(*stream);
   }
-  if (stream_) secure::end_connection(stream_->socket().get());
+  if (stream_) close(*stream_);
   stream_.reset();
 }
 
 std::uint64_t TcpLink::memory_bytes() const noexcept {
   const std::size_t of_lanes = security_.protection == Protection::sealed ? std::size_t{2} * lane_count_ * secure::kRecordBytes : 0;
-  return sizeof *this + queued_units_ + carried_.capacity() + of_lanes + (stream_ ? stream_->memory_bytes() : 0);
+  return sizeof *this + queued_units_ + carried_.capacity() + incoming_.copy.capacity() + of_lanes +
+         (stream_ ? stream_->memory_bytes() : 0);
 }
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
-Offer TcpLink::expect_peer(std::size_t rail) {
-  Offer offer;
-  offer.link = number_;
-  offer.secret = random_secret();
-  offer.targets = transport_.rail(rail).targets;
-  offer.lanes = transport_.lane_count();
-  is_listening_ = true;
+Offer TcpLink::expect_peer(std::vector<secure::SocketAddress> targets) {
+  Offer offer{number_, secure::Secret::of_size(kSecretBytes), std::move(targets), transport_.lane_count()};
+  randombytes_buf(offer.secret.data(), kSecretBytes);
   ways_ = std::deque<Way>(1 + offer.lanes);
   for (std::uint64_t number = number_; number - number_ < ways_.size(); ++number) {
     transport_.acceptor().expect(number, identity_of(offer.secret, number, security_, secure::Role::acceptor));
@@ -191,7 +188,7 @@ Result<void> TcpLink::complete(Parcel answer) {
     return error;
   }
   is_completed_ = true;
-  for (; ways_.size() > *lanes + 1; ways_.pop_back()) transport_.acceptor().forget(number_ + ways_.size() - 1);
+  keep_ways(*lanes + 1);
   look_whether_ready();
   transport_.set_timer();
   return {};
@@ -206,7 +203,7 @@ void TcpLink::look_whether_ready() {
   call_bytes_ = call_bytes_of(stream_->socket().get());
   call_bytes_.send = std::min(call_bytes_.send, stream_->part_bytes());
   for (unsigned lane = 0; lane < lane_count_; ++lane) {
-    if (!transport_.lane(lane).add(serial_, std::move(*ways_[lane + 1].stream), lane_counts_)) {
+    if (!transport_.lane(lane).add(serial_, rank_, std::move(*ways_[lane + 1].stream), lane_counts_)) {
       const int code = errno;
       return fail(make_error(status_of_errno(code), "connect", object(), "epoll_ctl failed", {}, errno_code(code)));
     }
@@ -243,22 +240,22 @@ void TcpLink::post_small(const FrameHeader& header, std::span<const std::byte> d
       if (is_begun) fail(Error::out_of_memory());  // half a frame is gone
       throw;
     }
-    if (own_.back().kind() == FrameKind::message) queued_units_ += units_of(data.size());
+    if (own_.back().header.kind == FrameKind::message) queued_units_ += units_of(data.size());
     if (is_begun) sending_ = &own_;
   }
   want_events();
 }
 
-void TcpLink::begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) {
+void TcpLink::begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) {
   if (direction == Direction::write) {
-    const Access to{there.guard, wish.remote_offset, 0};
-    if (lane_count_ > 0 && wish.bytes >= kLaneBytes) return begin_by_lanes(here, there.region, to, wish.bytes, wish.cookie);
-    own_.push_back({first_piece(FrameKind::write, there.region, to, here, wish.bytes), {}, wish.cookie});
+    const Access to{there.guard, transfer.remote_offset, 0};
+    if (lane_count_ > 0 && transfer.bytes >= kLaneBytes) return begin_by_lanes(here, there.region, to, transfer);
+    own_.push_back({first_piece(FrameKind::write, there.region, to, here, transfer.bytes), {}, transfer.cookie});
     ++transfers_;
     return pump();
   }
-  FrameHeader header = make_header(FrameKind::read, there.region, 0, {there.guard, wish.remote_offset, wish.bytes});
-  const std::uint32_t number = add_read(here, wish);
+  FrameHeader header = make_header(FrameKind::read, there.region, 0, {there.guard, transfer.remote_offset, transfer.bytes});
+  const std::uint32_t number = add_read(here, transfer);
   header.request = number;
   Undo forget([&] { reads_.erase(number); });
   post_small(header);
@@ -267,23 +264,22 @@ void TcpLink::begin(Direction direction, const Place& here, const RegionKey& the
   if (!is_idle()) pump();
 }
 
-void TcpLink::begin_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie) {
-  const std::uint64_t even = (bytes / lane_count_ + kShareAlignment) / kShareAlignment * kShareAlignment;
+void TcpLink::begin_by_lanes(Place from, std::uint32_t region, Access to, const Transfer& transfer) {
+  const std::uint64_t even = (transfer.bytes / lane_count_ + kShareAlignment) / kShareAlignment * kShareAlignment;
   const std::uint64_t share_bytes = std::max(even, kMinShareBytes);
   // One after the other they take the same lanes, whose threads are awake.
   if (lane_writes_.empty()) next_lane_ = 0;
-  const std::uint64_t number = next_lane_write_++;
-  LaneWrite& write = lane_writes_[number];
-  write.cookie = cookie;
-  write.missing_shares = static_cast<unsigned>((bytes + share_bytes - 1) / share_bytes);
+  LaneWrite& write = lane_writes_.emplace_back();
+  write.cookie = transfer.cookie;
+  write.missing_shares = static_cast<unsigned>((transfer.bytes + share_bytes - 1) / share_bytes);
   ++transfers_;
   is_fence_due_ = true;
   // A write of few shares goes where the last one ended.
-  for (std::uint64_t left = bytes, part = 0; left > 0; left -= part) {
+  for (std::uint64_t left = transfer.bytes, part = 0; left > 0; left -= part) {
     part = std::min(share_bytes, left);
     const unsigned lane = std::exchange(next_lane_, (next_lane_ + 1) % lane_count_);
     try {
-      transport_.lane(lane).send(serial_, {first_piece(FrameKind::write, region, to, from, part), &write.missing_shares, number});
+      transport_.lane(lane).send(serial_, {first_piece(FrameKind::write, region, to, from, part), &write});
     } catch (const std::bad_alloc&) {
       return fail(Error::out_of_memory(), Farewell::own_failure);  // its end is told with the link's
     }
@@ -296,50 +292,16 @@ void TcpLink::begin_by_lanes(Place from, std::uint32_t region, Access to, std::u
 void TcpLink::put_fence() {
   if (!is_fence_due_) return;
   FrameHeader header = make_header(FrameKind::fence, 0, 0);
-  static_assert(sizeof sent_shares_ <= sizeof header.body);
-  std::memcpy(header.body.data(), sent_shares_.data(), sizeof sent_shares_);
+  header.body = std::bit_cast<Header>(sent_shares_);
   post_small(header);
   is_fence_due_ = false;
 }
 
 bool TcpLink::has_sent_all() const noexcept {
-  return is_idle() && std::ranges::all_of(lane_writes_, [](const auto& item) { return item.second.missing_shares == 0; });
+  return is_idle() && std::ranges::all_of(lane_writes_, [](const LaneWrite& write) { return write.missing_shares == 0; });
 }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
-
-// Sends of the current frame what the socket takes. False: not all of it, or the link broke.
-bool TcpLink::send_frame() {
-  Outgoing& item = sending_->front();
-  const std::byte* data = item.copy.data();
-  if (item.bytes > 0) {
-    data = transport_.home()->memory(item.from, item.header.data_bytes);
-    if (data == nullptr && item.kind() == FrameKind::answer) {
-      refuse("it reads from a region that was taken back", Farewell::bad_access);
-      return false;
-    }
-    if (data == nullptr) {
-      fail_as_taken_back("write");
-      return false;
-    }
-  }
-  while (!item.is_sent()) {
-    const Moved moved = item.send(*stream_, data + item.data_sent(), call_bytes_.send);
-    note_failure(moved);
-    if (moved.how != Moved::How::ok) return false;
-  }
-  return true;
-}
-
-void TcpLink::finish_frame() {
-  Outgoing& item = sending_->front();
-  if (!item.advance()) {
-    if (item.kind() == FrameKind::write) finish(item.cookie, {});
-    if (item.kind() == FrameKind::message) queued_units_ -= units_of(item.copy.size());
-    sending_->pop_front();
-  }
-  sending_ = nullptr;
-}
 
 void TcpLink::pump() {
   note_failure(stream_->flush());
@@ -349,8 +311,20 @@ void TcpLink::pump() {
       is_answers_turn_ = own_.empty() || (!answers_.empty() && !is_answers_turn_);
       sending_ = is_answers_turn_ ? &answers_ : &own_;
     }
-    if (!send_frame()) break;
-    finish_frame();
+    Outgoing& item = sending_->front();
+    const std::byte* data = item.copy.data();
+    if (item.bytes > 0) data = memory_to_send(item.from, item.header.data_bytes, item.header.kind == FrameKind::answer);
+    if (item.bytes > 0 && data == nullptr) break;
+    for (Moved moved; !item.is_sent() && moved.how == Moved::How::ok;) {
+      moved = item.send(*stream_, data + item.data_sent(), call_bytes_.send);
+      note_failure(moved);
+    }
+    if (!item.is_sent()) break;
+    std::deque<Outgoing>& queue = *std::exchange(sending_, nullptr);
+    if (item.advance()) continue;
+    if (item.header.kind == FrameKind::write) finish(item.cookie, {});
+    if (item.header.kind == FrameKind::message) queued_units_ -= units_of(item.copy.size());
+    queue.pop_front();
   }
   want_events();
 }
@@ -386,7 +360,9 @@ void TcpLink::look_for_silence(std::int64_t now_ns) {
   look_at_ns_ = Silence::next_look_ns(now_ns, limit_ns);
   if (lane_ended_at_ns_ != 0) {
     // What has come is told first; at a fence nothing is received any more.
-    if (!fence_ && (is_hungry_ || has_unread(stream_->socket().get()))) lane_ended_at_ns_ = now_ns;
+    int unread_bytes = 0;
+    const bool has_unread = is_hungry_ || (::ioctl(stream_->socket().get(), SIOCINQ, &unread_bytes) == 0 && unread_bytes > 0);
+    if (!fence_ && has_unread) lane_ended_at_ns_ = now_ns;
     if (now_ns - lane_ended_at_ns_ >= kMaxEndNs) {
       const auto farewell = fence_ ? hear_farewell() : std::nullopt;
       return lost(farewell ? std::string(sentence_of(*farewell)) : "the peer's end of a connection for large writes closed");
@@ -402,27 +378,23 @@ void TcpLink::look_for_silence(std::int64_t now_ns) {
   }
 }
 
-bool TcpLink::finish_breaking(Sink& sink) {
-  if (!error_) return false;
-  close_connections();
-  sending_ = nullptr;
-  answers_.clear();
-  for (; !own_.empty(); own_.pop_front()) {
-    if (own_.front().kind() == FrameKind::write) give_up(own_.front().cookie);
-  }
-  for (; !lane_writes_.empty(); lane_writes_.erase(lane_writes_.begin())) give_up(lane_writes_.begin()->second.cookie);
-  tell_end(sink);
-  return true;
-}
-
 bool TcpLink::attend(Sink& sink) {
   bool is_something = state_ == LinkState::ready && tell_ready(sink);
   is_something |= tell_dones(sink);
   is_something |= leave_fence(sink);
   const bool was_hungry = std::exchange(is_hungry_, false);
-  if (state_ == LinkState::ready && (send_code_ || was_hungry)) is_something |= receive(sink);
+  if (send_code_ || was_hungry) is_something |= receive(sink);
   if (state_ == LinkState::ready && send_code_ && !is_hungry_ && !fence_) lost_by("sending failed: ", *send_code_);
-  return finish_breaking(sink) || is_something;
+  if (!error_) return is_something;
+  close_connections(false);
+  sending_ = nullptr;
+  answers_.clear();
+  for (; !own_.empty(); own_.pop_front()) {
+    if (own_.front().header.kind == FrameKind::write) give_up(own_.front().cookie);
+  }
+  for (; !lane_writes_.empty(); lane_writes_.pop_front()) give_up(lane_writes_.front().cookie);
+  tell_end(sink);
+  return true;
 }
 
 void TcpLink::handle(std::uint32_t events, Sink& sink) {

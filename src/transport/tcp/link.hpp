@@ -10,12 +10,10 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
-#include <memory>
+#include <list>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,27 +35,25 @@ class TcpLink final : public PlacedLink {
  public:
   TcpLink(TcpTransport& transport, Rank rank, std::uint64_t number, const Security& security);
   ~TcpLink() override;
-  TcpLink(const TcpLink&) = delete;
-  TcpLink& operator=(const TcpLink&) = delete;
 
   std::uint64_t memory_bytes() const noexcept override;
   Result<void> complete(Parcel answer) override;
 
-  // Waits for the peer to connect; what it needs for that.
-  Offer expect_peer(std::size_t rail);
+  // Waits for the peer to connect to one of `targets`; what it needs for that.
+  Offer expect_peer(std::vector<secure::SocketAddress> targets);
   // Connects to who waits. Returns over how many lanes.
   unsigned dial(const Offer& offer);
 
   // --- For the transport ---
   bool waits_for(std::uint64_t number) const noexcept {
-    return is_listening_ && number - number_ < ways_.size() && !ways_[number - number_].stream;
+    return number - number_ < ways_.size() && !ways_[number - number_].dial && !ways_[number - number_].stream;
   }
   // Of the connection `number`.
   void take(std::uint64_t number, secure::Established established);
   void take_event(const LaneEvent& event);
   void handle(std::uint32_t events, Sink& sink);
-  // Receives what has come. True when something has.
-  bool listen(Sink& sink) { return state_ == LinkState::ready && receive(sink); }
+  // What has come. True when something has.
+  bool receive(Sink& sink);
   void want_events() noexcept;
   bool attend(Sink& sink) override;
   // When advance() has to be called: while it connects, and then to see whether the other host still answers.
@@ -69,15 +65,15 @@ class TcpLink final : public PlacedLink {
   struct Outgoing : OutgoingFrame {
     std::vector<std::byte> copy;  // of a message
     std::uint64_t cookie = 0;     // of a write
-    FrameKind kind() const noexcept { return static_cast<FrameKind>(header.kind); }
   };
   // Data that comes now.
   struct Incoming {
+    FrameHeader header;
     std::uint64_t left_bytes = 0;
-    Place to;
-    std::optional<std::uint32_t> read;  // whose answer it is
+    Place to;                     // but of a message:
+    std::vector<std::byte> copy;  // all of it
   };
-  // A connection that is being made: the link's own, and one for each lane.
+  // A connection that is being made: the link's own, and one for each lane. Without a dial it is the peer that connects.
   struct Way {
     secure::Identity identity;
     std::optional<secure::Dial> dial;
@@ -92,40 +88,31 @@ class TcpLink final : public PlacedLink {
     int descriptor = -1;
     Silence silence;
   };
-  struct LaneWrite {
-    std::uint64_t cookie = 0;
-    std::atomic<unsigned> missing_shares{0};
-  };
 
   // Sending.
   static CallBytes call_bytes_of(int socket) noexcept;
   bool can_post() const noexcept override { return state_ == LinkState::ready && !send_code_; }
   Posted send_message(const Header& header, std::span<const std::byte> payload) override;
-  void begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) override;
+  void begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) override;
   // Everything that was posted, over all connections.
   bool has_sent_all() const noexcept;
   bool is_idle() const noexcept { return own_.empty() && answers_.empty() && !stream_->has_unsent(); }
-  bool send_frame();
-  void finish_frame();
   void post_small(const FrameHeader& header, std::span<const std::byte> data = {});
   void pump();
   void note_failure(const secure::Moved& moved) noexcept;
 
   // Receiving.
-  bool receive(Sink& sink);
   std::array<iovec, 2> place_for_more(Scratch& scratch);
   void hear_end(const secure::Moved& moved);
-  void take_rest(std::size_t bytes, Sink& sink);
-  void carry(std::span<const std::byte> begun);
-  std::span<const std::byte> take_frames(std::span<const std::byte> bytes, Sink& sink);
+  void take_frames(std::span<const std::byte> bytes, Sink& sink);
   void begin_write(const FrameHeader& header);
   void begin_answer(const FrameHeader& header);
   void take_read(const FrameHeader& header);
-  void place(std::span<const std::byte> data);
-  void placed(std::uint64_t bytes);
+  void place(std::span<const std::byte> data, Sink& sink);
+  void placed(std::uint64_t bytes, Sink& sink);
 
   // Lanes.
-  void begin_by_lanes(Place from, std::uint32_t region, Access to, std::uint64_t bytes, std::uint64_t cookie);
+  void begin_by_lanes(Place from, std::uint32_t region, Access to, const Transfer& transfer);
   void put_fence();
   void take_fence(const FrameHeader& header);
   bool pass_fence() noexcept;
@@ -137,8 +124,8 @@ class TcpLink final : public PlacedLink {
   void look_for_silence(std::int64_t now_ns);
   void leave();
   bool send_in_time();
-  void close_connections() noexcept;
-  bool finish_breaking(Sink& sink);
+  void keep_ways(std::size_t count) noexcept;
+  void close_connections(bool lets_go_out);
   void lost_by(std::string_view what, int code);
   void begin_to_break(std::optional<Farewell> farewell) noexcept override;
 
@@ -147,7 +134,6 @@ class TcpLink final : public PlacedLink {
   Security security_;
   std::uint64_t serial_ = 0;
   std::int64_t look_at_ns_ = 0;  // ready: for silence
-  bool is_listening_ = false;    // it is the peer that connects
   bool is_completed_ = false;    // the peer's answer has come
   std::deque<Way> ways_;         // connecting: one for each connection
   std::vector<Socket> sockets_;  // then
@@ -160,18 +146,16 @@ class TcpLink final : public PlacedLink {
   std::uint64_t queued_units_ = 0;  // of copies in own_
   std::optional<int> send_code_;    // nothing can be sent any more; what has come is still told
 
-  std::vector<std::byte> carried_;  // the beginning of a frame, of a message with a header all of it; at a fence what has come
-  std::size_t missing_bytes_ = 0;   // at the end of that message
+  std::vector<std::byte> carried_;  // the beginning of a header; at a fence what has come
   Incoming incoming_;
   bool is_hungry_ = false;  // there may be more than was received in one turn
 
   unsigned lane_count_ = 0;  // that both ends have
-  std::map<std::uint64_t, LaneWrite> lane_writes_;
-  std::uint64_t next_lane_write_ = 0;
+  std::list<LaneWrite> lane_writes_;
   unsigned next_lane_ = 0;
   ShareCounts sent_shares_{};
   bool is_fence_due_ = false;  // before the next message
-  std::shared_ptr<LaneCounts> lane_counts_ = std::make_shared<LaneCounts>();
+  LaneCounts lane_counts_;
   std::optional<ShareCounts> fence_;   // the receiver waits there
   std::int64_t lane_ended_at_ns_ = 0;  // 0: none has
 };

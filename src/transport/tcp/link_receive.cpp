@@ -2,8 +2,8 @@
 // A link's incoming half. Every byte here was written by another process.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
-#include <cstring>
 #include <span>
 #include <utility>
 
@@ -24,19 +24,20 @@ constexpr std::uint64_t kMaxBehindFenceBytes = 64U << 20;  // that are looked th
 
 }  // namespace
 
-// Where the next bytes go: host memory that data is meant for, or the rest of a message, and behind all of it the buffer.
+// Where the next bytes go: host memory that data is meant for, and behind all of it the buffer.
 std::array<iovec, 2> TcpLink::place_for_more(Scratch& scratch) {
   std::array<iovec, 2> pieces{};
-  if (missing_bytes_ > 0) {
-    pieces[0] = {carried_.data() + carried_.size() - missing_bytes_, missing_bytes_};
-  } else if (incoming_.left_bytes >= kMinDirectBytes) {
-    std::byte* const memory = transport_.home()->memory(incoming_.to, incoming_.left_bytes);
-    if (memory != nullptr) pieces[0] = {memory, std::min<std::uint64_t>(incoming_.left_bytes, call_bytes_.receive)};
-    if (memory != nullptr && pieces[0].iov_len < incoming_.left_bytes) return pieces;
+  const std::uint64_t left_bytes = incoming_.left_bytes;
+  std::byte* memory = nullptr;
+  if (!incoming_.copy.empty()) {
+    memory = incoming_.copy.data() + incoming_.copy.size() - left_bytes;
+  } else if (left_bytes >= kMinDirectBytes) {
+    memory = transport_.home()->memory(incoming_.to, left_bytes);
   }
-  const std::size_t begun = missing_bytes_ > 0 ? 0 : carried_.size();
-  std::copy_n(carried_.begin(), begun, scratch.begin());
-  pieces[1] = {scratch.data() + begun, std::min(scratch.size() - begun, call_bytes_.receive)};
+  if (memory != nullptr) pieces[0] = {memory, std::min<std::uint64_t>(left_bytes, call_bytes_.receive)};
+  if (memory != nullptr && pieces[0].iov_len < left_bytes) return pieces;
+  std::ranges::copy(carried_, scratch.begin());
+  pieces[1] = {scratch.data() + carried_.size(), std::min(scratch.size() - carried_.size(), call_bytes_.receive)};
   return pieces;
 }
 
@@ -54,30 +55,22 @@ void TcpLink::hear_end(const Moved& moved) {
 }
 
 bool TcpLink::receive(Sink& sink) {
-  if (fence_) return false;
+  if (state_ != LinkState::ready || fence_) return false;
   Scratch& scratch = transport_.scratch();
   for (unsigned turn = 0; turn < kMaxReceivesPerTurn && state_ == LinkState::ready; ++turn) {
     const std::array<iovec, 2> pieces = place_for_more(scratch);
     const std::size_t direct_bytes = pieces[0].iov_len;
-    std::span<const iovec> places(pieces);
-    if (direct_bytes == 0) places = places.last(1);
-    if (pieces[1].iov_len == 0) places = places.first(1);
-    const Moved moved = stream_->receive(places);
+    const std::span<const iovec> places(pieces);
+    const Moved moved = stream_->receive(direct_bytes > 0 ? places : places.last(1));
     if (moved.how != Moved::How::ok) {
       hear_end(moved);
       return turn > 0 || state_ != LinkState::ready;
     }
     const std::size_t taken = std::min(moved.bytes, direct_bytes);
-    std::size_t come = moved.bytes - taken;
-    if (missing_bytes_ > 0) {
-      take_rest(taken, sink);
-    } else {
-      come += carried_.size();
-      if (taken > 0) placed(taken);
-    }
-    const auto rest = take_frames(std::span<const std::byte>(scratch).first(come), sink);
+    if (taken > 0) placed(taken, sink);
+    const std::span<const std::byte> come = std::span(scratch).first(carried_.size() + moved.bytes - taken);
+    take_frames(come, sink);
     if (state_ != LinkState::ready) return true;
-    if (missing_bytes_ == 0) carry(rest);
     if (fence_) {
       want_events();
       return true;
@@ -90,30 +83,12 @@ bool TcpLink::receive(Sink& sink) {
   return true;
 }
 
-// Of the message whose beginning came before.
-void TcpLink::take_rest(std::size_t bytes, Sink& sink) {
-  missing_bytes_ -= bytes;
-  if (missing_bytes_ > 0) return;
-  const std::vector<std::byte> whole = std::exchange(carried_, {});
-  sink.message(*this, parse_header(whole)->body, std::span(whole).subspan(kHead));
-}
-
-// What is behind a fence, or the beginning of a frame. Once its header is there the rest of it is received behind it, and nothing
-// of it is copied again.
-void TcpLink::carry(std::span<const std::byte> begun) {
-  carried_.assign(begun.begin(), begun.end());
-  if (fence_ || begun.size() < kHead) return;
-  const std::size_t whole = kHead + parse_header(begun)->data_bytes;
-  carried_.resize(whole);
-  missing_bytes_ = whole - begun.size();
-}
-
-// Returns what is behind a fence, or the beginning of a frame.
-std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
+// What is behind a fence, or the beginning of a header, is carried.
+void TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
   while (state_ == LinkState::ready && !fence_ && !bytes.empty()) {
     if (incoming_.left_bytes > 0) {
       const std::size_t part = std::min<std::uint64_t>(incoming_.left_bytes, bytes.size());
-      place(bytes.first(part));
+      place(bytes.first(part), sink);
       bytes = bytes.subspan(part);
       continue;
     }
@@ -123,13 +98,16 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
       refuse("what it sent is no frame");
       break;
     }
-    const auto kind = static_cast<FrameKind>(header->kind);
-    const std::size_t payload_bytes = kind == FrameKind::message ? header->data_bytes : 0;
-    if (bytes.size() - kHead < payload_bytes) break;
-    const auto payload = bytes.subspan(kHead, payload_bytes);
-    bytes = bytes.subspan(kHead + payload_bytes);
-    switch (kind) {
-      case FrameKind::message: sink.message(*this, header->body, payload); break;
+    bytes = bytes.subspan(kHead);
+    switch (header->kind) {
+      case FrameKind::message:
+        if (bytes.size() < header->data_bytes) {  // the rest is received behind what is there
+          incoming_ = {*header, header->data_bytes, {}, std::vector<std::byte>(header->data_bytes)};
+          break;
+        }
+        sink.message(*this, header->body, bytes.first(header->data_bytes));
+        bytes = bytes.subspan(header->data_bytes);
+        break;
       case FrameKind::write: begin_write(*header); break;
       case FrameKind::answer: begin_answer(*header); break;
       case FrameKind::read: take_read(*header); break;
@@ -137,15 +115,13 @@ std::span<const std::byte> TcpLink::take_frames(std::span<const std::byte> bytes
       case FrameKind::bye: lost(std::string(sentence_of(static_cast<Farewell>(header->number)))); break;
     }
   }
-  return bytes;
+  carried_.assign(bytes.begin(), bytes.end());
 }
 
 void TcpLink::begin_write(const FrameHeader& header) {
   const Place to = place_of(header, rank_);
-  if (!transport_.home()->is_allowed(to, header.data_bytes)) {
-    return refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
-  }
-  incoming_ = {header.data_bytes, to, {}};
+  if (!transport_.home()->is_allowed(to, header.data_bytes)) return refuse_write();
+  incoming_ = {header, header.data_bytes, to, {}};
 }
 
 void TcpLink::begin_answer(const FrameHeader& header) {
@@ -153,7 +129,7 @@ void TcpLink::begin_answer(const FrameHeader& header) {
   if (found == reads_.end()) return refuse("it answered what was not asked");
   Read& read = found->second;
   if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for");
-  incoming_ = {header.data_bytes, read.to, header.number};
+  incoming_ = {header, header.data_bytes, read.to, {}};
   read.to.offset += header.data_bytes;  // they come in order
   read.missing_bytes -= header.data_bytes;
 }
@@ -166,22 +142,27 @@ void TcpLink::take_read(const FrameHeader& header) {
   pump();
 }
 
-void TcpLink::place(std::span<const std::byte> data) {
-  switch (transport_.home()->copy_to(incoming_.to, data)) {
-    case Placed::ok: return placed(data.size());
-    case Placed::failed: return fail_to_place();
-    case Placed::no_link:
-    case Placed::not_allowed: break;
+void TcpLink::place(std::span<const std::byte> data, Sink& sink) {
+  if (incoming_.header.kind == FrameKind::message) {
+    std::ranges::copy(data, incoming_.copy.end() - static_cast<std::ptrdiff_t>(incoming_.left_bytes));
+    return placed(data.size(), sink);
   }
-  if (!incoming_.read) return refuse("it writes to a region that was taken back", Farewell::bad_access);
+  const Placed outcome = transport_.home()->copy_to(incoming_.to, data);
+  if (outcome == Placed::ok) return placed(data.size(), sink);
+  if (outcome == Placed::failed) return fail_to_place();
+  if (incoming_.header.kind == FrameKind::write) return refuse("it writes to a region that was taken back", Farewell::bad_access);
   fail_as_taken_back("read");
 }
 
-void TcpLink::placed(std::uint64_t bytes) {
+void TcpLink::placed(std::uint64_t bytes, Sink& sink) {
   incoming_.left_bytes -= bytes;
   incoming_.to.offset += bytes;
-  if (incoming_.left_bytes > 0 || !incoming_.read) return;
-  const auto found = reads_.find(*incoming_.read);
+  if (incoming_.left_bytes > 0 || incoming_.header.kind == FrameKind::write) return;
+  if (incoming_.header.kind == FrameKind::message) {
+    const std::vector<std::byte> whole = std::exchange(incoming_.copy, {});
+    return sink.message(*this, incoming_.header.body, whole);
+  }
+  const auto found = reads_.find(incoming_.header.number);
   if (found->second.missing_bytes > 0) return;
   finish(found->second.cookie, {});
   reads_.erase(found);
@@ -191,8 +172,7 @@ void TcpLink::placed(std::uint64_t bytes) {
 
 // Afterwards there is a fence_ where shares are missing.
 void TcpLink::take_fence(const FrameHeader& header) {
-  ShareCounts counts;
-  std::memcpy(counts.data(), header.body.data(), sizeof counts);
+  const auto counts = std::bit_cast<ShareCounts>(header.body);
   if (std::any_of(counts.begin() + lane_count_, counts.end(), [](std::uint32_t count) { return count != 0; })) {
     return refuse("it counts large writes over connections that the link has not");
   }
@@ -202,12 +182,12 @@ void TcpLink::take_fence(const FrameHeader& header) {
 
 // Whether all shares before it are in place. Either a lane sees that it is waited for, or its share is seen here.
 bool TcpLink::pass_fence() noexcept {
-  lane_counts_->is_waited_for.store(true, std::memory_order_seq_cst);
+  lane_counts_.is_waited_for.store(true, std::memory_order_seq_cst);
   for (std::size_t lane = 0; lane < fence_->size(); ++lane) {
-    const std::uint32_t placed = lane_counts_->placed_shares[lane].load(std::memory_order_seq_cst);
+    const std::uint32_t placed = lane_counts_.placed_shares[lane].load(std::memory_order_seq_cst);
     if (static_cast<std::int32_t>(placed - (*fence_)[lane]) < 0) return false;
   }
-  lane_counts_->is_waited_for.store(false, std::memory_order_relaxed);
+  lane_counts_.is_waited_for.store(false, std::memory_order_relaxed);
   fence_.reset();
   return true;
 }
@@ -215,9 +195,8 @@ bool TcpLink::pass_fence() noexcept {
 bool TcpLink::leave_fence(Sink& sink) {
   if (!fence_ || state_ != LinkState::ready || !pass_fence()) return false;
   const std::vector<std::byte> come = std::exchange(carried_, {});
-  const auto rest = take_frames(come, sink);
+  take_frames(come, sink);
   if (state_ != LinkState::ready) return true;
-  carry(rest);
   if (!fence_) {
     is_hungry_ = true;
     transport_.attend_to(*this);
@@ -229,27 +208,18 @@ bool TcpLink::leave_fence(Sink& sink) {
 // Behind a fence that is not passed any more: what the peer said last. What is before that is of no use.
 std::optional<Farewell> TcpLink::hear_farewell() {
   Scratch& scratch = transport_.scratch();
+  const iovec place{scratch.data(), scratch.size()};
   std::vector<std::byte> come = std::exchange(carried_, {});
-  std::uint64_t data_bytes = 0;  // of a frame, that are still to come
-  for (std::uint64_t heard_bytes = 0; heard_bytes < kMaxBehindFenceBytes;) {
-    std::span<const std::byte> left(come);
-    for (;;) {
-      const std::size_t part = std::min<std::uint64_t>(data_bytes, left.size());
-      left = left.subspan(part);
-      data_bytes -= part;
-      if (left.size() < kHead) break;
-      const auto header = parse_header(left);
-      if (!header) return {};
-      if (static_cast<FrameKind>(header->kind) == FrameKind::bye) return static_cast<Farewell>(header->number);
-      left = left.subspan(kHead);
-      data_bytes = header->data_bytes;
-    }
-    const iovec place{scratch.data(), scratch.size()};
+  while (come.size() < kMaxBehindFenceBytes) {
     const Moved moved = stream_->receive(std::span(&place, 1));
-    if (moved.how != Moved::How::ok) return {};
-    heard_bytes += moved.bytes;
-    come.erase(come.begin(), come.end() - static_cast<std::ptrdiff_t>(left.size()));
+    if (moved.how != Moved::How::ok) break;
     come.insert(come.end(), scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+  }
+  for (std::span<const std::byte> left(come); left.size() >= kHead;) {
+    const auto header = parse_header(left);
+    if (!header) break;
+    if (header->kind == FrameKind::bye) return static_cast<Farewell>(header->number);
+    left = left.subspan(std::min<std::uint64_t>(kHead + header->data_bytes, left.size()));
   }
   return {};
 }
@@ -257,12 +227,13 @@ std::optional<Farewell> TcpLink::hear_farewell() {
 void TcpLink::take_event(const LaneEvent& event) {
   if (state_ == LinkState::broken) return;
   switch (event.kind) {
-    case LaneEvent::Kind::sent: return finish(lane_writes_.extract(event.number).mapped().cookie, {});
+    case LaneEvent::Kind::sent:
+      finish(event.write->cookie, {});
+      lane_writes_.remove_if([&](const LaneWrite& write) { return &write == event.write; });
+      return;
     case LaneEvent::Kind::placed: return transport_.attend_to(*this);
-    case LaneEvent::Kind::refused:
-      return refuse(event.reason == Farewell::bad_access ? "a write to an unknown region, with a wrong guard or out of range"
-                                                         : "what it sent over a connection for large writes is none",
-                    event.reason);
+    case LaneEvent::Kind::not_allowed: return refuse_write();
+    case LaneEvent::Kind::no_frame: return refuse("what it sent over a connection for large writes is none");
     case LaneEvent::Kind::failed: return fail_to_place();
     case LaneEvent::Kind::gone: return fail_as_taken_back("write");
     case LaneEvent::Kind::over:

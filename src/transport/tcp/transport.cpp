@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -105,16 +104,13 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TransportOptions&
   if (!lanes) return lanes.error();
   opened->wanted_lanes_ = *lanes;
   if (!opened->bell_.open() || !opened->poller_->set(EPOLL_CTL_ADD, opened->bell_.descriptor(), EPOLLIN, kBellToken)) {
-    const int code = errno;
-    return make_error(status_of_errno(code), "open TCP", "wake descriptor", std::strerror(code), {}, errno_code(code));
+    return make_errno_error(errno, "open TCP", "wake descriptor");
   }
   for (Rail& rail : opened->rails_) {
     opened->rail_names_.push_back(rail.interface);
     rail.targets = opened->acceptor_.listen(rail.addresses);
     if (!rail.targets.empty()) continue;
-    const int code = errno;
-    return make_error(status_of_errno(code, Status::unavailable), "open TCP", rail.interface,
-                      text("nothing can listen at its addresses: ", std::strerror(code)), {}, errno_code(code));
+    return make_errno_error(errno, "open TCP", rail.interface, "nothing can listen at its addresses", {}, Status::unavailable);
   }
   return opened;
 }
@@ -151,7 +147,7 @@ Result<std::unique_ptr<Link>> TcpTransport::offer(const Peer& peer, std::size_t 
   const auto number = random_number();
   if (!number) return number.error();
   auto link = std::make_unique<TcpLink>(*this, peer.rank, *number, *security);
-  offer = {encode(link->expect_peer(rail)), {}};
+  offer = {encode(link->expect_peer(rails_[rail].targets)), {}};
   return std::unique_ptr<Link>(std::move(link));
 }
 
@@ -168,15 +164,13 @@ Result<std::unique_ptr<Link>> TcpTransport::accept(const Peer& peer, Parcel offe
   return std::unique_ptr<Link>(std::move(link));
 }
 
-std::uint64_t TcpTransport::add_link(TcpLink& link, Rank rank) {
+std::uint64_t TcpTransport::add_link(TcpLink& link) {
   attended_.reserve(links_.size() + 1);
-  home_->add_link(++serial_, rank);
-  links_.emplace(serial_, &link);
+  links_.emplace(++serial_, &link);
   return serial_;
 }
 
 void TcpTransport::remove_link(std::uint64_t serial) noexcept {
-  home_->remove_link(serial);
   const auto found = links_.find(serial);
   std::erase(attended_, found->second);
   if (found->second == asked_first_) asked_first_ = nullptr;
@@ -185,8 +179,8 @@ void TcpTransport::remove_link(std::uint64_t serial) noexcept {
 }
 
 void TcpTransport::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {
-  if (token == secure::Poller::kTimerToken) return;
-  if (token == kBellToken) return bell_.clear();  // a lane rang while it was disarmed; poll() has looked at all of them
+  if (token == secure::Poller::kTimerToken) return;  // timers run behind all that has come
+  if (token == kBellToken) return bell_.clear();     // a lane rang while it was disarmed; poll() has looked at all of them
   if (token >= kLinkTokens) {
     const auto link = links_.find(token - kLinkTokens);
     if (link == links_.end()) return;
@@ -285,7 +279,8 @@ unsigned TcpTransport::lane_count() {
   return wanted_lanes_;
 }
 
-void TcpTransport::look_at_lanes() {
+bool TcpTransport::poll(Sink& sink) {
+  if (!lanes_.empty()) bell_.disarm();
   for (const auto& lane : lanes_) {
     if (!lane->has_events()) continue;
     for (const LaneEvent& event : lane->take_events()) {
@@ -293,13 +288,8 @@ void TcpTransport::look_at_lanes() {
       if (found != links_.end()) found->second->take_event(event);
     }
   }
-}
-
-bool TcpTransport::poll(Sink& sink) {
-  if (!lanes_.empty()) bell_.disarm();
-  look_at_lanes();
   if (asked_first_ == nullptr) return poll_sockets(sink);
-  bool is_something = asked_first_->listen(sink);
+  bool is_something = asked_first_->receive(sink);
   silent_polls_ = is_something ? 0 : silent_polls_ + 1;
   if (silent_polls_ == kMaxSilentPolls) watch_again();
   if (++polls_ % kPollsPerLook == 0) is_something |= poll_sockets(sink);

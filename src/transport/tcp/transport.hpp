@@ -47,8 +47,6 @@ class TcpTransport final : public PlacedTransport {
  public:
   // Waits, at most 100 ms, for what let_go_out() was given.
   ~TcpTransport() override;
-  TcpTransport(const TcpTransport&) = delete;
-  TcpTransport& operator=(const TcpTransport&) = delete;
   // Errors: as open_tcp().
   static Result<std::unique_ptr<TcpTransport>> open(const TransportOptions& options);
 
@@ -64,7 +62,6 @@ class TcpTransport final : public PlacedTransport {
   // --- For the links ---
   secure::Poller& poller() noexcept { return *poller_; }
   secure::Acceptor& acceptor() noexcept { return acceptor_; }
-  const Rail& rail(std::size_t index) const noexcept { return rails_[index]; }
   // The name of the rail that has the address, or the address itself.
   std::string rail_of(const secure::SocketAddress& address) const;
   // How many connections large writes of a link may have.
@@ -74,7 +71,7 @@ class TcpTransport final : public PlacedTransport {
   Scratch& scratch() noexcept { return *scratch_; }
 
   // Gives the link a serial number, for its tokens. From then on attend_to() finds memory for it. Throws std::bad_alloc.
-  std::uint64_t add_link(TcpLink& link, Rank rank);
+  std::uint64_t add_link(TcpLink& link);
   void remove_link(std::uint64_t serial) noexcept;
   // A link that connects has begun, or wants to be asked at another time.
   void set_timer();
@@ -96,7 +93,6 @@ class TcpTransport final : public PlacedTransport {
   std::optional<Security> security_with(const Peer& peer) const;
   void watch_again() noexcept;
   bool poll_sockets(Sink& sink);
-  void look_at_lanes();
   void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
   void run_timers();
   void drop_leaving() noexcept;

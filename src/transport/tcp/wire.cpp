@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/wire.hpp"
 
-#include <sodium.h>
-
 #include <cstring>
 #include <utility>
 
@@ -12,10 +10,8 @@
 namespace gigabar::transport::tcp {
 namespace {
 
-constexpr std::uint16_t kMagic = 0x7467;
 constexpr std::string_view kOfferMagic = "gigabar tcp offer";
 constexpr std::string_view kAnswerMagic = "gigabar tcp answer";
-constexpr std::string_view kAddressName = "tcp";
 
 bool can_have(FrameKind kind, std::uint64_t data_bytes) noexcept {
   switch (kind) {
@@ -32,7 +28,7 @@ bool can_have(FrameKind kind, std::uint64_t data_bytes) noexcept {
 }  // namespace
 
 std::string address_text(const Security& security) {
-  return text(kAddressName, ' ', unsigned{kVersion}, ' ', name_of(security.protection), ' ', name_of(security.cipher));
+  return text("tcp ", unsigned{kVersion}, ' ', name_of(security.protection), ' ', name_of(security.cipher));
 }
 
 std::optional<Security> security_of_address(std::string_view address) {
@@ -94,39 +90,11 @@ secure::Identity identity_of(const secure::Secret& secret, std::uint64_t connect
   return secure::make_identity(secret, name, own, 2, secure::Purpose::transfer);
 }
 
-secure::Secret random_secret() {
-  secure::Secret made = secure::Secret::of_size(kSecretBytes);
-  randombytes_buf(made.data(), kSecretBytes);
-  return made;
-}
-
-FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access) {
-  FrameHeader header;
-  header.magic = kMagic;
-  header.kind = static_cast<std::uint8_t>(kind);
-  header.version = kVersion;
-  header.number = number;
-  header.data_bytes = data_bytes;
-  std::memcpy(header.body.data(), &access, sizeof access);
-  return header;
-}
-
-Access access_of(const FrameHeader& header) noexcept {
-  Access access;
-  std::memcpy(&access, header.body.data(), sizeof access);
-  return access;
-}
-
-Place place_of(const FrameHeader& header, Rank rank) noexcept {
-  const Access access = access_of(header);
-  return {header.number, access.offset, Guard{rank, access.guard}};
-}
-
 std::optional<FrameHeader> parse_header(std::span<const std::byte> bytes) noexcept {
   FrameHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
-  const bool is_right = header.magic == kMagic && header.version == kVersion;
-  if (!is_right || !can_have(static_cast<FrameKind>(header.kind), header.data_bytes)) return {};
+  const bool is_right = header.magic == kFrameMagic && header.version == kVersion;
+  if (!is_right || !can_have(header.kind, header.data_bytes)) return {};
   return header;
 }
 
@@ -146,7 +114,7 @@ bool OutgoingFrame::advance() noexcept {
   Access access = access_of(header);
   access.offset += gone_bytes;
   from.offset += gone_bytes;
-  *this = first_piece(static_cast<FrameKind>(header.kind), header.number, access, from, bytes - gone_bytes);
+  *this = first_piece(header.kind, header.number, access, from, bytes - gone_bytes);
   return true;
 }
 

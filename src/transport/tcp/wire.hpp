@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -64,8 +65,6 @@ std::optional<unsigned> decode_answer(std::string_view bytes, std::uint64_t link
 // of every key.
 secure::Identity identity_of(const secure::Secret& secret, std::uint64_t connection, const Security& security, secure::Role role);
 
-secure::Secret random_secret();
-
 // --- Frames ---------------------------------------------------------------------------------------------------------------------
 
 enum class FrameKind : std::uint8_t {
@@ -77,30 +76,36 @@ enum class FrameKind : std::uint8_t {
   fence         // what follows waits until so many shares are in place: `body` is ShareCounts
 };
 
+inline constexpr std::uint16_t kFrameMagic = 0x7467;
+// Data of data_bytes follows it.
+struct FrameHeader {
+  std::uint16_t magic = kFrameMagic;
+  FrameKind kind{};
+  std::uint8_t version = kVersion;
+  std::uint32_t number = 0;  // of a region, or of a read
+  std::uint64_t data_bytes = 0;
+  std::uint64_t request = 0;  // read: how its answers are named; write on a lane: 1 with the last piece of a share
+  Header body{};              // the message's header, or an Access
+};
+static_assert(sizeof(FrameHeader) == 56);
+inline constexpr std::size_t kHead = sizeof(FrameHeader);
+
 // Memory of the receiver.
 struct Access {
   std::uint64_t guard = 0;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;  // of a read
+  std::uint64_t zero = 0;
 };
 
-// Data of data_bytes follows it.
-struct FrameHeader {
-  std::uint16_t magic = 0;
-  std::uint8_t kind = 0;
-  std::uint8_t version = 0;
-  std::uint32_t number = 0;  // of a region, or of a read
-  std::uint64_t data_bytes = 0;
-  std::uint64_t request = 0;                   // read: how its answers are named; write on a lane: 1 with the last piece of a share
-  std::array<std::byte, kHeaderBytes> body{};  // the message's header, or an Access
-};
-static_assert(sizeof(FrameHeader) == 56);
-inline constexpr std::size_t kHead = sizeof(FrameHeader);
-
-FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access = {});
-Access access_of(const FrameHeader& header) noexcept;
+inline FrameHeader make_header(FrameKind kind, std::uint32_t number, std::uint64_t data_bytes, const Access& access = {}) {
+  return {.kind = kind, .number = number, .data_bytes = data_bytes, .body = std::bit_cast<Header>(access)};
+}
+inline Access access_of(const FrameHeader& header) noexcept { return std::bit_cast<Access>(header.body); }
 // Of the receiver's memory, where the rank has a key of it.
-Place place_of(const FrameHeader& header, Rank rank) noexcept;
+inline Place place_of(const FrameHeader& header, Rank rank) noexcept {
+  return {header.number, access_of(header).offset, Guard{rank, access_of(header).guard}};
+}
 // Nothing: these are no bytes of this protocol, or more data than a frame has. `bytes` has at least sizeof(FrameHeader).
 std::optional<FrameHeader> parse_header(std::span<const std::byte> bytes) noexcept;
 

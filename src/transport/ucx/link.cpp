@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/quietly.hpp"
+#include "base/undo.hpp"
 
 namespace gigabar::transport::ucx {
 namespace {
@@ -44,14 +45,9 @@ UcxLink::~UcxLink() {
     if (can_tell && is_reading) quietly([&] { say_farewell(Farewell::closed); });
   }
   transport_.remove_link(number_, *this);
-  for (const Outgoing& item : outgoing_) {
-    if (item.operation != nullptr) transport_.give_back(*item.operation);
-  }
 }
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
-
-Invitation UcxLink::invitation() const { return {number_, transport_.piece_bytes(), transport_.worker_address()}; }
 
 Result<void> UcxLink::connect(const Invitation& invitation) {
   peer_number_ = invitation.link;
@@ -62,7 +58,7 @@ Result<void> UcxLink::connect(const Invitation& invitation) {
   if (!endpoint) return std::move(endpoint).error();
   endpoint_ = *endpoint;
   rail_ = transport_.rail_of(*endpoint_);
-  send(transport_.take_operation(WireKind::hello, peer_number_));
+  send(make(WireKind::hello));
   return {};
 }
 
@@ -75,12 +71,9 @@ Result<void> UcxLink::complete(Parcel answer) {
           ? decode_invitation(InvitationKind::answer, answer.bytes)
           : Result<Invitation>(make_error(Status::bad_file, "complete a link", object(), "descriptors came too"));
   Result<void> connected = invitation ? connect(*invitation) : Result<void>(invitation.error());
-  if (!connected) {
-    fail(Error(connected.record()));
-    return connected;
-  }
+  if (!connected) fail(Error(connected.record()));
   look_whether_ready();
-  return {};
+  return connected;
 }
 
 // The peer can receive: it said something, and it is known where it is.
@@ -96,24 +89,24 @@ void UcxLink::look_whether_ready() {
 Posted UcxLink::send_message(const Header& header, std::span<const std::byte> payload) {
   const std::uint64_t units = units_of(payload.size());
   if (posted_units_ - acknowledged_units_ + units > kWindowUnits) return Posted::full;
-  Operation& operation = transport_.take_operation(WireKind::message, peer_number_);
-  operation.copy.assign(payload.begin(), payload.end());
-  operation.data = operation.copy;
-  operation.header.body = header;
+  std::unique_ptr<Operation> operation = make(WireKind::message);
+  operation->copy.assign(payload.begin(), payload.end());
+  operation->data = operation->copy;
+  operation->header.body = header;
+  outgoing_.push_back({std::move(operation), nullptr});
   posted_units_ += units;
-  outgoing_.push_back({&operation, nullptr});
   pump();
   return Posted::ok;
 }
 
-void UcxLink::begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) {
-  Access to{there.region, 0, there.guard, wish.remote_offset, wish.bytes};
+void UcxLink::begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) {
+  Access to{there.region, 0, there.guard, transfer.remote_offset, transfer.bytes};
   if (direction == Direction::write) {
-    writes_.push_back({.cookie = wish.cookie, .from = here, .to = to});
+    writes_.push_back({.cookie = transfer.cookie, .from = here, .to = to});
     outgoing_.push_back({nullptr, &writes_.back()});
   } else {
-    to.request = add_read(here, wish);
-    outgoing_.push_back({&transport_.take_operation(WireKind::read, peer_number_, to), nullptr});
+    to.request = add_read(here, transfer);
+    outgoing_.push_back({make(WireKind::read, to), nullptr});
   }
   ++transfers_;
   pump();
@@ -121,119 +114,110 @@ void UcxLink::begin(Direction direction, const Place& here, const RegionKey& the
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
-void UcxLink::pump() {
-  if (is_pumping_) return;
+std::unique_ptr<Operation> UcxLink::make(WireKind kind, const Access& access) const {
+  auto operation = std::make_unique<Operation>();
+  operation->header = make_header(kind, peer_number_, 0);
+  set_access(operation->header, access);
+  return operation;
+}
+
+bool UcxLink::pump() {
+  if (is_pumping_) return false;
   is_pumping_ = true;
-  for (unsigned count = 0; state_ == LinkState::ready && under_way_ < kMaxUnderWay; ++count) {
-    if (outgoing_.empty() && answers_.empty()) break;
+  const Undo over([&] { is_pumping_ = false; });
+  unsigned count = 0;
+  for (; state_ == LinkState::ready && under_way_ < kMaxUnderWay && has_something_to_send(); ++count) {
     if (count == kMaxSendsPerTurn) {
-      pump_later();
+      transport_.attend_to(*this);
       break;
     }
     // Both in turn: neither waits for all of the other.
     is_answers_turn_ = outgoing_.empty() || (!answers_.empty() && !is_answers_turn_);
-    if (is_answers_turn_) {
-      send_piece(answers_.front());
+    if (is_answers_turn_ || outgoing_.front().write != nullptr) {
+      send_piece(is_answers_turn_ ? answers_.front() : *outgoing_.front().write);
     } else {
-      send_next();
+      std::unique_ptr<Operation> operation = std::move(outgoing_.front().operation);
+      outgoing_.pop_front();
+      send(std::move(operation));
     }
   }
-  is_pumping_ = false;
-}
-
-void UcxLink::pump_later() {
-  wants_pump_ = true;
-  transport_.attend_to(*this);
-}
-
-void UcxLink::send_next() {
-  const Outgoing next = outgoing_.front();
-  if (next.write != nullptr) return send_piece(*next.write);
-  outgoing_.pop_front();
-  send(*next.operation);
+  return count > 0;
 }
 
 // Of an answer the bytes are copied: the region may go before UCX has sent them.
-void UcxLink::send_piece(Transfer& transfer) {
-  const bool is_write = transfer.kind == WireKind::write;
-  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, transfer.to.bytes - transfer.sent_bytes);
-  Place place = transfer.from;
-  place.offset += transfer.sent_bytes;
-  const std::byte* from = transport_.home()->memory(place, bytes);
-  if (from == nullptr && is_write) return fail_as_taken_back("write");
-  if (from == nullptr) return refuse("it reads from a region that was taken back", Farewell::bad_access);
-  Access to = transfer.to;
-  to.offset += transfer.sent_bytes;
+void UcxLink::send_piece(Pieces& pieces) {
+  const bool is_write = pieces.kind == WireKind::write;
+  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, pieces.to.bytes - pieces.sent_bytes);
+  Place place = pieces.from;
+  place.offset += pieces.sent_bytes;
+  const std::byte* const from = memory_to_send(place, bytes, !is_write);
+  if (from == nullptr) return;
+  Access to = pieces.to;
+  to.offset += pieces.sent_bytes;
   to.bytes = bytes;
-  Operation& operation = transport_.take_operation(transfer.kind, peer_number_, to);
+  std::unique_ptr<Operation> operation = make(pieces.kind, to);
   if (is_write) {
-    operation.data = {from, bytes};
-    operation.owner = &transfer;
+    operation->data = {from, bytes};
+    operation->owner = &pieces;
     ++pieces_under_way_;
   } else {
-    operation.copy.assign(from, from + bytes);
-    operation.data = operation.copy;
+    operation->copy.assign(from, from + bytes);
+    operation->data = operation->copy;
   }
-  transfer.sent_bytes += bytes;
-  const bool is_last = transfer.sent_bytes == transfer.to.bytes;
+  pieces.sent_bytes += bytes;
+  const bool is_last = pieces.sent_bytes == pieces.to.bytes;
   if (is_last && is_write) outgoing_.pop_front();
   if (is_last && !is_write) answers_.pop_front();
-  send(operation);
+  send(std::move(operation));
 }
 
-void UcxLink::send(Operation& operation) {
-  WireHeader& header = operation.header;
-  const auto kind = static_cast<WireKind>(header.kind);
-  header.data_bytes = static_cast<std::uint32_t>(operation.data.size());
-  if (kind == WireKind::message || kind == WireKind::write) header.sequence = next_sequence_++;
+void UcxLink::send(std::unique_ptr<Operation> operation) {
+  WireHeader& header = operation->header;
+  header.data_bytes = static_cast<std::uint32_t>(operation->data.size());
+  if (header.kind == WireKind::message || header.kind == WireKind::write) header.sequence = next_sequence_++;
   header.acknowledged = told_units_ = consumed_units_;
   ++under_way_;
-  transport_.send(*endpoint_, operation);
+  transport_.send(*endpoint_, std::move(operation));
 }
 
 // One at a time: a peer that reads nothing cannot make them pile up, and the next one tells all that came meanwhile.
 void UcxLink::send_credit() {
   if (is_credit_under_way_ || state_ != LinkState::ready || consumed_units_ - told_units_ < kWindowUnits / 4) return;
+  std::unique_ptr<Operation> credit = make(WireKind::credit);
   is_credit_under_way_ = true;
-  send(transport_.take_operation(WireKind::credit, peer_number_));
+  send(std::move(credit));
 }
 
-void UcxLink::sent(Operation& operation, ucs_status_t status) {
+void UcxLink::sent(const Operation& operation, ucs_status_t status) {
   --under_way_;
-  const auto kind = static_cast<WireKind>(operation.header.kind);
-  if (kind == WireKind::credit) is_credit_under_way_ = false;
-  if (kind == WireKind::write) {
+  if (operation.header.kind == WireKind::credit) is_credit_under_way_ = false;
+  if (operation.header.kind == WireKind::write) {
     --pieces_under_way_;
-    if (status == UCS_OK) finish_piece(*static_cast<Transfer*>(operation.owner), operation.data.size());
+    Pieces& write = *static_cast<Pieces*>(operation.owner);
+    if (status == UCS_OK) write.finished_bytes += operation.data.size();
+    if (status == UCS_OK && write.finished_bytes == write.to.bytes && state_ != LinkState::broken) {
+      finish(write.cookie, {});
+      writes_.remove_if([&](const Pieces& item) { return &item == &write; });
+    }
   }
   if (status != UCS_OK) return lost_by(status);
   // Not from here: UCX is going through what waits for the socket, and what is sent meanwhile overtakes all of that, thousands of
   // pieces where the peer takes them as fast as they come.
-  if (!is_pumping_ && !(outgoing_.empty() && answers_.empty())) pump_later();
+  if (!is_pumping_ && has_something_to_send()) transport_.attend_to(*this);
   send_credit();
-}
-
-void UcxLink::finish_piece(Transfer& write, std::uint64_t bytes) {
-  write.finished_bytes += bytes;
-  if (write.finished_bytes < write.to.bytes || state_ == LinkState::broken) return;
-  finish(write.cookie, {});
-  writes_.remove_if([&](const Transfer& item) { return &item == &write; });
 }
 
 // --- Receiving: every byte was written by another process -----------------------------------------------------------------------
 
 void UcxLink::receive(const WireHeader& header, std::span<const std::byte> data) {
   if (state_ == LinkState::broken) return;
-  const auto kind = static_cast<WireKind>(header.kind);
   const Access access = access_of(header);
-  if (kind == WireKind::bye) {
-    return lost(std::string(sentence_of(static_cast<Farewell>(access.request))));
-  }
+  if (header.kind == WireKind::bye) return lost(std::string(sentence_of(static_cast<Farewell>(access.request))));
   has_heard_ = true;
   look_whether_ready();
   take_acknowledgement(header.acknowledged);
   if (state_ == LinkState::broken) return;
-  switch (kind) {
+  switch (header.kind) {
     case WireKind::message:
     case WireKind::write: return take_sequenced(header, data);
     case WireKind::read: return take_read(access);
@@ -253,7 +237,7 @@ void UcxLink::take_acknowledgement(std::uint64_t units) {
 // Writes are placed as they come; a message waits for everything before it, and until somebody can be told.
 void UcxLink::take_sequenced(const WireHeader& header, std::span<const std::byte> data) {
   if (header.sequence < expected_ || held_.contains(header.sequence)) return refuse("it repeated a sequence number");
-  const bool is_message = header.kind == static_cast<std::uint8_t>(WireKind::message);
+  const bool is_message = header.kind == WireKind::message;
   if (!is_message && !place(header, data)) return;
   if (is_message && data.size() > kMaxPayloadBytes) return refuse("a message was too long");
   if (header.sequence - expected_ > kMaxAhead)
@@ -281,9 +265,7 @@ bool UcxLink::place(const WireHeader& header, std::span<const std::byte> data) {
   const bool is_whole = !data.empty() && access.bytes == data.size();
   const Placed placed = is_whole ? transport_.home()->copy_to(place_of(access, rank_), data) : Placed::not_allowed;
   if (placed == Placed::failed) fail_to_place();
-  if (placed == Placed::not_allowed) {
-    refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
-  }
+  if (placed == Placed::not_allowed) refuse_write();
   return placed == Placed::ok;
 }
 
@@ -353,16 +335,13 @@ bool UcxLink::finish_breaking(Sink& sink) {
   return true;
 }
 
-Operation& UcxLink::farewell(Farewell reason) const {
-  return transport_.take_operation(WireKind::bye, peer_number_, {.request = static_cast<std::uint32_t>(reason)});
-}
-
 // Through an endpoint of its own: the link's may be stuck behind data that the peer does not take, and is closed by now. The peer
 // would else notice only when UCX next looks whether it is alive, and UCX finds that its process is.
 void UcxLink::say_farewell(Farewell reason) {
+  std::unique_ptr<Operation> operation = farewell(reason);
   const auto endpoint = transport_.connect(peer_address_, nullptr, object());
   if (!endpoint) return;
-  transport_.send(**endpoint, farewell(reason));
+  transport_.send(**endpoint, std::move(operation));
   transport_.leave(**endpoint, kLingerNs);
 }
 
@@ -374,10 +353,7 @@ bool UcxLink::attend(Sink& sink) {
   bool is_something = tell_ready(sink);
   is_something |= deliver_held();
   is_something |= tell_dones(sink);
-  if (std::exchange(wants_pump_, false)) {
-    pump();
-    is_something = true;
-  }
+  is_something |= pump();
   is_something |= finish_breaking(sink);
   if (state_ == LinkState::connecting || error_) transport_.attend_to(*this);
   return is_something;

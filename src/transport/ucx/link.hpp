@@ -8,6 +8,7 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,29 +24,27 @@ class UcxLink final : public PlacedLink {
   UcxLink(UcxTransport& transport, const Peer& peer, std::uint64_t number);
   // Waits, at most 2 s, while UCX still reads local memory.
   ~UcxLink() override;
-  UcxLink(const UcxLink&) = delete;
-  UcxLink& operator=(const UcxLink&) = delete;
 
   // UCX's own buffers are of the worker, not of a link.
   std::uint64_t memory_bytes() const noexcept override { return sizeof *this + held_units_; }
   Result<void> complete(Parcel answer) override;
 
   // What the peer needs to connect.
-  Invitation invitation() const;
+  Invitation invitation() const { return {number_, transport_.piece_bytes(), transport_.worker_address()}; }
   // Connects to the worker that the peer named. Errors: as UcxTransport::connect.
   Result<void> connect(const Invitation& invitation);
 
   // --- For the transport ---
   bool attend(Sink& sink) override;
-  // UCX is done with an operation, which is given back afterwards. Called from its progress(), and from send().
-  void sent(Operation& operation, ucs_status_t status);
+  // UCX is done with an operation. Called from its progress(), and from send().
+  void sent(const Operation& operation, ucs_status_t status);
   // The connection broke.
   void lost_by(ucs_status_t status);
   void receive(const WireHeader& header, std::span<const std::byte> data);
 
  private:
   // What goes out in pieces: a write, or the answer to a read.
-  struct Transfer {
+  struct Pieces {
     WireKind kind = WireKind::write;
     std::uint64_t cookie = 0;  // of a write
     Place from;
@@ -55,8 +54,8 @@ class UcxLink final : public PlacedLink {
   };
   // Either one.
   struct Outgoing {
-    Operation* operation = nullptr;
-    Transfer* write = nullptr;
+    std::unique_ptr<Operation> operation;
+    Pieces* write = nullptr;
   };
   struct Held {
     Header header{};
@@ -65,14 +64,15 @@ class UcxLink final : public PlacedLink {
 
   // Sending.
   Posted send_message(const Header& header, std::span<const std::byte> payload) override;
-  void begin(Direction direction, const Place& here, const RegionKey& there, const Wish& wish) override;
-  void pump();
-  void pump_later();  // in the next poll()
-  void send_next();
-  void send_piece(Transfer& transfer);
-  void send(Operation& operation);
+  void begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) override;
+  // For the peer's link; send() fills in what is counted.
+  std::unique_ptr<Operation> make(WireKind kind, const Access& access = {}) const;
+  bool has_something_to_send() const noexcept { return !outgoing_.empty() || !answers_.empty(); }
+  // True when it has sent something.
+  bool pump();
+  void send_piece(Pieces& pieces);
+  void send(std::unique_ptr<Operation> operation);
   void send_credit();
-  void finish_piece(Transfer& write, std::uint64_t bytes);
 
   // Receiving.
   void take_sequenced(const WireHeader& header, std::span<const std::byte> data);
@@ -90,7 +90,9 @@ class UcxLink final : public PlacedLink {
   // Breaking.
   void begin_to_break(std::optional<Farewell> farewell) noexcept override;
   bool finish_breaking(Sink& sink);
-  Operation& farewell(Farewell reason) const;
+  std::unique_ptr<Operation> farewell(Farewell reason) const {
+    return make(WireKind::bye, {.request = static_cast<std::uint32_t>(reason)});
+  }
   void say_farewell(Farewell reason);
 
   static constexpr unsigned kMaxUnderWay = 16;  // operations of a link that UCX has, of which each holds at most a piece
@@ -103,13 +105,12 @@ class UcxLink final : public PlacedLink {
   bool has_heard_ = false;  // from the peer
 
   std::deque<Outgoing> outgoing_;  // in order: a message leaves after the writes before it
-  std::list<Transfer> writes_;
-  std::deque<Transfer> answers_;  // to the peer's reads
+  std::list<Pieces> writes_;
+  std::deque<Pieces> answers_;  // to the peer's reads
   std::uint32_t piece_bytes_ = 0;
   unsigned under_way_ = 0;         // operations that UCX has
   unsigned pieces_under_way_ = 0;  // those of them that read the caller's memory
   bool is_pumping_ = false;
-  bool wants_pump_ = false;
   bool is_answers_turn_ = false;
   std::uint64_t next_sequence_ = 0;
   std::uint64_t posted_units_ = 0;        // of messages

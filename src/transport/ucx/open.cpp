@@ -12,19 +12,6 @@
 #endif
 
 namespace gigabar::transport {
-namespace {
-
-// Over loopback alone: this process is to be reached from nowhere else. What UCX says of it by an error the process that is tried
-// for will hear itself.
-void open_ucx_once() {
-#if GIGABAR_HAS_UCP
-  TransportOptions options;
-  options.ucx_devices = "lo";
-  if (const auto opened = ucx::UcxTransport::open(options); opened) (*opened)->progress();
-#endif
-}
-
-}  // namespace
 
 Result<std::unique_ptr<Transport>> open_ucx([[maybe_unused]] const TransportOptions& options) {
 #if GIGABAR_HAS_UCP
@@ -40,7 +27,13 @@ void serve_ucx_probes(int argument_count, char** arguments) {
   serve_probes();
   if (argument_count != 3 || std::string_view(arguments[1]) != kProbeOption || std::string_view(arguments[2]) != "libucp") return;
   begin_probe();
-  open_ucx_once();
+#if GIGABAR_HAS_UCP
+  // Over loopback alone: this process is to be reached from nowhere else. What UCX says of it by an error the process that is tried
+  // for will hear itself.
+  TransportOptions options;
+  options.ucx_devices = "lo";
+  if (const auto opened = ucx::UcxTransport::open(options); opened) (*opened)->progress();
+#endif
   end_probe();
 }
 

@@ -5,12 +5,11 @@
 #include <sys/timerfd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -20,6 +19,7 @@
 #include "base/options.hpp"
 #include "base/quietly.hpp"
 #include "base/uncancelled.hpp"
+#include "base/undo.hpp"
 #include "transport/ucx/link.hpp"
 
 namespace gigabar::transport::ucx {
@@ -46,10 +46,7 @@ Error failed(const char* call, const std::string& object, ucs_status_t code, std
 }
 
 // UCX's configuration: its own variables of the environment, then what is wanted here where they say nothing.
-struct ConfigurationCloser {
-  void operator()(ucp_config_t* configuration) const noexcept { lib().ucp_config_release(configuration); }
-};
-using Configuration = std::unique_ptr<ucp_config_t, ConfigurationCloser>;
+using Configuration = std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)>;
 
 ucs_status_t set(const Configuration& configuration, const char* name, const char* value) {
   return lib().ucp_config_modify(configuration.get(), name, value);
@@ -86,7 +83,7 @@ Result<Configuration> configure(const std::string& devices) {
   if (const ucs_status_t status = lib().ucp_config_read(nullptr, nullptr, &read); status != UCS_OK) {
     return failed("ucp_config_read", "its configuration", status, "look at the variables UCX_*");
   }
-  Configuration configuration(read);
+  Configuration configuration(read, lib().ucp_config_release);
   if (const auto transports = environment("GIGABAR_UCX_TLS")) {
     const ucs_status_t status = set(configuration, "TLS", transports->c_str());
     if (status != UCS_OK) return failed("ucp_config_modify", text("GIGABAR_UCX_TLS=", *transports), status);
@@ -112,20 +109,17 @@ Result<Configuration> configure(const std::string& devices) {
   return configuration;
 }
 
-// "#   lane[0]:  1:tcp/lo.0 md[1] -> ...": the first lane's "tcp/lo".
-std::string first_lane(std::string_view information) {
-  const std::size_t lane = information.find("lane[0]:");
-  if (lane == std::string_view::npos) return {};
-  const std::size_t number = information.find_first_not_of(' ', lane + 8);
-  const std::size_t colon = number == std::string_view::npos ? number : information.find(':', number);
-  if (colon == std::string_view::npos) return {};
-  const std::string_view rest = information.substr(colon + 1);
-  std::string_view name = rest.substr(0, rest.find_first_of(" \n"));
+// "#   lane[0]:  1:tcp/lo.0 md[1] -> ...": the first lane's "tcp/lo"; "ucx" where there is none.
+std::string first_lane(const std::string& information) {
+  std::array<char, 128> found{};
+  const std::size_t lane = std::min(information.find("lane[0]:"), information.size());
+  if (std::sscanf(information.c_str() + lane, "lane[0]: %*[^:]:%127[^ \n]", found.data()) != 1) return "ucx";
+  std::string_view name(found.data());
   const std::size_t path = name.rfind('.');
   if (path != std::string_view::npos && name.find_first_not_of("0123456789", path + 1) == std::string_view::npos) {
     name = name.substr(0, path);
   }
-  return name.find('/') != std::string_view::npos && name.size() <= 64 ? std::string(name) : std::string();
+  return name.find('/') != std::string_view::npos && name.size() <= 64 ? std::string(name) : "ucx";
 }
 
 Error no_descriptor(const char* call, int code) {
@@ -212,32 +206,21 @@ void UcxTransport::remove_link(std::uint64_t number, UcxLink& link) {
 bool UcxTransport::poll(Sink& sink) {
   if (is_timer_set_) set_timer(0);
   sink_ = &sink;
-  bool is_something = progress();
-  if (std::exchange(is_starved_, false)) fail_all();
-  is_something |= attend(sink);
-  sink_ = nullptr;
-  return is_something;
-}
-
-// There was no memory for something of a link; of which is not known.
-void UcxTransport::fail_all() {
-  try {
+  const Undo over([&] { sink_ = nullptr; });
+  const bool is_something = progress();
+  if (is_starved_) {  // something of a link is lost; of which is not known
     for (auto& [number, link] : links_) link->lost_by(UCS_ERR_NO_MEMORY);
-  } catch (const std::bad_alloc&) {
-    is_starved_ = true;
-    throw;
+    is_starved_ = false;
   }
+  return attend(sink) || is_something;
 }
 
 bool UcxTransport::arm() {
-  std::int64_t first = std::numeric_limits<std::int64_t>::max();
-  for (const PlacedLink* link : attended_) {
-    if (link->state() != LinkState::connecting) return false;
-    first = std::min(first, link->connect_until_ns());
-  }
+  const auto is_connecting = [](const PlacedLink* link) { return link->state() == LinkState::connecting; };
+  if (!std::ranges::all_of(attended_, is_connecting)) return false;
   if (leaving_count_ > 0) return false;  // closing goes on in progress() only
   if (lib().ucp_worker_arm(worker_) != UCS_OK) return false;
-  if (first != std::numeric_limits<std::int64_t>::max()) set_timer(first);
+  if (!attended_.empty()) set_timer(std::ranges::min(attended_, {}, &PlacedLink::connect_until_ns)->connect_until_ns());
   return true;
 }
 
@@ -284,15 +267,17 @@ Result<void> UcxTransport::open_context(const std::string& devices) {
 
 Result<void> UcxTransport::open_worker() {
   const std::string object = ucp::availability().reason;
+  ucs_status_t status = UCS_OK;
+  const auto has_failed = [&](ucs_status_t result) { return (status = result) != UCS_OK; };
   ucp_worker_params_t parameters{};
   parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  ucs_status_t status = lib().ucp_worker_create(context_, &parameters, &worker_);
-  if (status != UCS_OK) return worker_ = nullptr, failed("ucp_worker_create", object, status);
-  int descriptor = -1;
-  if (status = lib().ucp_worker_get_efd(worker_, &descriptor); status != UCS_OK) {
-    return failed("ucp_worker_get_efd", object, status);
+  if (has_failed(lib().ucp_worker_create(context_, &parameters, &worker_))) {
+    worker_ = nullptr;
+    return failed("ucp_worker_create", object, status);
   }
+  int descriptor = -1;
+  if (has_failed(lib().ucp_worker_get_efd(worker_, &descriptor))) return failed("ucp_worker_get_efd", object, status);
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
                        UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -300,14 +285,11 @@ Result<void> UcxTransport::open_worker() {
   handler.flags = UCP_AM_FLAG_WHOLE_MSG;
   handler.cb = &UcxTransport::on_arrival;
   handler.arg = this;
-  if (status = lib().ucp_worker_set_am_recv_handler(worker_, &handler); status != UCS_OK) {
+  if (has_failed(lib().ucp_worker_set_am_recv_handler(worker_, &handler)))
     return failed("ucp_worker_set_am_recv_handler", object, status);
-  }
   ucp_address_t* address = nullptr;
   std::size_t bytes = 0;
-  if (status = lib().ucp_worker_get_address(worker_, &address, &bytes); status != UCS_OK) {
-    return failed("ucp_worker_get_address", object, status);
-  }
+  if (has_failed(lib().ucp_worker_get_address(worker_, &address, &bytes))) return failed("ucp_worker_get_address", object, status);
   worker_address_.assign(reinterpret_cast<const char*>(address), bytes);
   lib().ucp_worker_release_address(worker_, address);
   piece_bytes_ = choose_piece_bytes();
@@ -317,10 +299,7 @@ Result<void> UcxTransport::open_worker() {
 UcxTransport::~UcxTransport() {
   if (!is_of_this_process()) return;
   if (worker_ != nullptr) {
-    for (const auto& endpoint : endpoints_) {
-      endpoint->link = nullptr;
-      close(*endpoint);
-    }
+    for (const auto& endpoint : endpoints_) close(*endpoint);
     const Deadline deadline = Deadline::after_ns(kEndDeadlineNs);
     while (!endpoints_.empty() && !deadline.has_passed()) {
       lib().ucp_worker_progress(worker_);
@@ -338,34 +317,32 @@ Result<Endpoint*> UcxTransport::connect(const std::string& address, UcxLink* lin
   // UCX takes no length: what a malformed address makes it read beyond the end is ours and zero.
   std::string padded = address;
   padded.resize(2 * kMaxParcelBytes);
-  auto endpoint = std::make_unique<Endpoint>();
-  endpoint->transport = this;
-  endpoint->link = link;
+  Endpoint& endpoint = *endpoints_.emplace_back(std::make_unique<Endpoint>());
+  endpoint.transport = this;
+  endpoint.link = link;
   ucp_ep_params_t parameters{};
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   parameters.address = reinterpret_cast<const ucp_address_t*>(padded.data());
   parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   parameters.err_handler.cb = &UcxTransport::on_lost;
-  parameters.err_handler.arg = endpoint.get();
-  const ucs_status_t status = lib().ucp_ep_create(worker_, &parameters, &endpoint->handle);
-  if (status != UCS_OK) return failed("ucp_ep_create", peer, status, "look at UCX_TLS and UCX_NET_DEVICES at both ranks");
-  endpoints_.push_back(std::move(endpoint));
-  return endpoints_.back().get();
+  parameters.err_handler.arg = &endpoint;
+  const ucs_status_t status = lib().ucp_ep_create(worker_, &parameters, &endpoint.handle);
+  if (status == UCS_OK) return &endpoint;
+  endpoints_.pop_back();
+  return failed("ucp_ep_create", peer, status, "look at UCX_TLS and UCX_NET_DEVICES at both ranks");
 }
 
 std::string UcxTransport::rail_of(const Endpoint& endpoint) const {
-  std::string rail;
   char* information = nullptr;
   std::size_t bytes = 0;
-  if (lib().ucp_ep_print_info != nullptr && endpoint.handle != nullptr) {
-    if (std::FILE* stream = ::open_memstream(&information, &bytes)) {
-      lib().ucp_ep_print_info(endpoint.handle, stream);
-      std::fclose(stream);
-      rail = first_lane({information, bytes});
-      std::free(information);  // NOLINT(cppcoreguidelines-no-malloc): as open_memstream asks
-    }
-  }
-  return rail.empty() ? "ucx" : rail;
+  const bool can_tell = lib().ucp_ep_print_info != nullptr && endpoint.handle != nullptr;
+  std::FILE* const stream = can_tell ? ::open_memstream(&information, &bytes) : nullptr;
+  if (stream == nullptr) return "ucx";
+  lib().ucp_ep_print_info(endpoint.handle, stream);
+  std::fclose(stream);
+  std::string rail = first_lane({information, bytes});
+  std::free(information);  // NOLINT(cppcoreguidelines-no-malloc): as open_memstream asks
+  return rail;
 }
 
 void UcxTransport::close(Endpoint& endpoint) {
@@ -386,49 +363,30 @@ void UcxTransport::leave(Endpoint& endpoint, std::int64_t linger_ns) {
   endpoint.close_at_ns = now_ns() + linger_ns;
 }
 
-Operation& UcxTransport::take_operation(WireKind kind, std::uint64_t link, const Access& access) {
-  if (free_operations_.empty()) {
-    if (free_operations_.capacity() <= operations_.size()) free_operations_.reserve(2 * operations_.size() + 64);
-    free_operations_.push_back(&operations_.emplace_back());
-  }
-  Operation& operation = *free_operations_.back();
-  free_operations_.pop_back();
-  operation.header = make_header(kind, link, 0);
-  set_access(operation.header, access);
-  return operation;
-}
-
-void UcxTransport::give_back(Operation& operation) {
-  operation.endpoint = nullptr;
-  operation.owner = nullptr;
-  operation.data = {};
-  free_operations_.push_back(&operation);  // there is room for each
-}
-
-void UcxTransport::send(Endpoint& endpoint, Operation& operation) {
+void UcxTransport::send(Endpoint& endpoint, std::unique_ptr<Operation> operation) {
   const Uncancelled uncancelled;
-  operation.endpoint = &endpoint;
+  operation->endpoint = &endpoint;
   ++endpoint.under_way;
-  if (endpoint.handle == nullptr || endpoint.is_lost) return finished(operation, UCS_ERR_CANCELED);
+  if (endpoint.handle == nullptr || endpoint.is_lost) return finished(std::move(operation), UCS_ERR_CANCELED);
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   parameters.cb.send = &UcxTransport::on_sent;
-  parameters.user_data = &operation;
+  parameters.user_data = operation.get();
   parameters.flags = UCP_AM_SEND_FLAG_EAGER;
   parameters.memory_type = UCS_MEMORY_TYPE_HOST;
-  const std::span<const std::byte> data = operation.data;
-  void* const request = lib().ucp_am_send_nbx(endpoint.handle, kMessageId, &operation.header, sizeof operation.header,
+  const std::span<const std::byte> data = operation->data;
+  void* const request = lib().ucp_am_send_nbx(endpoint.handle, kMessageId, &operation->header, sizeof operation->header,
                                               data.empty() ? nullptr : data.data(), data.size(), &parameters);
-  if (request == nullptr) return finished(operation, UCS_OK);
-  if (UCS_PTR_IS_ERR(request)) return finished(operation, UCS_PTR_STATUS(request));
+  if (request == nullptr) return finished(std::move(operation), UCS_OK);
+  if (UCS_PTR_IS_ERR(request)) return finished(std::move(operation), UCS_PTR_STATUS(request));
+  static_cast<void>(operation.release());  // on_sent() takes it
 }
 
-void UcxTransport::finished(Operation& operation, ucs_status_t status) {
-  Endpoint& endpoint = *operation.endpoint;
+void UcxTransport::finished(std::unique_ptr<Operation> operation, ucs_status_t status) {
+  Endpoint& endpoint = *operation->endpoint;
   --endpoint.under_way;
-  if (endpoint.link != nullptr) endpoint.link->sent(operation, status);
-  give_back(operation);
+  if (endpoint.link != nullptr) endpoint.link->sent(*operation, status);
 }
 
 bool UcxTransport::progress() {
@@ -457,34 +415,24 @@ bool UcxTransport::tidy() {
 
 void UcxTransport::on_sent(void* request, ucs_status_t status, void* operation) noexcept {
   lib().ucp_request_free(request);
-  auto& sent = *static_cast<Operation*>(operation);
-  UcxTransport& transport = *sent.endpoint->transport;
-  try {
-    transport.finished(sent, status);
-  } catch (const std::bad_alloc&) {
-    transport.is_starved_ = true;
-  }
+  std::unique_ptr<Operation> sent(static_cast<Operation*>(operation));
+  UcxTransport& transport = *sent->endpoint->transport;
+  transport.guarded([&] { transport.finished(std::move(sent), status); });
 }
 
 void UcxTransport::on_lost(void* endpoint, ucp_ep_h, ucs_status_t status) noexcept {
   auto& lost = *static_cast<Endpoint*>(endpoint);
   lost.is_lost = true;
-  try {
-    if (lost.link != nullptr) lost.link->lost_by(status);
-  } catch (const std::bad_alloc&) {
-    lost.transport->is_starved_ = true;
-  }
+  if (lost.link != nullptr) lost.transport->guarded([&] { lost.link->lost_by(status); });
 }
 
 ucs_status_t UcxTransport::on_arrival(void* transport, const void* header, std::size_t header_bytes, void* data,
-                                      std::size_t data_bytes, const ucp_am_recv_param_t* parameters) noexcept try {
+                                      std::size_t data_bytes, const ucp_am_recv_param_t* parameters) noexcept {
+  auto& arrived_at = *static_cast<UcxTransport*>(transport);
   const bool is_rendezvous = (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;  // `data` is no data then
-  static_cast<UcxTransport*>(transport)->arrived(parse_header(header, header_bytes, data_bytes),
-                                                 {static_cast<const std::byte*>(data), data_bytes}, is_rendezvous);
+  const std::span come(static_cast<const std::byte*>(data), data_bytes);
+  arrived_at.guarded([&] { arrived_at.arrived(parse_header(header, header_bytes, data_bytes), come, is_rendezvous); });
   // UCX takes the data back; a rendezvous that nobody started ends with UCS_OK at its sender.
-  return UCS_OK;
-} catch (const std::bad_alloc&) {
-  static_cast<UcxTransport*>(transport)->is_starved_ = true;
   return UCS_OK;
 }
 

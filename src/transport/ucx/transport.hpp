@@ -6,8 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,7 +28,7 @@ class UcxTransport;
 // One active message from when it is made until UCX needs neither header nor data.
 struct Operation {
   WireHeader header;
-  std::vector<std::byte> copy;      // data that belongs to this object; the capacity stays
+  std::vector<std::byte> copy;      // data that belongs to this object
   std::span<const std::byte> data;  // what is sent: of `copy`, or the caller's memory
   Endpoint* endpoint = nullptr;     // while UCX has it
   void* owner = nullptr;            // the sender's; not looked at here
@@ -53,8 +53,6 @@ class UcxTransport final : public PlacedTransport {
   static Result<std::unique_ptr<UcxTransport>> open(const TransportOptions& options);
   // Ends everything under way within some seconds.
   ~UcxTransport() override;
-  UcxTransport(const UcxTransport&) = delete;
-  UcxTransport& operator=(const UcxTransport&) = delete;
 
   std::string address() const override;
   Availability can_reach(const Peer& peer) const override;
@@ -87,11 +85,8 @@ class UcxTransport final : public PlacedTransport {
   // The link leaves: it is not called any more. Closes the endpoint after `linger_ns`, in which what UCX has may still go out.
   void leave(Endpoint& endpoint, std::int64_t linger_ns);
 
-  // With a header for the receiver's link of that number; whoever sends it fills in what is counted.
-  Operation& take_operation(WireKind kind, std::uint64_t link, const Access& access = {});
-  void give_back(Operation& operation);
   // UCX takes it, or the link's sent() was called before this returns.
-  void send(Endpoint& endpoint, Operation& operation);
+  void send(Endpoint& endpoint, std::unique_ptr<Operation> operation);
 
   // UCX's part of poll(). True when something happened.
   bool progress();
@@ -103,11 +98,17 @@ class UcxTransport final : public PlacedTransport {
   Result<void> open_worker();
   Result<void> open_wake_descriptor(int worker_descriptor);
   void set_timer(std::int64_t at_ns);
-  void fail_all();
   void arrived(const std::optional<WireHeader>& header, std::span<const std::byte> data, bool is_rendezvous);
-  void finished(Operation& operation, ucs_status_t status);
+  void finished(std::unique_ptr<Operation> operation, ucs_status_t status);
   bool tidy();
 
+  // Exceptions do not pass through UCX.
+  template <class Body>
+  void guarded(Body&& body) noexcept try {
+    body();
+  } catch (const std::bad_alloc&) {
+    is_starved_ = true;
+  }
   static void on_sent(void* request, ucs_status_t status, void* operation) noexcept;
   static void on_lost(void* endpoint, ucp_ep_h handle, ucs_status_t status) noexcept;
   static ucs_status_t on_arrival(void* transport, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
@@ -126,11 +127,7 @@ class UcxTransport final : public PlacedTransport {
   std::uint32_t piece_bytes_ = 0;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::size_t leaving_count_ = 0;  // endpoints without a link, or being closed
-  std::deque<Operation> operations_;
-  std::vector<Operation*> free_operations_;
-  // Whether something that arrived, or the end of something sent, was lost since, because there was no memory for it. Exceptions do
-  // not pass through UCX.
-  bool is_starved_ = false;
+  bool is_starved_ = false;        // something that arrived, or the end of something sent, was lost: there was no memory for it
 };
 
 // UCX's words for it, and the status that Gigabar has for it.

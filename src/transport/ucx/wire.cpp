@@ -10,9 +10,7 @@
 namespace gigabar::transport::ucx {
 namespace {
 
-constexpr std::uint16_t kMagic = 0x6762;
 constexpr std::string_view kParcelMagic = "GBUX";
-constexpr std::string_view kAddressName = "ucx";
 constexpr const char* kWhat = "the peer's UCX parcel";
 
 // Of an invitation: magic, version, kind, length of the address, sum, number of the link, bytes of a piece, zeros. The address
@@ -57,9 +55,7 @@ Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes
   return invitation;
 }
 
-std::string address_text(std::string_view library_version) {
-  return text(kAddressName, ' ', unsigned{kVersion}, ' ', library_version);
-}
+std::string address_text(std::string_view library_version) { return text("ucx ", unsigned{kVersion}, ' ', library_version); }
 
 std::optional<std::string> library_version_of_address(std::string_view address) {
   const std::string begin = address_text("");
@@ -69,22 +65,12 @@ std::optional<std::string> library_version_of_address(std::string_view address) 
   return std::string(version);
 }
 
-WireHeader make_header(WireKind kind, std::uint64_t link, std::uint32_t data_bytes) {
-  WireHeader header;
-  header.magic = kMagic;
-  header.version = kVersion;
-  header.kind = static_cast<std::uint8_t>(kind);
-  header.data_bytes = data_bytes;
-  header.link = link;
-  return header;
-}
-
 std::optional<WireHeader> parse_header(const void* header, std::size_t header_bytes, std::size_t data_bytes) {
   if (header == nullptr || header_bytes != sizeof(WireHeader)) return {};
   WireHeader parsed;
   std::memcpy(&parsed, header, sizeof parsed);
   if (parsed.magic != kMagic || parsed.version != kVersion || parsed.data_bytes != data_bytes) return {};
-  if (parsed.kind < static_cast<std::uint8_t>(WireKind::hello) || parsed.kind > static_cast<std::uint8_t>(WireKind::bye)) return {};
+  if (parsed.kind < WireKind::hello || parsed.kind > WireKind::bye) return {};
   return parsed;
 }
 

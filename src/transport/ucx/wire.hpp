@@ -19,9 +19,7 @@ inline constexpr std::uint8_t kVersion = 5;  // of everything below
 
 // How much one side may ask of the other: both sides count alike.
 inline constexpr std::size_t kMaxPayloadBytes = 65536;
-inline constexpr std::uint64_t kWindowUnits = 2U << 20;  // what either side holds at most for messages of a link, in bytes
-// What a message counts: its bytes and the record that keeps them.
-constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
+inline constexpr std::uint64_t kWindowUnits = 2U << 20;  // units_of() messages that either side holds at most for a link
 
 // --- Parcels -------------------------------------------------------------------------------------------------------------------
 
@@ -57,10 +55,11 @@ enum class WireKind : std::uint8_t {
 };
 
 // Of the processor's byte order, as UCX's own headers are.
+inline constexpr std::uint16_t kMagic = 0x6762;
 struct WireHeader {
-  std::uint16_t magic = 0;
-  std::uint8_t version = 0;
-  std::uint8_t kind = 0;
+  std::uint16_t magic = kMagic;
+  std::uint8_t version = kVersion;
+  WireKind kind{};
   std::uint32_t data_bytes = 0;
   std::uint64_t link = 0;          // the receiver's number
   std::uint64_t sequence = 0;      // of messages and writes, which count together; 0 in others
@@ -77,9 +76,11 @@ struct Access {
   std::uint64_t bytes = 0;
 };
 
-// All but `data_bytes`, `link` and the order of things is the receiver's to check.
-WireHeader make_header(WireKind kind, std::uint64_t link, std::uint32_t data_bytes);
-// Nothing when it is none of ours, of another version, of an unknown kind, or does not fit `data_bytes`.
+inline WireHeader make_header(WireKind kind, std::uint64_t link, std::uint32_t data_bytes) {
+  return {.kind = kind, .data_bytes = data_bytes, .link = link};
+}
+// Nothing when it is none of ours, of another version, of an unknown kind, or does not fit `data_bytes`. All but `data_bytes`,
+// `link` and the order of things is the receiver's to check.
 std::optional<WireHeader> parse_header(const void* header, std::size_t header_bytes, std::size_t data_bytes);
 
 inline Access access_of(const WireHeader& header) { return std::bit_cast<Access>(header.body); }

@@ -273,24 +273,24 @@ Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_re
   return Posted::ok;
 }
 
-Posted VerbsLink::post_transfer(Direction direction, const Wish& wish) {
+Posted VerbsLink::post_transfer(Direction direction, const Transfer& transfer) {
   if (state_ == LinkState::broken || failure_) return Posted::broken;
   if (state_ != LinkState::ready) return Posted::full;
   const bool is_read = direction == Direction::read;
-  const auto& ours = static_cast<const VerbsRegion&>(wish.local);
-  const auto& theirs = static_cast<const VerbsRemoteRegion&>(wish.remote);
-  const bool is_right = is_inside(wish.local_offset, wish.bytes, ours.bytes()) &&
-                        is_inside(wish.remote_offset, wish.bytes, theirs.bytes()) &&
-                        wish.bytes <= (is_read ? limits_.read_bytes : limits_.write_bytes) && theirs.has_rail(peer_rail_);
+  const auto& ours = static_cast<const VerbsRegion&>(transfer.local);
+  const auto& theirs = static_cast<const VerbsRemoteRegion&>(transfer.remote);
+  const bool is_right = is_inside(transfer.local_offset, transfer.bytes, ours.bytes()) &&
+                        is_inside(transfer.remote_offset, transfer.bytes, theirs.bytes()) &&
+                        transfer.bytes <= (is_read ? limits_.read_bytes : limits_.write_bytes) && theirs.has_rail(peer_rail_);
   if (!is_right) {
     const std::string cause =
-        text(is_read ? "a read of " : "a write of ", counted(wish.bytes, "byte"), " is not inside both regions");
-    dones_.push_back({wish.cookie, failed(Status::out_of_range, cause)});
+        text(is_read ? "a read of " : "a write of ", counted(transfer.bytes, "byte"), " is not inside both regions");
+    dones_.push_back({transfer.cookie, failed(Status::out_of_range, cause)});
     return Posted::ok;
   }
-  const Span span{ours.address() + wish.local_offset, theirs.address() + wish.remote_offset, wish.bytes,
+  const Span span{ours.address() + transfer.local_offset, theirs.address() + transfer.remote_offset, transfer.bytes,
                   ours.local_key(rail_index_), theirs.remote_key(peer_rail_)};
-  const Posted posted = post_pieces(span, wish.cookie, is_read, is_read && is_gpu_memory(ours.kind()));
+  const Posted posted = post_pieces(span, transfer.cookie, is_read, is_read && is_gpu_memory(ours.kind()));
   if (posted == Posted::ok && !is_read) has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.kind());
   return posted;
 }

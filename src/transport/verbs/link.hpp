@@ -155,7 +155,7 @@ class VerbsLink final : public Link {
   Posted post_bytes(MessageKind kind, const Header* header, std::span<const std::byte> payload);
   bool post_control(MessageKind kind);
   Posted post_pieces(const Span& span, std::uint64_t cookie, bool is_read, bool fills_gpu);
-  Posted post_transfer(Direction direction, const Wish& wish) override;
+  Posted post_transfer(Direction direction, const Transfer& transfer) override;
   Posted post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t remote_offset, std::span<const std::byte> bytes,
                        unsigned flags, Next next = Next::none);
   Posted post_set(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value);

@@ -20,18 +20,17 @@ TEST(PlacingHome, AMappingThatFailsIsTold) {
   auto mapping = map(memory->address(), 4096);
   ASSERT_TRUE(mapping);
   Home home("TCP");
-  home.add_link(9, kPeer);
   const std::byte data[8] = {};
   const std::uint32_t whole = home.add_region({nullptr, 4096, std::move(*mapping), {{kPeer, 5}}});
   const std::uint32_t gone = home.add_region({nullptr, 4096, std::move(*mapping), {{kPeer, 5}}});  // moved from: without memory
   const Guard right{kPeer, 5}, wrong{kPeer, 6};
-  EXPECT_EQ(home.copy_to(0, 9, {whole, 0, right}, data), Placed::ok);
-  EXPECT_EQ(home.copy_to(0, 9, {gone, 0, right}, data), Placed::failed);
+  EXPECT_EQ(home.copy_to(0, {whole, 0, right}, data), Placed::ok);
+  EXPECT_EQ(home.copy_to(0, {gone, 0, right}, data), Placed::failed);
   EXPECT_EQ(home.copy_to({whole, 0, right}, data), Placed::ok);
   EXPECT_EQ(home.copy_to({gone, 0, right}, data), Placed::failed);
   EXPECT_EQ(home.copy_to({whole, 0, wrong}, data), Placed::not_allowed);
   EXPECT_EQ(home.copy_to({whole, 4089, right}, data), Placed::not_allowed);
-  EXPECT_EQ(home.copy_to(0, 8, {whole, 0, right}, data), Placed::no_link);
+  EXPECT_EQ(home.copy_to(0, {whole, 0, wrong}, data), Placed::not_allowed);
   EXPECT_EQ(home.memory({whole, 0, {}}, 8), nullptr) << "it is not the CPU's own";
 }
 
@@ -49,13 +48,12 @@ TEST(PlacingHome, AKeyIsOfOnePeerUntilItIsTakenBack) {
   EXPECT_NE(of_first, of_second);
   EXPECT_EQ(guard_for(first), of_first) << "asked again";
   const std::uint32_t number = decode_region_key((*region)->key(first)->bytes)->region;
-  home->add_link(7, 1);
   const auto copy = [&](Rank rank, std::uint64_t guard) { return home->copy_to({number, 0, Guard{rank, guard}}, data); };
   EXPECT_EQ(copy(1, of_first), Placed::ok);
   EXPECT_EQ(copy(2, of_second), Placed::ok);
   EXPECT_EQ(copy(1, of_second), Placed::not_allowed) << "another peer's";
-  EXPECT_EQ(home->copy_to(0, 7, {number, 0, Guard{2, of_second}}, data), Placed::not_allowed) << "a lane knows whose link it is";
-  EXPECT_EQ(home->copy_to(0, 7, {number, 0, Guard{2, of_first}}, data), Placed::ok);
+  EXPECT_EQ(home->copy_to(0, {number, 0, Guard{1, of_second}}, data), Placed::not_allowed) << "on a lane too";
+  EXPECT_EQ(home->copy_to(0, {number, 0, Guard{1, of_first}}, data), Placed::ok);
   (*region)->take_back_key(1);
   EXPECT_EQ(copy(1, of_first), Placed::not_allowed);
   EXPECT_EQ(home->memory({number, 0, Guard{1, of_first}}, 8), nullptr);
