@@ -40,7 +40,7 @@ struct Point {
   std::optional<StreamReport> report;
   std::optional<ErrorRecord> error;
   // With --plain, by the plan's index: cudaMemcpyAsync instead, alone.
-  std::vector<std::optional<StreamFigure>> plain;
+  std::vector<StreamFigure> plain;
 };
 
 // A preset's matrices, run as far as the points tell.
