@@ -55,8 +55,8 @@ class Workbench {
   HostMemory host_;
 };
 
-// In the report: whether the host memory is pinned, and why not.
-void tell_host_memory(Report& report, const Workbench& bench);
+// In the report: how the device's memory is mapped, whether the host memory is pinned, and why not.
+void tell_memory(Report& report, const Workbench& bench);
 
 // Checks one way of copying `bytes` from the start of the host memory to `offset_bytes` of the device, or back. Twice with
 // different data, the destination poisoned before, and kGuardBytes behind it that must stay. Ends the command with the size, the
