@@ -7,7 +7,6 @@
 #include <bit>
 #include <chrono>
 #include <memory>
-#include <utility>
 
 #include "base/counted.hpp"
 #include "base/rounding.hpp"
@@ -78,9 +77,9 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const Dev
   session_options_.notification_count = std::max(kMinNotifications, notification_count);
   session_options_.timeout = timeout();
   const auto memory = std::make_shared<DeviceMemory>(tool::take(DeviceMemory::allocate(device_.index, bytes)));
-  registered_ = memory;
+  memory_.push_back(memory);
   address_ = memory->address();
-  require(fabric().register_segment(kDataSegment, address_, bytes));
+  register_segment(kDataSegment, address_, bytes);
   require(fabric().connect(partner(), timeout()));
   session_.emplace(tool::take(DeviceSession::open(fabric(), session_options_)));
   require_reach();
@@ -120,7 +119,7 @@ void Pair::close() {
   meet();
   require(session_->close(patience()));
   session_.reset();
-  leave({kDataSegment}, patience());
+  leave(patience());
 }
 
 void Pair::send(std::uint64_t from_offset, std::uint64_t to_offset, std::uint64_t bytes, NotificationId id, std::uint32_t value) {

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <ranges>
 
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::ranks {
 namespace {
 
-constexpr double kNsPerPs = 0.001;
 constexpr std::size_t kMaxText = 4096;  // of a path or a complaint
 
 // Of the thread that took longest: until then the rank was not done.
@@ -92,9 +92,7 @@ std::string path_text(const OperationReport& report) {
   std::string text(report.transport ? name_of(*report.transport) : "");
   if (report.path != TransferPath::none) text += (text.empty() ? "" : " ") + std::string(name_of(report.path));
   if (report.rails.empty() || report.transport == TransportKind::local) return text.empty() ? "none" : text;
-  std::string rails;
-  for (const RailShare& share : report.rails) rails += (rails.empty() ? "" : ", ") + share.rail;
-  return fmt::format("{} ({})", text, rails);
+  return fmt::format("{} ({})", text, fmt::join(report.rails | std::views::transform(&RailShare::rail), ", "));
 }
 
 Json to_json(const OperationReport& report) {
@@ -144,12 +142,11 @@ std::optional<Measurement> decode(std::string_view bytes) {
     if (!json.is_object()) return {};
     Measurement measurement;
     for (const Json& sample : json.at("samples_ps")) {
-      if (!sample.is_number_unsigned()) return {};
-      measurement.samples_ps.push_back(sample.get<std::uint64_t>());
+      measurement.samples_ps.push_back(sample.get_ref<const Json::number_unsigned_t&>());
     }
     measurement.path = {.text = plain(json.at("path").get<std::string>(), kMaxText), .detail = json.at("detail")};
-    if (!json.at("wrong_count").is_number_unsigned() || !measurement.path.detail.is_object()) return {};
-    measurement.wrong_count = json.at("wrong_count").get<std::uint64_t>();
+    if (!measurement.path.detail.is_object()) return {};
+    measurement.wrong_count = json.at("wrong_count").get_ref<const Json::number_unsigned_t&>();
     measurement.first_wrong = plain(json.at("first_wrong").get<std::string>(), kMaxText);
     return measurement;
   } catch (const Json::exception&) {
