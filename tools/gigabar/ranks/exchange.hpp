@@ -103,7 +103,7 @@ class alignas(128) Exchange {
       return;
     }
     const auto give = [&] {
-      if (kind == Kind::send) return send_window();
+      if (kind == Kind::send) return send_message();
       if (kind == Kind::put) stamp(round);
       write_message(0, round, kind == Kind::write);
     };
@@ -188,6 +188,12 @@ class alignas(128) Exchange {
   }
 
   // --- Messages -----------------------------------------------------------------------------------------------------------------
+
+  void send_message() {
+    const Operation operation = take(fabric_.post_send(seat_.partner, data_tag_, buffers_.address(), slots_.bytes, post_));
+    remember(operation);
+    of_partner(fabric_.wait_message(operation, timeout_));
+  }
 
   void receive_message() {
     void* const destination = buffers_.at(buffers_.receive_offset_bytes());
