@@ -208,9 +208,9 @@ void add_ways(const Command& command, Options& options) {
   command.add_option("--plant-fault", options.fault_bytes, byte_count(1))->group("");  // proves that the check can fail
 }
 
-void add(const Command& program, Invocation& invocation, Measure measure, const char* description) {
+void add(const Command& program, Invocation& invocation, Measure measure) {
   const auto [command, options] = add_subcommand<Options>(
-      program, invocation, command_of(measure), description, [](const Options& chosen, Invocation& invoked) {
+      program, invocation, command_of(measure), words_of(measure).description, [](const Options& chosen, Invocation& invoked) {
         const unsigned pair_count = is_of_pairs(chosen.measure) ? chosen.pair_count.value_or(1) : 1;
         run_ranks<Session>(command_of(chosen.measure), 2 * pair_count, [&] { return make_plan(chosen); }, invoked);
       });
@@ -229,13 +229,9 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
 }  // namespace ranks
 
 void add_point_to_point(const Command& program, Invocation& invocation) {
-  using ranks::Measure;
-  const auto add = [&](Measure measure, const char* description) { ranks::add(program, invocation, measure, description); };
-  add(Measure::latency, "Latency between two ranks by size, and the path taken");
-  add(Measure::bandwidth, "Bandwidth from one rank to another by size, and the path taken");
-  add(Measure::both_ways, "Bandwidth between two ranks in both directions at once");
-  add(Measure::many_latencies, "Latency of several pairs of ranks at once");
-  add(Measure::many_bandwidths, "Bandwidth and message rate of several pairs of ranks at once");
+  using enum ranks::Measure;
+  for (const ranks::Measure measure : {latency, bandwidth, both_ways, many_latencies, many_bandwidths})
+    ranks::add(program, invocation, measure);
 }
 
 }  // namespace gigabar::tool

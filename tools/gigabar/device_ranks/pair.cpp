@@ -49,16 +49,6 @@ std::string path_between(const std::vector<Json>& introductions) {
 // Of a message in a ring: lines of 16 bytes carry 12, the first one 8.
 constexpr std::uint64_t line_bytes(std::uint64_t bytes) noexcept { return (bytes / 12 + 2) * 16; }
 
-// What another process sent is not trusted.
-Complaint complaint_from(const Json& json, std::size_t rank) {
-  const auto count = json.find("wrong_count");
-  const auto text = json.find("first_wrong");
-  if (count == json.end() || !count->is_number_unsigned() || text == json.end() || !text->is_string()) {
-    fail(fmt::format("rank {} has sent something else than what it checked", rank));
-  }
-  return {count->get<std::uint64_t>(), fmt::format("rank {}: {}", rank, plain(text->get<std::string>()))};
-}
-
 }  // namespace
 
 void Pair::join_pair() {
@@ -168,7 +158,15 @@ Complaint Pair::gather_complaints(const Complaint& own) {
   const std::vector<Json> all =
       gather_introductions({{"wrong_count", own.wrong_count}, {"first_wrong", own.first_wrong}}, kMaxComplaintBytes, patience());
   Complaint sum;
-  for (std::size_t i = 0; i < all.size(); ++i) sum.add(complaint_from(all[i], i));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    try {  // what another process sent is not trusted
+      const Complaint each{all[i].at("wrong_count").get_ref<const Json::number_unsigned_t&>(),
+                           plain(all[i].at("first_wrong").get<std::string>())};
+      sum.add(each, fmt::format("rank {}: ", i));
+    } catch (const Json::exception&) {
+      fail(fmt::format("rank {} has sent something else than what it checked", i));
+    }
+  }
   return sum;
 }
 

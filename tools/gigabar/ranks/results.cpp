@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <ranges>
 
@@ -54,12 +53,6 @@ void add_bandwidths(const Plan& plan, SizeResult& result, std::span<const Measur
   result.p99 = mb_per_s(bytes, result.summary.p99_us);
   result.messages_per_s = result.figure * 1e6 / static_cast<double>(std::max<std::uint64_t>(result.bytes, 1));
 }
-
-constexpr std::array<Named<Measure>, 5> kTests = {{{Measure::latency, "Latency Test"},
-                                                   {Measure::bandwidth, "Bandwidth Test"},
-                                                   {Measure::both_ways, "Bi-Directional Bandwidth Test"},
-                                                   {Measure::many_latencies, "Multi Latency Test"},
-                                                   {Measure::many_bandwidths, "Multiple Bandwidth / Message Rate Test"}}};
 
 std::string what_is_timed(const Plan& plan) {
   if (!is_latency(plan.options.measure)) {
@@ -189,7 +182,7 @@ double ratio_of(Measure measure, const SizeResult& result, const SizeResult& oth
 std::string title_lines(const Plan& plan, std::string_view version, std::uint32_t pair_count) {
   const Options& options = plan.options;
   const auto buffer = [](Place place) { return place == Place::device ? "DEVICE (D)" : "HOST (H)"; };
-  std::string lines = fmt::format("# Gigabar {} {}\n", version, name_in(kTests, options.measure));
+  std::string lines = fmt::format("# Gigabar {} {}\n", version, words_of(options.measure).title);
   lines += fmt::format("# Send Buffer on {} and Receive Buffer on {}\n", buffer(plan.first_place), buffer(plan.second_place));
   lines += fmt::format("# {}\n", what_is_timed(plan));
   if (is_of_pairs(options.measure)) {

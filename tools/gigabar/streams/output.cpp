@@ -220,8 +220,8 @@ std::vector<Field> fields_of(const Point& point, std::size_t index, const Transf
   const auto latency_text = [&](double value) { return report.latency ? fmt::format("{:.6g}", value) : std::string(); };
   return {{"preset", point.preset},
           {"matrix", point.matrix},
-          {"row", index_text(point.row)},
-          {"column", index_text(point.column)},
+          {"row", index_text(point.preset.empty() ? -1 : point.row)},
+          {"column", index_text(point.preset.empty() ? -1 : point.column)},
           {"transfer", std::to_string(index)},
           {"what", short_text(transfer)},
           {"executor", std::string(name_of(transfer.executor))},
