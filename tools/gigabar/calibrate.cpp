@@ -4,7 +4,6 @@
 #include "commands.hpp"
 #include "gigabar/copy.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
 #include "support/report.hpp"
 #include "support/workbench.hpp"
 

@@ -133,8 +133,7 @@ void run_copybw(Options options, const Invocation& invocation) {
   Report report("copybw", invocation, options.json_path);
   report.set_device(select_device(options));
   const Workbench bench(options, options.allocated_bytes);
-  report.set_mapping(bench.mapping());
-  tell_host_memory(report, bench);
+  bench.tell_memory(report);
   const SampleClock clock = SampleClock::calibrate();
   report.set_clock(clock);
   std::vector<Case> cases = build_cases(bench, options);

@@ -450,8 +450,7 @@ void run_copylat(const Options& options, const Invocation& invocation) {
   Report report("copylat", invocation, options.json_path);
   report.set_device(select_device(options));
   const Workbench bench(options, options.most_bytes + kGuardBytes);
-  report.set_mapping(bench.mapping());
-  tell_host_memory(report, bench);
+  bench.tell_memory(report);
   if (options.is_cold && bench.mapping().type() != MappingType::cached) {
     refuse_usage(fmt::format("-C: the mapping is {}, which no CPU cache keeps; leave -C out", name_of(bench.mapping().type())));
   }

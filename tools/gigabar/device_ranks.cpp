@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "base/counted.hpp"
@@ -192,22 +190,10 @@ std::uint64_t digest_of(const Options& options, const Grid& grid) {
 
 // --- From the samples of units to the figures of one size -----------------------------------------------------------------------
 
-struct SizeResult {
-  std::uint64_t bytes = 0;       // of a message, as asked for
-  Summary summary;               // of half a round trip or a whole one, of single units; of a window, of all units together
-  double figure = 0;             // the mean in microseconds; GB/s; million messages per second
-  double p50 = 0, p99 = 0;       // of the samples, in the figure's unit: 99 of 100 are at least as good as p99
-  double ns_per_tick = 0;        // of the first unit's clock, over the whole run
-  std::uint32_t unit_count = 1;  // that had a part of the message
-  Complaint complaint;
-};
-
 // A round trip is two ways.
 bool is_halved(Measure measure, Op op) noexcept {
   return measure == Measure::latency && op != Op::read && op != Op::barrier && !is_atomic(op);
 }
-
-constexpr double kNsPerPs = 0.001;
 
 bool is_active_unit(const UnitEnd& end) noexcept { return end.rounds_done != 0; }
 
@@ -257,26 +243,6 @@ std::vector<std::uint64_t> common_rounds_ps(const RoundPlan& plan, const KernelR
   return samples;
 }
 
-SizeResult summarize_rounds(const RoundPlan& plan, std::uint64_t bytes, const KernelRun& run) {
-  SizeResult result;
-  result.bytes = bytes;
-  result.unit_count = static_cast<std::uint32_t>(std::count_if(run.ends.begin(), run.ends.end(), is_active_unit));
-  const auto first = std::find_if(run.ends.begin(), run.ends.end(), is_active_unit);
-  if (first != run.ends.end()) result.ns_per_tick = ns_per_tick(*first);
-  std::vector<std::uint64_t> samples_ps = plan.takes_end_times() ? common_rounds_ps(plan, run) : single_rounds_ps(plan, run);
-  result.summary = summarize(samples_ps, kNsPerPs);
-  // Bytes per nanosecond are GB/s, messages per microsecond are millions per second.
-  const double per_us = plan.measure == Measure::bandwidth ? 1e-3 : 1.0;
-  const auto figure_of = [&](double us) {
-    if (plan.measure == Measure::latency) return us;
-    return us > 0 ? round_amount(plan, result.unit_count) * per_us / us : 0.0;
-  };
-  result.figure = figure_of(result.summary.mean_us);
-  result.p50 = figure_of(result.summary.p50_us);
-  result.p99 = figure_of(result.summary.p99_us);
-  return result;
-}
-
 std::string what_is_timed(const Options& options) {
   const std::string_view op = name_of(options.op);
   if (options.measure == Measure::latency) {
@@ -291,28 +257,38 @@ std::string what_is_timed(const Options& options) {
                                                  : "a notification and its answer");
 }
 
-Row row_of(const Options& options, const Grid& grid, const SizeResult& result, const std::string& path) {
-  constexpr std::array<Named<Measure>, 3> kUnits = {
-      {{Measure::latency, "us"}, {Measure::bandwidth, "GB/s"}, {Measure::rate, "M/s"}}};
-  const std::string unit(name_in(kUnits, options.measure));
-  const bool is_latency = options.measure == Measure::latency;
-  const ranks::Counts counts = counts_for(options, result.bytes);
+// Of messages of `bytes`, as asked for. The figure is the mean in microseconds, GB/s, or million messages per second; p50 and p99
+// are of the samples, in the same unit: 99 of 100 are at least as good as p99. Samples are half a round trip or a whole one of
+// single units, or a window of all units together.
+Row row_of(const RoundPlan& plan, const Grid& grid, std::uint64_t bytes, const KernelRun& run, const Complaint& complaint,
+           const std::string& path) {
+  const bool is_latency = plan.measure == Measure::latency, is_rate = plan.measure == Measure::rate;
+  const auto first = std::find_if(run.ends.begin(), run.ends.end(), is_active_unit);
+  const auto unit_count = static_cast<std::uint32_t>(std::count_if(first, run.ends.end(), is_active_unit));  // with a part
+  std::vector<std::uint64_t> samples_ps = plan.takes_end_times() ? common_rounds_ps(plan, run) : single_rounds_ps(plan, run);
+  const Summary summary = summarize(samples_ps, kNsPerPs);
+  // Bytes per nanosecond are GB/s, messages per microsecond are millions per second.
+  const double per_us = plan.measure == Measure::bandwidth ? 1e-3 : 1.0;
+  const auto figure_of = [&](double us) {
+    if (is_latency) return us;
+    return us > 0 ? round_amount(plan, unit_count) * per_us / us : 0.0;
+  };
+  const double figure = figure_of(summary.mean_us), p50 = figure_of(summary.p50_us), p99 = figure_of(summary.p99_us);
+  const std::string unit = is_latency ? "us" : is_rate ? "M/s" : "GB/s";
   Row row;
-  row.add("measure", command_of(options.measure)).add("op", name_of(options.op)).add("bytes", result.bytes, "# Size", "{:<}");
-  row.add("iterations", counts.iterations).add("warm_up", counts.warm_up).add("scope", name_of(grid.scope));
-  row.add("threads", grid.threads_per_block).add("blocks", grid.block_count).add("units", result.unit_count);
-  row.add("ns_per_tick", result.ns_per_tick).merge(to_json(result.summary));
-  row.show(is_latency ? "mean (us)" : options.measure == Measure::rate ? "million messages/s" : "GB/s", figure_text(result.figure));
-  if (is_latency) row.show("min (us)", figure_text(result.summary.min_us));
-  row.show("p50 (" + unit + ")", figure_text(result.p50)).show("p99 (" + unit + ")", figure_text(result.p99));
-  if (options.measure == Measure::bandwidth)
-    row.add("gb_per_s", result.figure).add("p50_gb_per_s", result.p50).add("p99_gb_per_s", result.p99);
-  if (options.measure == Measure::rate)
-    row.add("million_per_s", result.figure).add("p50_million_per_s", result.p50).add("p99_million_per_s", result.p99);
-  if (!is_latency) row.add("window", options.window);
-  if (options.is_checked) row.show("Validation", verdict_of(result.complaint.wrong_count));
-  row.add("path", path, "Path", "{:<}").add("is_checked", options.is_checked).add("wrong_count", result.complaint.wrong_count);
-  if (result.complaint.wrong_count != 0) row.add("first_wrong", result.complaint.first_wrong);
+  row.add("measure", command_of(plan.measure)).add("op", name_of(plan.op)).add("bytes", bytes, "# Size", "{:<}");
+  row.add("iterations", plan.iteration_count).add("warm_up", plan.warm_up_count).add("scope", name_of(grid.scope));
+  row.add("threads", grid.threads_per_block).add("blocks", grid.block_count).add("units", unit_count);
+  row.add("ns_per_tick", first != run.ends.end() ? ns_per_tick(*first) : 0.0).merge(to_json(summary));
+  row.show(is_latency ? "mean (us)" : is_rate ? "million messages/s" : "GB/s", figure_text(figure));
+  if (is_latency) row.show("min (us)", figure_text(summary.min_us));
+  row.show("p50 (" + unit + ")", figure_text(p50)).show("p99 (" + unit + ")", figure_text(p99));
+  if (plan.measure == Measure::bandwidth) row.add("gb_per_s", figure).add("p50_gb_per_s", p50).add("p99_gb_per_s", p99);
+  if (is_rate) row.add("million_per_s", figure).add("p50_million_per_s", p50).add("p99_million_per_s", p99);
+  if (!is_latency) row.add("window", plan.window);
+  if (plan.is_checked) row.show("Validation", verdict_of(complaint.wrong_count));
+  row.add("path", path, "Path", "{:<}").add("is_checked", plan.is_checked).add("wrong_count", complaint.wrong_count);
+  if (complaint.wrong_count != 0) row.add("first_wrong", complaint.first_wrong);
   return row;
 }
 
@@ -323,7 +299,7 @@ class Session : public Pair {
   Session(const Options& options, const Invocation& invocation)
       : Pair(command_of(options.measure), options, invocation), options_(options) {}
 
-  void run() override {
+  void run() {
     join_pair();
     grid_ = grid_of(options_, device().is_stand_in);
     for (const std::uint64_t size : options_.message_bytes) require_room_for_samples(counts_for(options_, size).iterations, grid_);
@@ -410,9 +386,7 @@ class Session : public Pair {
     if (has_kernel(plan)) run = run_kernel(plan);
     const Complaint complaint = gather_complaints(judge(task_of(plan), run.ends));
     if (report() == nullptr) return;
-    SizeResult result = summarize_rounds(plan, bytes, run);
-    result.complaint = complaint;
-    report()->add_row(row_of(options_, grid_, result, path()));
+    report()->add_row(row_of(plan, grid_, bytes, run, complaint, path()));
     complain(complaint);
   }
 

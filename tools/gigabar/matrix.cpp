@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -16,13 +15,11 @@
 #include "base/counted.hpp"
 #include "base/fnv.hpp"
 #include "commands.hpp"
-#include "gigabar/device.hpp"
 #include "gigabar/fabric.hpp"
 #include "matrix/batches.hpp"
 #include "matrix/output.hpp"
 #include "ranks/buffers.hpp"
 #include "ranks/exchange.hpp"
-#include "support/clock.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/progress_line.hpp"
@@ -109,24 +106,22 @@ std::string machine_id() {
   return id;
 }
 
-class MatrixSession : public RankSession {
+class MatrixSession : public BufferSession {
  public:
   MatrixSession(const MatrixPlan& plan, Invocation& invocation)
-      : RankSession("matrix", plan.options, invocation, require_several),
-        plan_(plan),
-        invocation_(invocation),
-        clock_(SampleClock::calibrate()) {}
+      : BufferSession("matrix", plan.options, invocation, require_several), plan_(plan), invocation_(invocation) {}
 
-  void run() override {
+  void run() {
     join();
     count_ = fabric().rank_count();
     agree(digest());
-    make_buffers();
+    make_buffers(plan_.bandwidth, plan_.bandwidth.first_place);
+    meet(timeout());
     if (report() != nullptr) print_titles();
     meet_others();
     measure_all();
     if (report() != nullptr) tell_results();
-    leave({kSegment}, patience_with_rank_0());
+    leave(patience_with_rank_0());
     if (report() == nullptr) return;
     write_files();
     if (has_slow()) invocation_.exit_status = kExitSlow;
@@ -140,19 +135,6 @@ class MatrixSession : public RankSession {
     return fnv1a(fmt::format("matrix {} {} {} {} {} {} {} {} {}", options().accelerator, name_in(kMeasures, options().measures),
                              name_in(matrix::kAtOnce, options().at_once), options().bytes, options().iteration_count,
                              options().warm_up_count, options().window, options().again_count, options().is_checked));
-  }
-
-  void make_buffers() {
-    const Place place = plan_.bandwidth.first_place;
-    if (place == Place::device) {
-      const std::vector<DeviceInfo> found = take(devices());
-      device_ = found[fabric().local_rank() % found.size()];
-    }
-    const auto buffers = std::make_shared<Buffers>(plan_.bandwidth, place, device_.value_or(DeviceInfo()));
-    registered_ = buffers;
-    buffers_ = buffers.get();
-    require(fabric().register_segment(kSegment, buffers_->address(), buffers_->bytes()));
-    meet(timeout());
   }
 
   // --- Who is where --------------------------------------------------------------------------------------------------------------
@@ -187,7 +169,7 @@ class MatrixSession : public RankSession {
 
   void meet_others() {
     Json own = introduction_of(device_);
-    own["note"] = buffers_->note();
+    own["note"] = buffers_.front()->note();
     const std::vector<Json> introductions = introduce(own);
     const Json location = {
         {"machine", machine_id()},
@@ -196,10 +178,6 @@ class MatrixSession : public RankSession {
     for (std::size_t i = 0; i < introductions.size(); ++i) {
       whereabouts_.push_back(
           {text_of(introductions[i], "host"), text_of(locations[i], "machine"), "", text_of(locations[i], "tree")});
-    }
-    if (report() != nullptr && std::any_of(introductions.begin(), introductions.end(), is_of_stand_in) &&
-        !report()->is_stand_in()) {
-      report()->note("stand-in: host memory plays a GPU, so the figures say nothing about one");
     }
     std::vector<int> hosts;
     for (const matrix::Placement& each : matrix::places_of(whereabouts_, plan_.switches).ranks) hosts.push_back(each.host);
@@ -305,14 +283,10 @@ class MatrixSession : public RankSession {
     const std::uint64_t bytes = is_time ? kLatencyBytes : options().bytes;
     const Seat seat{partner.value_or(rank()), partner && is_active, !partner};
     std::barrier<> gate(1);
-    Exchange exchange(fabric(), *buffers_, plan, clock_, seat, 0);
+    Exchange exchange(fabric(), *buffers_.front(), plan, clock_, seat, 0);
     Measurement measured = exchange.measure(bytes, {}, gate);
-    if (measured.wrong_count != 0) {
-      if (figures_.wrong_count == 0) figures_.first_wrong = fmt::format("from rank {}: {}", seat.partner, measured.first_wrong);
-      figures_.wrong_count += measured.wrong_count;
-    }
+    figures_.add(measured, fmt::format("from rank {}: ", seat.partner));
     if (!seat.is_active) return;
-    constexpr double kNsPerPs = 0.001;
     const double p50_us = summarize(measured.samples_ps, kNsPerPs).p50_us;
     if (!(p50_us > 0)) return;
     const matrix::PathIndex path = paths_.index_of(measured.path.text);
@@ -336,14 +310,13 @@ class MatrixSession : public RankSession {
     const std::vector<std::string> texts = gather(matrix::encode(figures_), matrix::most_encoded_bytes(count_), timeout());
     if (report() == nullptr) return;
     job_.emplace(count_);
-    wrong_count_ = 0;
+    complaint_ = {};
     for (std::size_t from = 0; from < texts.size(); ++from) {
       const auto row = matrix::decode(texts[from], count_);
       if (!row) fail(fmt::format("rank {} has sent something else than its figures", from));
       job_->set_row(from, *row);
       whereabouts_[from].rails = row->rails;
-      if (row->wrong_count != 0 && wrong_count_ == 0) first_complaint_ = fmt::format("rank {} {}", from, row->first_wrong);
-      wrong_count_ += row->wrong_count;
+      complaint_.add(*row, fmt::format("rank {} ", from));
     }
     places_ = matrix::places_of(whereabouts_, plan_.switches);
     judged_.clear();
@@ -396,9 +369,7 @@ class MatrixSession : public RankSession {
     report()->print(
         "# latency: write of {} with notification, half of a round trip; bandwidth: windows of {} writes of {}; medians\n",
         counted(kLatencyBytes, "byte"), options().window, bytes_text(options().bytes));
-    if (device_) report()->set_device(*device_);
-    report()->set_clock(clock_);
-    tell_settings();
+    tell_setup();
   }
 
   std::vector<Shown> shown() const {
@@ -423,7 +394,7 @@ class MatrixSession : public RankSession {
       if (report()->has_document()) tell_document(each);
     }
     tell_places();
-    complain({wrong_count_, first_complaint_}, counted(wrong_count_, "round"));
+    complain(complaint_, counted(complaint_.wrong_count, "round"));
     for (const Shown& each : all) {
       for (std::size_t i = 0; i < each.judgement.slow.size(); ++i) report()->print("slow: {}\n", matrix::line_of(each, i));
     }
@@ -453,7 +424,7 @@ class MatrixSession : public RankSession {
       return {{"host", place.host}, {"rail", index_or_null(place.rail)}, {"switch", index_or_null(place.group)}};
     });
     document["is_checked"] = options().is_checked;
-    document["wrong_count"] = wrong_count_;
+    document["wrong_count"] = complaint_.wrong_count;
     document["is_slow"] = has_slow();
   }
 
@@ -475,10 +446,7 @@ class MatrixSession : public RankSession {
 
   const MatrixPlan plan_;
   Invocation& invocation_;
-  const SampleClock clock_;
   Rank count_ = 0;
-  Buffers* buffers_ = nullptr;
-  std::optional<DeviceInfo> device_;
   std::vector<int> hosts_;        // of each rank
   Timeout patience_ = timeout();  // of the batch under way
   // Of this rank.
@@ -490,8 +458,7 @@ class MatrixSession : public RankSession {
   matrix::Places places_;
   std::optional<matrix::JobFigures> job_;
   std::vector<Judgement> judged_;
-  std::uint64_t wrong_count_ = 0;
-  std::string first_complaint_;
+  Complaint complaint_;
 };
 
 }  // namespace

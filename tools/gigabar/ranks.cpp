@@ -3,12 +3,10 @@
 // with their options and their table, and the path that was taken at each size.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <barrier>
 #include <cstddef>
 #include <exception>
-#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -16,12 +14,10 @@
 
 #include "base/counted.hpp"
 #include "commands.hpp"
-#include "gigabar/device.hpp"
 #include "gigabar/fabric.hpp"
 #include "ranks/buffers.hpp"
 #include "ranks/exchange.hpp"
 #include "ranks/results.hpp"
-#include "support/clock.hpp"
 #include "support/option_checks.hpp"
 
 namespace gigabar::tool {
@@ -35,74 +31,50 @@ constexpr std::array<Named<Preference>, 4> kPreferences = {{{Preference::allow, 
                                                             {Preference::require, "require"},
                                                             {Preference::forbid, "forbid"}}};
 
-class Session : public RankSession {
+class Session : public BufferSession {
  public:
   Session(const Plan& plan, const Invocation& invocation)
-      : RankSession(command_of(plan.options.measure), plan.options, invocation,
-                    [options = plan.options](Rank rank_count) { pair_count_for(options, rank_count); }),
-        plan_(plan),
-        clock_(SampleClock::calibrate()) {}
+      : BufferSession(command_of(plan.options.measure), plan.options, invocation,
+                      [options = plan.options](Rank rank_count) { pair_count_for(options, rank_count); }),
+        plan_(plan) {}
 
-  void run() override {
+  void run() {
     join();
     pair_count_ = pair_count_for(plan_.options, fabric().rank_count());
     seat_ = seat_of(rank(), pair_count_);
     agree(digest_of(plan_));
-    make_buffers();
+    make_buffers(plan_, seat_.is_active ? plan_.first_place : plan_.second_place);
+    meet(timeout());
     if (!seat_.is_idle) require(fabric().connect(seat_.partner, timeout()));
     if (report() != nullptr) print_titles();
     tell_introductions();
     const SizeResult none;
     if (report() != nullptr) report()->begin_table(row_of(plan_, none, plan_.options.is_compared ? &none : nullptr));
-    for (std::uint32_t thread = 0; thread < buffers_->size(); ++thread)
-      exchanges_.emplace_back(fabric(), *(*buffers_)[thread], plan_, clock_, seat_, thread);
+    for (std::uint32_t thread = 0; thread < buffers_.size(); ++thread)
+      exchanges_.emplace_back(fabric(), *buffers_[thread], plan_, clock_, seat_, thread);
     for (const std::uint64_t bytes : plan_.sizes) {
       if (report() != nullptr)
         report()->show_progress("{}: {}", bytes_text(bytes), counted(counts_for(plan_.options, bytes).iterations, "round"));
       do_size(bytes);
     }
     if (report() != nullptr) tell_fabric();
-    leave(segments_, timeout());
+    leave(timeout());
   }
 
  private:
-  void make_buffers() {
-    const Place place = seat_.is_active ? plan_.first_place : plan_.second_place;
-    if (place == Place::device) {
-      const std::vector<DeviceInfo> found = take(devices());
-      device_ = found[fabric().local_rank() % found.size()];
-    }
-    const auto buffers = std::make_shared<BuffersOfThreads>();
-    registered_ = buffers;
-    buffers_ = buffers.get();
-    for (std::uint32_t thread = 0; thread < plan_.options.thread_count; ++thread) {
-      const Buffers& own = *buffers_->emplace_back(std::make_unique<Buffers>(plan_, place, device_.value_or(DeviceInfo())));
-      if (plan_.options.kind == Kind::send) continue;
-      segments_.push_back(Exchange::segment_of(thread));
-      require(fabric().register_segment(segments_.back(), own.address(), own.bytes()));
-    }
-    meet(timeout());
-  }
-
   void print_titles() {
     report()->print("{}", title_lines(plan_, GIGABAR_VERSION, pair_count_));
     Json& document = report()->document();
     document["units"]["*_mb_per_s"] = "10^6 bytes per second";
     document["buffers"] = fmt::format("{} {}", letter_of(plan_.first_place), letter_of(plan_.second_place));
-    if (device_) report()->set_device(*device_);
-    report()->set_clock(clock_);
-    tell_settings();
+    tell_setup();
   }
 
   void tell_introductions() {
     Json own = introduction_of(device_);
     own["partner"] = seat_.is_idle ? Json() : Json(seat_.partner);
-    own["note"] = buffers_->front()->note();
-    const std::vector<Json> introductions = introduce(own);
-    const bool has_stand_in = std::any_of(introductions.begin(), introductions.end(), is_of_stand_in);
-    // set_device has said it of rank 0's.
-    if (has_stand_in && !report()->is_stand_in())
-      report()->note("stand-in: host memory plays a GPU, so the figures say nothing about one");
+    own["note"] = buffers_.front()->note();
+    introduce(own);
   }
 
   // In so many threads at once; this one is the first of them.
@@ -185,14 +157,9 @@ class Session : public RankSession {
   }
 
   const Plan plan_;
-  const SampleClock clock_;
-  using BuffersOfThreads = std::vector<std::unique_ptr<Buffers>>;
-  BuffersOfThreads* buffers_ = nullptr;
   std::vector<Exchange> exchanges_;  // of the threads
-  std::vector<SegmentId> segments_;  // theirs
   std::uint32_t pair_count_ = 1;
   Seat seat_;
-  std::optional<DeviceInfo> device_;
 };
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
@@ -241,9 +208,9 @@ void add_ways(const Command& command, Options& options) {
   command.add_option("--plant-fault", options.fault_bytes, byte_count(1))->group("");  // proves that the check can fail
 }
 
-void add(const Command& program, Invocation& invocation, Measure measure, const char* description) {
+void add(const Command& program, Invocation& invocation, Measure measure) {
   const auto [command, options] = add_subcommand<Options>(
-      program, invocation, command_of(measure), description, [](const Options& chosen, Invocation& invoked) {
+      program, invocation, command_of(measure), words_of(measure).description, [](const Options& chosen, Invocation& invoked) {
         const unsigned pair_count = is_of_pairs(chosen.measure) ? chosen.pair_count.value_or(1) : 1;
         run_ranks<Session>(command_of(chosen.measure), 2 * pair_count, [&] { return make_plan(chosen); }, invoked);
       });
@@ -262,13 +229,9 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
 }  // namespace ranks
 
 void add_point_to_point(const Command& program, Invocation& invocation) {
-  using ranks::Measure;
-  const auto add = [&](Measure measure, const char* description) { ranks::add(program, invocation, measure, description); };
-  add(Measure::latency, "Latency between two ranks by size, and the path taken");
-  add(Measure::bandwidth, "Bandwidth from one rank to another by size, and the path taken");
-  add(Measure::both_ways, "Bandwidth between two ranks in both directions at once");
-  add(Measure::many_latencies, "Latency of several pairs of ranks at once");
-  add(Measure::many_bandwidths, "Bandwidth and message rate of several pairs of ranks at once");
+  using enum ranks::Measure;
+  for (const ranks::Measure measure : {latency, bandwidth, both_ways, many_latencies, many_bandwidths})
+    ranks::add(program, invocation, measure);
 }
 
 }  // namespace gigabar::tool

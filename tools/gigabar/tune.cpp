@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,13 +15,11 @@
 #include "base/counted.hpp"
 #include "commands.hpp"
 #include "fabric/tuning.hpp"
-#include "gigabar/device.hpp"
 #include "gigabar/fabric.hpp"
 #include "platform/stored_json.hpp"
 #include "ranks/buffers.hpp"
 #include "ranks/plan.hpp"
 #include "ranks/tune_choose.hpp"
-#include "support/clock.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 #include "support/statistics.hpp"
@@ -176,14 +173,16 @@ struct Told {
   std::string stored, why_not_stored;
 };
 
-class TuneSession : public RankSession {
+class TuneSession : public BufferSession {
  public:
   TuneSession(const TunePlan& tune, const Invocation& invocation)
-      : RankSession("tune", checked(tune.options), invocation), tune_(tune), clock_(SampleClock::calibrate()) {}
+      : BufferSession("tune", checked(tune.options), invocation), tune_(tune) {}
 
-  void run() override {
+  void run() {
     join();
-    make_buffers();
+    // The fabric's own device: what is stored is for it, also where host memory was measured.
+    device_ = device_of(fabric().device());
+    make_buffers(tune_.plan, tune_.plan.first_place);
     require(fabric().connect(partner(), timeout()));
     const Json own = introduction();
     const Json other = exchange_introductions(own);
@@ -191,7 +190,7 @@ class TuneSession : public RankSession {
     drive_or_answer(0, own);
     // The other side is a pair of its own where its GPU, its rails or its host are others.
     if (own["machine"] != other["machine"] || own["key"] != other["key"]) drive_or_answer(1, rank() == 1 ? own : other);
-    leave({kSegment}, timeout());
+    leave(timeout());
     if (!failure_.empty()) fail(failure_);
   }
 
@@ -213,15 +212,6 @@ class TuneSession : public RankSession {
     return options;
   }
 
-  void make_buffers() {
-    // The fabric's own device: what is stored is for it, also where host memory was measured.
-    device_ = device_of(fabric().device());
-    const auto buffers = std::make_shared<Buffers>(tune_.plan, tune_.plan.first_place, device_);
-    registered_ = buffers;
-    buffers_ = buffers.get();
-    require(fabric().register_segment(kSegment, buffers_->address(), buffers_->bytes()));
-  }
-
   // --- Words between the two ranks -----------------------------------------------------------------------------------------------
 
   void send_word(const Json& word) {
@@ -239,7 +229,7 @@ class TuneSession : public RankSession {
 
   fabric::TunedKey key() {
     fabric::TunedKey found;
-    found.device = fabric::tuned_device_name(device_.index);
+    found.device = fabric::tuned_device_name(device_->index);
     for (const PeerState& peer : fabric().peers()) {
       if (peer.rank != partner() || !peer.transport) continue;
       found.transport = *peer.transport;
@@ -306,7 +296,7 @@ class TuneSession : public RankSession {
   std::optional<std::string> why_not(bool is_read, const PostOptions& post, TransferPath path) {
     const std::uint64_t bytes = tune_.plan.sizes.back();
     const LocalPlace local{kSegment, 0};
-    const RemotePlace remote{partner(), kSegment, buffers_->receive_offset_bytes()};
+    const RemotePlace remote{partner(), kSegment, buffers_.front()->receive_offset_bytes()};
     const auto explained = is_read ? fabric().explain_read(local, remote, bytes, timeout(), post)
                                    : fabric().explain_write(local, remote, bytes, timeout(), post);
     const Explanation explanation = take(explained);
@@ -400,7 +390,7 @@ class TuneSession : public RankSession {
   // Until the bytes are in place at the partner; of a read, here.
   std::uint64_t once(std::uint64_t bytes, const PostOptions& post, bool is_read) {
     const LocalPlace local{kSegment, 0};
-    const RemotePlace remote{partner(), kSegment, buffers_->receive_offset_bytes()};
+    const RemotePlace remote{partner(), kSegment, buffers_.front()->receive_offset_bytes()};
     const std::uint64_t start = clock_.now();
     take(is_read ? fabric().read(local, remote, bytes, post) : fabric().write(local, remote, bytes, post));
     require(fabric().wait(kQueue, timeout()));
@@ -486,7 +476,7 @@ class TuneSession : public RankSession {
   // --- What is printed -----------------------------------------------------------------------------------------------------------
 
   void print_titles(const Json& own, const Json& other) {
-    if (tune_.plan.first_place == Place::device) report()->set_device(device_);
+    if (tune_.plan.first_place == Place::device) report()->set_device(*device_);
     report()->set_clock(clock_);
     report()->print("# ranks: 0 at {}, 1 at {}\n", own["host"].get<std::string>(), plain(other["host"].get<std::string>()));
     report()->document()["settings"] = settings_json();
@@ -531,9 +521,6 @@ class TuneSession : public RankSession {
   }
 
   const TunePlan tune_;
-  const SampleClock clock_;
-  Buffers* buffers_ = nullptr;
-  DeviceInfo device_;
   std::uint64_t chunk_bytes_ = 0;  // of staged ways
   std::string failure_;
 };

@@ -6,30 +6,27 @@
 namespace gigabar::tool {
 namespace {
 
-Availability not_built() {
-  return {.code = AvailabilityCode::not_built,
-          .reason = "this build has no device code, because nvcc was not found",
-          .remedy = "install CUDA's nvcc and build again",
-          .native = {}};
-}
+constexpr const char* kReason = "this build has no device code, because nvcc was not found";
+constexpr const char* kRemedy = "install CUDA's nvcc and build again";
 
 Error refusal(const char* operation, const char* object) {
-  const Availability absent = not_built();
   return Error({.status = Status::unavailable,
                 .operation = operation,
                 .object = object,
                 .native = {},
-                .cause = absent.reason + " (not_built)",
-                .remedy = absent.remedy});
+                .cause = kReason + std::string(" (not_built)"),
+                .remedy = kRemedy});
 }
 
 }  // namespace
 
-Availability use_cuda_runtime(int) { return not_built(); }
+Availability use_cuda_runtime(int) {
+  return {.code = AvailabilityCode::not_built, .reason = kReason, .remedy = kRemedy, .native = {}};
+}
 
 bool cuda_memcpy(void*, const void*, std::size_t) noexcept { return false; }
 
-std::string cuda_error() { return not_built().reason; }
+std::string cuda_error() { return kReason; }
 
 Result<double> plain_copy_rate(int, void*, const void*, std::size_t, std::uint64_t) {
   return refusal("time copies", "cudaMemcpyAsync");

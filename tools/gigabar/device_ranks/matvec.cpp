@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "base/counted.hpp"
@@ -58,7 +57,7 @@ class MatvecSession : public Pair {
   MatvecSession(const MatvecOptions& options, const Invocation& invocation)
       : Pair("matvec", options, invocation), options_(options) {}
 
-  void run() override {
+  void run() {
     join_pair();
     grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
     agree(fnv1a(fmt::format("matvec {} {} {} {} {} {} {} {} {}", options_.element_counts.front(), options_.element_counts.back(),

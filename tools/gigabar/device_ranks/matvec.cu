@@ -12,17 +12,6 @@ __global__ void __launch_bounds__(kMaxBlockThreads) matvec_by_block(const __grid
   body(device::Block{}, blockIdx.x, fast);
 }
 
-Error no_room(std::uint64_t bytes) {
-  cudaGetLastError();
-  ErrorRecord record;
-  record.status = Status::invalid_argument;
-  record.operation = "start kernel";
-  record.object = std::to_string(bytes) + " bytes of shared memory";
-  record.cause = "a block of this device has less; matrix and batch of a block do not fit";
-  record.remedy = "use smaller vectors (-m) or batches (-b)";
-  return Error(std::move(record));
-}
-
 }  // namespace
 
 Result<RepeatedKernel> open_matvec(int device, const MatvecPlan& plan, const Grid& grid) {
@@ -30,7 +19,10 @@ Result<RepeatedKernel> open_matvec(int device, const MatvecPlan& plan, const Gri
   if (Result<void> opened = launch->open(device, grid); !opened) return std::move(opened).error();
   const std::uint64_t bytes = plan.fast_bytes();
   if (cudaFuncSetAttribute(matvec_by_block, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) != cudaSuccess) {
-    return no_room(bytes);
+    cudaGetLastError();  // takes it back
+    return no_room(std::to_string(bytes) + " bytes of shared memory",
+                   "a block of this device has less; matrix and batch of a block do not fit",
+                   "use smaller vectors (-m) or batches (-b)");
   }
   if (Result<void> room = check_room(device, matvec_by_block, grid, bytes); !room) return std::move(room).error();
   return repeated(launch, [=, own = launch.get()](std::uint32_t task, std::uint32_t batch) {

@@ -7,7 +7,6 @@
 #include <bit>
 #include <chrono>
 #include <memory>
-#include <utility>
 
 #include "base/counted.hpp"
 #include "base/rounding.hpp"
@@ -50,16 +49,6 @@ std::string path_between(const std::vector<Json>& introductions) {
 // Of a message in a ring: lines of 16 bytes carry 12, the first one 8.
 constexpr std::uint64_t line_bytes(std::uint64_t bytes) noexcept { return (bytes / 12 + 2) * 16; }
 
-// What another process sent is not trusted.
-Complaint complaint_from(const Json& json, std::size_t rank) {
-  const auto count = json.find("wrong_count");
-  const auto text = json.find("first_wrong");
-  if (count == json.end() || !count->is_number_unsigned() || text == json.end() || !text->is_string()) {
-    fail(fmt::format("rank {} has sent something else than what it checked", rank));
-  }
-  return {count->get<std::uint64_t>(), fmt::format("rank {}: {}", rank, plain(text->get<std::string>()))};
-}
-
 }  // namespace
 
 void Pair::join_pair() {
@@ -78,9 +67,9 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const Dev
   session_options_.notification_count = std::max(kMinNotifications, notification_count);
   session_options_.timeout = timeout();
   const auto memory = std::make_shared<DeviceMemory>(tool::take(DeviceMemory::allocate(device_.index, bytes)));
-  registered_ = memory;
+  memory_.push_back(memory);
   address_ = memory->address();
-  require(fabric().register_segment(kDataSegment, address_, bytes));
+  register_segment(kDataSegment, address_, bytes);
   require(fabric().connect(partner(), timeout()));
   session_.emplace(tool::take(DeviceSession::open(fabric(), session_options_)));
   require_reach();
@@ -120,7 +109,7 @@ void Pair::close() {
   meet();
   require(session_->close(patience()));
   session_.reset();
-  leave({kDataSegment}, patience());
+  leave(patience());
 }
 
 void Pair::send(std::uint64_t from_offset, std::uint64_t to_offset, std::uint64_t bytes, NotificationId id, std::uint32_t value) {
@@ -169,7 +158,15 @@ Complaint Pair::gather_complaints(const Complaint& own) {
   const std::vector<Json> all =
       gather_introductions({{"wrong_count", own.wrong_count}, {"first_wrong", own.first_wrong}}, kMaxComplaintBytes, patience());
   Complaint sum;
-  for (std::size_t i = 0; i < all.size(); ++i) sum.add(complaint_from(all[i], i));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    try {  // what another process sent is not trusted
+      const Complaint each{all[i].at("wrong_count").get_ref<const Json::number_unsigned_t&>(),
+                           plain(all[i].at("first_wrong").get<std::string>())};
+      sum.add(each, fmt::format("rank {}: ", i));
+    } catch (const Json::exception&) {
+      fail(fmt::format("rank {} has sent something else than what it checked", i));
+    }
+  }
   return sum;
 }
 

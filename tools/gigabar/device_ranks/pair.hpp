@@ -80,8 +80,6 @@ struct KernelTask {
   std::uint64_t round_count = 0;
 };
 
-using ranks::Complaint;
-
 class Pair : public ranks::RankSession {
  protected:
   using RankSession::RankSession;

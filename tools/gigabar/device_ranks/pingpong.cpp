@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "base/counted.hpp"
@@ -52,7 +51,7 @@ class PingpongSession : public Pair {
   PingpongSession(const PingpongOptions& options, const Invocation& invocation)
       : Pair("pingpong", options, invocation), options_(options), clock_(SampleClock::calibrate()) {}
 
-  void run() override {
+  void run() {
     join_pair();
     grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
     agree(fnv1a(fmt::format("pingpong {} {} {} {} {} {} {} {} {}", options_.message_bytes.front(), options_.message_bytes.back(),
@@ -121,7 +120,6 @@ class PingpongSession : public Pair {
 
   // A round is as long as its slowest unit's.
   Summary summarize_turns(const KernelRun& run) const {
-    constexpr double kNsPerPs = 0.001;
     std::vector<std::uint64_t> rounds_ps(options_.iteration_count);
     for (std::size_t unit = 0; unit < run.ends.size(); ++unit) {
       if (run.ends[unit].elapsed_ticks == 0) continue;

@@ -17,15 +17,20 @@
 namespace gigabar::tool::device_ranks::gpu {
 
 inline Error failure(const char* operation, cudaError_t code) {
-  ErrorRecord record;
-  record.status = code == cudaErrorMemoryAllocation ? Status::out_of_memory : Status::device_error;
-  record.operation = operation;
-  record.object = "kernel";
-  record.native.domain = NativeDomain::cuda_driver;
-  record.native.code = code;
-  record.native.name = cudaGetErrorName(code);
-  record.cause = cudaGetErrorString(code);
-  return Error(std::move(record));
+  return Error({.status = code == cudaErrorMemoryAllocation ? Status::out_of_memory : Status::device_error,
+                .operation = operation,
+                .object = "kernel",
+                .native = {NativeDomain::cuda_driver, code, cudaGetErrorName(code)},
+                .cause = cudaGetErrorString(code),
+                .remedy = {}});
+}
+inline Error no_room(std::string object, std::string cause, std::string remedy) {
+  return Error({.status = Status::invalid_argument,
+                .operation = "start kernel",
+                .object = std::move(object),
+                .native = {},
+                .cause = std::move(cause),
+                .remedy = std::move(remedy)});
 }
 
 template <class Body>
@@ -57,13 +62,9 @@ Result<void> check_room(int device, void (*kernel)(Body), const Grid& grid, std:
   if (code != cudaSuccess) return failure("ask for the device's room", code);
   const auto room = static_cast<std::uint32_t>(processors * per_processor);
   if (grid.block_count <= room) return {};
-  ErrorRecord record;
-  record.status = Status::invalid_argument;
-  record.operation = "start kernel";
-  record.object = std::to_string(grid.block_count) + " blocks of " + std::to_string(grid.threads_per_block) + " threads";
-  record.cause = "the device holds " + std::to_string(room) + " of them at once and each must answer";
-  record.remedy = "use fewer --blocks or --threads";
-  return Error(std::move(record));
+  return no_room(std::to_string(grid.block_count) + " blocks of " + std::to_string(grid.threads_per_block) + " threads",
+                 "the device holds " + std::to_string(room) + " of them at once and each must answer",
+                 "use fewer --blocks or --threads");
 }
 
 template <class Body>

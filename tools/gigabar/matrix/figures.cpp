@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "support/plain_text.hpp"
-#include "support/report.hpp"
 
 namespace gigabar::tool::matrix {
 namespace {
@@ -105,11 +104,11 @@ std::optional<RankFigures> decode(std::string_view bytes, std::size_t rank_count
     const std::size_t text_count = figures.path_texts.size();
     auto latency = row_from(json.at("latency_us"), json.at("latency_paths"), rank_count, text_count);
     auto rate = row_from(json.at("gb_per_s"), json.at("paths"), rank_count, text_count);
-    if (!latency || !rate || text_count > kMaxPathTextsOfRank || !json.at("wrong_count").is_number_unsigned()) return {};
+    if (!latency || !rate || text_count > kMaxPathTextsOfRank) return {};
     figures.latency_us = std::move(*latency);
     figures.gb_per_s = std::move(*rate);
     figures.rails = plain(json.at("rails").get<std::string>(), kMaxText);
-    figures.wrong_count = json.at("wrong_count").get<std::uint64_t>();
+    figures.wrong_count = json.at("wrong_count").get_ref<const Json::number_unsigned_t&>();
     figures.first_wrong = plain(json.at("first_wrong").get<std::string>(), kMaxText);
     return figures;
   } catch (const Json::exception&) {

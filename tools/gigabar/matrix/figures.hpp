@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "matrix/find_slow.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool::matrix {
 
@@ -38,12 +39,10 @@ struct RankRow {
   void keep_more(std::size_t peer, double value, PathIndex path);
 };
 
-struct RankFigures {
+struct RankFigures : Complaint {
   RankRow latency_us, gb_per_s;  // to peers of a greater number; from this rank to each other
   std::vector<std::string> path_texts;
   std::string rails;  // of all that was written to other hosts; empty: several, or nothing was
-  std::uint64_t wrong_count = 0;
-  std::string first_wrong;
 };
 
 // For the way to rank 0. What another process sent is not trusted: nothing when it is no row of so many ranks.

@@ -239,10 +239,14 @@ std::string_view name_of(Part part) noexcept {
 }
 
 std::string Slow::text() const {
-  if (is_pair(part)) return fmt::format("{} {} {} {}", name_of(part), first, way == Way::both ? "and" : "to", second);
-  const std::string_view what = way == Way::sending ? ", sending" : way == Way::receiving ? ", receiving" : "";
-  std::string text = fmt::format("{} {}{}", name_of(part), first, what);
-  for (const int other : others) text += fmt::format(", or {} {}, which the same paths cross", name_of(part), other);
+  return text(name_of(part), [](int number) { return std::to_string(number); });
+}
+
+std::string Slow::text(std::string_view what, const std::function<std::string(int number)>& name) const {
+  if (is_pair(part)) return fmt::format("{} {} {} {}", what, name(first), way == Way::both ? "and" : "to", name(second));
+  const std::string_view one_way = way == Way::sending ? ", sending" : way == Way::receiving ? ", receiving" : "";
+  std::string text = fmt::format("{} {}{}", what, name(first), one_way);
+  for (const int other : others) text += fmt::format(", or {} {}, which the same paths cross", what, name(other));
   return text;
 }
 

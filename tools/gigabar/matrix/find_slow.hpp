@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +44,8 @@ struct Slow {
   std::vector<int> others = {};  // GCC warns without it  NOLINT(readability-redundant-member-init)
 
   std::string text() const;  // "host 3, sending"
+  // The same in other words: "switch leaf1, sending".
+  std::string text(std::string_view what, const std::function<std::string(int number)>& name) const;
 };
 constexpr bool is_pair(Part part) noexcept { return part == Part::host_pair || part == Part::pair; }
 // Whether `slow` is crossed by the path between the two ranks.

@@ -87,7 +87,7 @@ Json slow_json(const Shown& shown, std::size_t slow_index) {
   const Slow& slow = shown.judgement.slow[slow_index];
   const std::size_t worst = shown.judgement.worst[slow_index];
   const char* const key = shown.is_latency() ? "us" : "gb_per_s";
-  return {{"part", slow.part == Part::group ? "switch" : name_of(slow.part)},
+  return {{"part", label_of(slow.part)},
           {"number", slow.first},
           {"second", index_or_null(slow.second)},
           {"way", name_in(kWays, slow.way)},

@@ -82,41 +82,21 @@ std::string switch_of_slurm(const char* address, const char* pattern) {
 }
 
 std::string Places::name_of(Part part, int number) const {
-  const auto in = [number](const std::vector<std::string>& names) {
-    const auto index = static_cast<std::size_t>(number);
-    return number >= 0 && index < names.size() ? names[index] : std::string();
-  };
-  switch (part) {
-    case Part::host:
-    case Part::host_pair: return in(hosts);
-    case Part::rail: return in(rails);
-    case Part::group: return in(groups);
-    case Part::rank: {
-      const auto index = static_cast<std::size_t>(number);
-      const int host = index < ranks.size() ? ranks[index].host : -1;
-      return host >= 0 ? "on " + hosts[static_cast<std::size_t>(host)] : std::string();
-    }
-    case Part::pair: return {};
-  }
-  return {};
+  const auto index = static_cast<std::size_t>(number);  // of none: beyond all
+  if (part == Part::rank) return index < ranks.size() && ranks[index].host >= 0 ? "on " + name_of(Part::host, ranks[index].host) : "";
+  const std::vector<std::string>& names = part == Part::rail ? rails : part == Part::group ? groups : hosts;
+  return index < names.size() ? names[index] : std::string();
 }
 
+std::string_view label_of(Part part) noexcept { return part == Part::group ? "switch" : name_of(part); }
+
 std::string Places::text(const Slow& slow) const {
-  if (slow.part == Part::host_pair) {
-    const char* const between = slow.way == Way::both ? "and" : "to";
-    return fmt::format("hosts {} {} {}", name_of(slow.part, slow.first), between, name_of(slow.part, slow.second));
-  }
-  if (slow.part == Part::pair) {
-    return fmt::format("{} ({}, {})", slow.text(), name_of(Part::rank, slow.first), name_of(Part::rank, slow.second));
-  }
-  const auto named = [&](int number) {
-    const std::string_view part = slow.part == Part::group ? "switch" : tool::matrix::name_of(slow.part);
-    return slow.part == Part::rank ? fmt::format("{} {} {}", part, number, name_of(slow.part, number))
-                                   : fmt::format("{} {}", part, name_of(slow.part, number));
-  };
-  std::string text = named(slow.first);
-  if (slow.way != Way::both) text += slow.way == Way::sending ? ", sending" : ", receiving";
-  for (const int other : slow.others) text += fmt::format(", or {}, which the same paths cross", named(other));
+  std::string text = slow.text(label_of(slow.part), [&](int number) {
+    if (slow.part == Part::pair) return std::to_string(number);
+    const std::string name = name_of(slow.part, number);
+    return slow.part == Part::rank ? fmt::format("{} {}", number, name) : name;
+  });
+  if (slow.part == Part::pair) text += fmt::format(" ({}, {})", name_of(Part::rank, slow.first), name_of(Part::rank, slow.second));
   return text;
 }
 

@@ -32,6 +32,9 @@ Switches read_switches(const std::string& path);
 // SLURM_TOPOLOGY_ADDR_PATTERN in srun(1).
 std::string switch_of_slurm(const char* address, const char* pattern);
 
+// As people call it: a group of hosts is a switch.
+std::string_view label_of(Part part) noexcept;
+
 // Numbers of Placement, and the names behind them.
 struct Places {
   std::vector<Placement> ranks;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "base/counted.hpp"
 #include "base/rounding.hpp"
@@ -102,6 +103,25 @@ void Buffers::plant_fault(const Slots& slots) {
   engine_read(place, {&value, 1});
   value ^= std::byte{1};
   engine_write(place, {&value, 1});
+}
+
+void BufferSession::make_buffers(const Plan& plan, Place place) {
+  if (place == Place::device && !device_) {
+    const std::vector<DeviceInfo> found = take(devices());
+    device_ = found[fabric().local_rank() % found.size()];
+  }
+  for (std::uint32_t thread = 0; thread < plan.options.thread_count; ++thread) {
+    const auto own = std::make_shared<Buffers>(plan, place, device_.value_or(DeviceInfo()));
+    memory_.push_back(own);
+    buffers_.push_back(own.get());
+    if (plan.options.kind != Kind::send) register_segment(segment_of(thread), own->address(), own->bytes());
+  }
+}
+
+void BufferSession::tell_setup() {
+  if (device_) report()->set_device(*device_);
+  report()->set_clock(clock_);
+  tell_settings();
 }
 
 }  // namespace gigabar::tool::ranks

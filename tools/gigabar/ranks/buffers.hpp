@@ -13,7 +13,9 @@
 #include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
+#include "ranks/job.hpp"
 #include "ranks/plan.hpp"
+#include "support/clock.hpp"
 
 namespace gigabar::tool::ranks {
 
@@ -66,6 +68,25 @@ class Buffers {
   void* base_ = nullptr;
   std::string note_;
   std::vector<std::byte> staging_;
+};
+
+// Of a thread's buffers.
+constexpr SegmentId segment_of(std::uint32_t thread) noexcept { return static_cast<SegmentId>(kSegment + thread); }
+
+// A rank that measures what goes between its buffers and those of others.
+class BufferSession : public RankSession {
+ protected:
+  using RankSession::RankSession;
+
+  // Those of each thread, each a segment of its own unless only messages are sent. Of device memory where `place` says so: of
+  // device_, or else of the device whose number is the local rank, modulo the devices.
+  void make_buffers(const Plan& plan, Place place);
+  // At rank 0: its device, where memory of it is measured, the clock and the settings.
+  void tell_setup();
+
+  const SampleClock clock_ = SampleClock::calibrate();
+  std::optional<DeviceInfo> device_;
+  std::vector<Buffers*> buffers_;  // by thread
 };
 
 }  // namespace gigabar::tool::ranks

@@ -10,7 +10,6 @@
 #include <barrier>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -44,18 +43,17 @@ class alignas(128) Exchange {
         seat_(seat),
         timeout_(plan.options.fabric.timeout()),
         is_latency_(is_latency(plan.options.measure)),
+        window_(is_latency_ ? 1 : plan.options.window),
         thread_(thread),
         segment_(segment_of(thread)),
         data_tag_(kDataTag + kTagsOfThread * thread) {
     on_queue_.queue = static_cast<QueueId>(thread);
   }
 
-  static constexpr SegmentId segment_of(std::uint32_t thread) noexcept { return static_cast<SegmentId>(kSegment + thread); }
-
   // Warm-up and samples of one size; with the partner, and the rank's other threads, at the same time. `policy`: instead of the
   // fabric's. `gate`: of the threads.
   Measurement measure(std::uint64_t bytes, const std::optional<PathPolicy>& policy, std::barrier<>& gate) {
-    slots_ = slots_for(bytes, is_latency_ ? 1 : plan_.options.window, plan_.options.is_checked);
+    slots_ = slots_for(bytes, window_, plan_.options.is_checked);
     post_ = on_queue_;
     post_.policy = policy;
     result_ = {};
@@ -101,18 +99,16 @@ class alignas(128) Exchange {
   void do_round_trip(std::uint32_t round) {
     const Kind kind = plan_.options.kind;
     if (kind == Kind::read) {
-      if (!seat_.is_active) return;
-      read_message(0);
-      of_partner(fabric_.wait(on_queue_.queue, timeout_));
+      if (seat_.is_active) read_window();
       return;
     }
     const auto give = [&] {
-      if (kind == Kind::send) return send_message(0);
+      if (kind == Kind::send) return send_message();
       if (kind == Kind::put) stamp(round);
       write_message(0, round, kind == Kind::write);
     };
     const auto get = [&] {
-      if (kind == Kind::send) return receive_message(0);
+      if (kind == Kind::send) return receive_message();
       kind == Kind::put ? await_stamp(round) : await_notification(round);
     };
     if (seat_.is_active) give();
@@ -165,8 +161,7 @@ class alignas(128) Exchange {
     if (!is_receiving()) return;
     const bool has_fault = plan_.options.fault_bytes == slots_.bytes && slots_.bytes != 0 && round == 0;
     if (has_fault) buffers_.plant_fault(slots_);
-    const std::uint32_t message_count = is_latency_ ? 1 : plan_.options.window;
-    auto wrong = buffers_.check_received(slots_, seat_.partner, round, message_count);
+    auto wrong = buffers_.check_received(slots_, seat_.partner, round, window_);
     if (!wrong) return;
     if (result_.wrong_count++ == 0) result_.first_wrong = std::move(*wrong);
   }
@@ -194,21 +189,19 @@ class alignas(128) Exchange {
 
   // --- Messages -----------------------------------------------------------------------------------------------------------------
 
-  void send_message(std::uint32_t message) {
-    const Operation operation =
-        take(fabric_.post_send(seat_.partner, data_tag_, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_));
+  void send_message() {
+    const Operation operation = take(fabric_.post_send(seat_.partner, data_tag_, buffers_.address(), slots_.bytes, post_));
     remember(operation);
     of_partner(fabric_.wait_message(operation, timeout_));
   }
 
-  void receive_message(std::uint32_t message) {
-    void* const destination = buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(message));
+  void receive_message() {
+    void* const destination = buffers_.at(buffers_.receive_offset_bytes());
     of_partner(fabric_.recv(seat_.partner, data_tag_, destination, slots_.bytes, timeout_, post_));
   }
 
   void send_window() {
-    sends_.clear();
-    for (std::uint32_t message = 0; message < plan_.options.window; ++message) {
+    for (std::uint32_t message = 0; message < window_; ++message) {
       sends_.push_back(
           take(fabric_.post_send(seat_.partner, data_tag_, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_)));
     }
@@ -217,8 +210,7 @@ class alignas(128) Exchange {
   }
 
   void post_receives() {
-    receives_.clear();
-    for (std::uint32_t message = 0; message < plan_.options.window; ++message) {
+    for (std::uint32_t message = 0; message < window_; ++message) {
       void* const destination = buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(message));
       receives_.push_back(take(fabric_.post_recv(seat_.partner, data_tag_, kWholeTag, destination, slots_.bytes, post_)));
     }
@@ -259,7 +251,7 @@ class alignas(128) Exchange {
   }
 
   void write_window(std::uint32_t round) {
-    const std::uint32_t last = plan_.options.window - 1;
+    const std::uint32_t last = window_ - 1;
     for (std::uint32_t message = 0; message <= last; ++message) write_message(message, round, message == last);
     of_partner(fabric_.wait(on_queue_.queue, timeout_));
   }
@@ -271,7 +263,7 @@ class alignas(128) Exchange {
   }
 
   void read_window() {
-    for (std::uint32_t message = 0; message < plan_.options.window; ++message) read_message(message);
+    for (std::uint32_t message = 0; message < window_; ++message) read_message(message);
     of_partner(fabric_.wait(on_queue_.queue, timeout_));
   }
 
@@ -287,27 +279,28 @@ class alignas(128) Exchange {
                      round + 1));
   }
 
+  // Of the first message behind `offset_bytes`.
+  volatile std::uint8_t& last_byte(std::uint64_t offset_bytes) const noexcept {
+    return *static_cast<volatile std::uint8_t*>(buffers_.at(offset_bytes + slots_.bytes - 1));
+  }
+
   // Nothing of another size is taken for the first round's.
   void clear_stamp() {
-    *static_cast<volatile std::uint8_t*>(buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(0) + slots_.bytes - 1)) = 0;
+    last_byte(buffers_.receive_offset_bytes()) = 0;
     await_partner();
   }
 
   // A byte that the round before did not leave there.
-  void stamp(std::uint32_t round) {
-    auto* const last = static_cast<volatile std::uint8_t*>(buffers_.at(slots_.offset_of(0) + slots_.bytes - 1));
-    *last = static_cast<std::uint8_t>(round + 1);
-  }
+  void stamp(std::uint32_t round) { last_byte(0) = static_cast<std::uint8_t>(round + 1); }
 
   // Links that write by themselves need nobody here; the others, and a partner that is gone, show when the fabric is looked at.
   void await_stamp(std::uint32_t round) {
-    const std::uint64_t offset = buffers_.receive_offset_bytes() + slots_.offset_of(0) + slots_.bytes - 1;
-    const auto* const last = static_cast<const volatile std::uint8_t*>(buffers_.at(offset));
+    const volatile std::uint8_t& last = last_byte(buffers_.receive_offset_bytes());
     const auto expected = static_cast<std::uint8_t>(round + 1);
     const std::uint64_t begin = clock_.now();
     while (true) {
       for (unsigned look = 0; look < kLooksPerPoll; ++look) {
-        if (*last == expected) return;
+        if (last == expected) return;
       }
       require(fabric_.progress());
       if (static_cast<double>(clock_.now() - begin) * clock_.ns_per_tick() > static_cast<double>(timeout_.ns())) {
@@ -336,6 +329,7 @@ class alignas(128) Exchange {
   Seat seat_;
   Timeout timeout_;
   bool is_latency_;
+  std::uint32_t window_;  // messages of a round
   std::uint32_t thread_;
   SegmentId segment_;
   Tag data_tag_;

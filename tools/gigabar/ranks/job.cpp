@@ -395,6 +395,9 @@ std::vector<Json> RankSession::introduce(const Json& own) {
     if (!note.empty()) report_->note(fmt::format("rank {}: {}", i, note));
   }
   if (report_) report_->document()["ranks"] = introductions;
+  // set_device() has said it of rank 0's.
+  if (std::any_of(introductions.begin(), introductions.end(), is_of_stand_in) && !report_->is_stand_in())
+    report_->note("stand-in: host memory plays a GPU, so the figures say nothing about one");
   return introductions;
 }
 
@@ -417,9 +420,14 @@ void RankSession::complain(const Complaint& complaint, const std::string& count)
   if (first_wrong_.empty()) first_wrong_ = complaint.first_wrong;
 }
 
-void RankSession::leave(const std::vector<SegmentId>& segments, Timeout timeout) {
+void RankSession::register_segment(SegmentId id, void* address, std::size_t bytes) {
+  require(fabric_.register_segment(id, address, bytes));
+  segments_.push_back(id);
+}
+
+void RankSession::leave(Timeout timeout) {
   meet(timeout);
-  for (const SegmentId segment : segments) require(fabric_.deregister_segment(segment, timeout_));
+  for (const SegmentId segment : segments_) require(fabric_.deregister_segment(segment, timeout_));
   require(fabric_.close(timeout_));
   if (report_) report_->write();
   if (!first_wrong_.empty()) fail("wrong data: " + first_wrong_);

@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "gigabar/device.hpp"
@@ -64,18 +63,6 @@ bool is_of_stand_in(const Json& introduction);
 // A text of the introduction, fit for a terminal; empty: none.
 std::string text_of(const Json& introduction, const char* key);
 
-// What was wrong with data that were checked.
-struct Complaint {
-  std::uint64_t wrong_count = 0;
-  std::string first_wrong;  // empty: nothing was
-
-  // What `who`, "rank 1: ", found as well.
-  void add(const Complaint& other, std::string_view who = {}) {
-    if (wrong_count == 0 && other.wrong_count != 0) first_wrong = std::string(who) + other.first_wrong;
-    wrong_count += other.wrong_count;
-  }
-};
-
 // --- A rank ---------------------------------------------------------------------------------------------------------------------
 
 // Ends the command as bad usage where it is not for so many ranks.
@@ -85,7 +72,7 @@ CountCheck exactly_two(std::string_view command);
 // Ends the command with the error of a wait for that rank; it is named where it did nothing in time.
 [[noreturn]] void fail_waiting_for(Rank rank, Timeout timeout, const Error& error);
 
-// One rank, from joining the job to leaving it. Rank 0 has the report.
+// One rank, from joining the job to leaving it. Rank 0 has the report. A command's session has run(), which does all of it.
 class RankSession {
  public:
   // Joins the job. Rank 0 first ends the command where the report cannot be written. `check_count`: is asked before that where the
@@ -94,11 +81,9 @@ class RankSession {
   // Of two ranks.
   RankSession(std::string_view command, const JobOptions& options, const Invocation& invocation)
       : RankSession(command, options, invocation, exactly_two(command)) {}
-  virtual ~RankSession() = default;
   RankSession(const RankSession&) = delete;
   RankSession& operator=(const RankSession&) = delete;
 
-  virtual void run() = 0;
   Fabric& fabric() noexcept { return fabric_; }
   Rank rank() const noexcept { return fabric_.rank(); }
 
@@ -119,23 +104,27 @@ class RankSession {
   std::vector<Json> gather_introductions(const Json& own, std::size_t most_bytes, Timeout timeout);
   // How a rank introduces itself: host, local rank, device.
   Json introduction_of(const std::optional<DeviceInfo>& device) const;
-  // Gathers the introductions; rank 0 prints who is who, each with its "note", and has all in the document.
+  // Gathers the introductions; rank 0 prints who is who, each with its "note", says whether stand-ins are among them, and has all
+  // in the document.
   std::vector<Json> introduce(const Json& own);
   Json settings_json() const;
   // Into the document; those that are no defaults are printed with who set them.
   void tell_settings();
   // Says that data are wrong, where they are; the command then ends with the first of it.
   void complain(const Complaint& complaint, const std::string& count);
+  // Until the rank leaves.
+  void register_segment(SegmentId id, void* address, std::size_t bytes);
   // All ranks leave: rank 0 writes the report. Ends the command where data were wrong.
-  void leave(const std::vector<SegmentId>& segments, Timeout timeout);
+  void leave(Timeout timeout);
 
   Timeout timeout() const noexcept { return timeout_; }
   Report* report() noexcept { return report_.get(); }  // at rank 0 only
 
-  std::shared_ptr<void> registered_;  // memory that the fabric has registered: outlives it
+  std::vector<std::shared_ptr<void>> memory_;  // of segments and messages: outlives the fabric
 
  private:
   Fabric fabric_;
+  std::vector<SegmentId> segments_;
   const CountCheck check_count_;
   const Timeout timeout_;
   std::unique_ptr<Report> report_;

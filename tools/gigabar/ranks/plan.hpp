@@ -18,12 +18,19 @@
 namespace gigabar::tool::ranks {
 
 enum class Measure : std::uint8_t { latency, bandwidth, both_ways, many_latencies, many_bandwidths };
-inline constexpr std::array<Named<Measure>, 5> kCommands = {{{Measure::latency, "latency"},
-                                                             {Measure::bandwidth, "bw"},
-                                                             {Measure::both_ways, "bibw"},
-                                                             {Measure::many_latencies, "multi-lat"},
-                                                             {Measure::many_bandwidths, "mbw-mr"}}};
-constexpr std::string_view command_of(Measure measure) noexcept { return name_in(kCommands, measure); }
+struct MeasureWords {
+  std::string_view command;
+  std::string_view title;  // OSU's
+  const char* description;
+};
+inline constexpr std::array<MeasureWords, 5> kMeasureWords = {
+    {{"latency", "Latency Test", "Latency between two ranks by size, and the path taken"},
+     {"bw", "Bandwidth Test", "Bandwidth from one rank to another by size, and the path taken"},
+     {"bibw", "Bi-Directional Bandwidth Test", "Bandwidth between two ranks in both directions at once"},
+     {"multi-lat", "Multi Latency Test", "Latency of several pairs of ranks at once"},
+     {"mbw-mr", "Multiple Bandwidth / Message Rate Test", "Bandwidth and message rate of several pairs of ranks at once"}}};
+constexpr const MeasureWords& words_of(Measure measure) noexcept { return kMeasureWords[static_cast<std::size_t>(measure)]; }
+constexpr std::string_view command_of(Measure measure) noexcept { return words_of(measure).command; }
 constexpr bool is_latency(Measure measure) noexcept { return measure == Measure::latency || measure == Measure::many_latencies; }
 constexpr bool is_of_pairs(Measure measure) noexcept {
   return measure == Measure::many_latencies || measure == Measure::many_bandwidths;

@@ -4,15 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
+#include <ranges>
 
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::ranks {
 namespace {
 
-constexpr double kNsPerPs = 0.001;
 constexpr std::size_t kMaxText = 4096;  // of a path or a complaint
 
 // Of the thread that took longest: until then the rank was not done.
@@ -55,12 +54,6 @@ void add_bandwidths(const Plan& plan, SizeResult& result, std::span<const Measur
   result.messages_per_s = result.figure * 1e6 / static_cast<double>(std::max<std::uint64_t>(result.bytes, 1));
 }
 
-constexpr std::array<Named<Measure>, 5> kTests = {{{Measure::latency, "Latency Test"},
-                                                   {Measure::bandwidth, "Bandwidth Test"},
-                                                   {Measure::both_ways, "Bi-Directional Bandwidth Test"},
-                                                   {Measure::many_latencies, "Multi Latency Test"},
-                                                   {Measure::many_bandwidths, "Multiple Bandwidth / Message Rate Test"}}};
-
 std::string what_is_timed(const Plan& plan) {
   if (!is_latency(plan.options.measure)) {
     return plan.options.kind == Kind::write ? "write: windows of writes, the last with a notification"
@@ -92,9 +85,7 @@ std::string path_text(const OperationReport& report) {
   std::string text(report.transport ? name_of(*report.transport) : "");
   if (report.path != TransferPath::none) text += (text.empty() ? "" : " ") + std::string(name_of(report.path));
   if (report.rails.empty() || report.transport == TransportKind::local) return text.empty() ? "none" : text;
-  std::string rails;
-  for (const RailShare& share : report.rails) rails += (rails.empty() ? "" : ", ") + share.rail;
-  return fmt::format("{} ({})", text, rails);
+  return fmt::format("{} ({})", text, fmt::join(report.rails | std::views::transform(&RailShare::rail), ", "));
 }
 
 Json to_json(const OperationReport& report) {
@@ -144,12 +135,11 @@ std::optional<Measurement> decode(std::string_view bytes) {
     if (!json.is_object()) return {};
     Measurement measurement;
     for (const Json& sample : json.at("samples_ps")) {
-      if (!sample.is_number_unsigned()) return {};
-      measurement.samples_ps.push_back(sample.get<std::uint64_t>());
+      measurement.samples_ps.push_back(sample.get_ref<const Json::number_unsigned_t&>());
     }
     measurement.path = {.text = plain(json.at("path").get<std::string>(), kMaxText), .detail = json.at("detail")};
-    if (!json.at("wrong_count").is_number_unsigned() || !measurement.path.detail.is_object()) return {};
-    measurement.wrong_count = json.at("wrong_count").get<std::uint64_t>();
+    if (!measurement.path.detail.is_object()) return {};
+    measurement.wrong_count = json.at("wrong_count").get_ref<const Json::number_unsigned_t&>();
     measurement.first_wrong = plain(json.at("first_wrong").get<std::string>(), kMaxText);
     return measurement;
   } catch (const Json::exception&) {
@@ -192,7 +182,7 @@ double ratio_of(Measure measure, const SizeResult& result, const SizeResult& oth
 std::string title_lines(const Plan& plan, std::string_view version, std::uint32_t pair_count) {
   const Options& options = plan.options;
   const auto buffer = [](Place place) { return place == Place::device ? "DEVICE (D)" : "HOST (H)"; };
-  std::string lines = fmt::format("# Gigabar {} {}\n", version, name_in(kTests, options.measure));
+  std::string lines = fmt::format("# Gigabar {} {}\n", version, words_of(options.measure).title);
   lines += fmt::format("# Send Buffer on {} and Receive Buffer on {}\n", buffer(plan.first_place), buffer(plan.second_place));
   lines += fmt::format("# {}\n", what_is_timed(plan));
   if (is_of_pairs(options.measure)) {

@@ -15,10 +15,10 @@
 #include "base/counted.hpp"
 #include "cuda/runtime.hpp"
 #include "streams/interrupt.hpp"
+#include "streams/measure.hpp"
 #include "streams/output.hpp"
 #include "support/failure.hpp"
 #include "support/progress_line.hpp"
-#include "support/statistics.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -238,13 +238,6 @@ double plain_rate(const Machine& machine, const Transfer& transfer) {
   return take(plain_copy_rate(device, to, from, transfer.bytes, count));
 }
 
-std::optional<StreamFigure> figure_of(const std::vector<double>& samples) {
-  if (samples.empty()) return {};
-  std::vector<double> sorted = samples;
-  const double middle = median(sorted);  // sorts
-  return StreamFigure{middle, sorted.front(), sorted.back(), samples};
-}
-
 // --- The command ----------------------------------------------------------------------------------------------------------------
 
 class Session {
@@ -353,7 +346,7 @@ class Session {
     sample();
     auto result = run_streams(point.plan, options);
     sample();
-    for (const std::vector<double>& each : samples) point.plain.push_back(figure_of(each));
+    for (std::vector<double>& each : samples) point.plain.push_back(figure_of(std::move(each)));
     return result;
   }
 

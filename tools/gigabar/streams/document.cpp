@@ -147,8 +147,8 @@ Json point_json(const Point& point, std::string_view measure) {
     json["warnings"] = point.report->warnings;
     for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
       transfers.push_back(report_json(point.report->transfers[i]));
-      if (i < point.plain.size() && point.plain[i])
-        transfers.back()["plain_cudaMemcpyAsync_gb_per_s"] = figure_json(*point.plain[i]);
+      if (i < point.plain.size() && !point.plain[i].samples.empty())
+        transfers.back()["plain_cudaMemcpyAsync_gb_per_s"] = figure_json(point.plain[i]);
     }
     json["transfers"] = std::move(transfers);
     json["totals"] = list_of(point.report->totals, total_json);

@@ -121,10 +121,10 @@ class TableOutput : public Output {
 
   void print_plain(const Point& point) const {
     for (std::size_t i = 0; i < point.plain.size(); ++i) {
-      if (!point.plain[i]) continue;
+      if (point.plain[i].samples.empty()) continue;
       const StreamFigure& life = point.report->transfers[i].life_gb_per_s;
-      report_.print("{}: plain cudaMemcpyAsync, alone: {} GB/s {}", i, rate_text(*point.plain[i]), range_text(*point.plain[i]));
-      if (!life.samples.empty()) report_.print("; this transfer: {:.3f} of it", life.median / point.plain[i]->median);
+      report_.print("{}: plain cudaMemcpyAsync, alone: {} GB/s {}", i, rate_text(point.plain[i]), range_text(point.plain[i]));
+      if (!life.samples.empty()) report_.print("; this transfer: {:.3f} of it", life.median / point.plain[i].median);
       report_.print("\n");
     }
   }
@@ -220,8 +220,8 @@ std::vector<Field> fields_of(const Point& point, std::size_t index, const Transf
   const auto latency_text = [&](double value) { return report.latency ? fmt::format("{:.6g}", value) : std::string(); };
   return {{"preset", point.preset},
           {"matrix", point.matrix},
-          {"row", index_text(point.row)},
-          {"column", index_text(point.column)},
+          {"row", index_text(point.preset.empty() ? -1 : point.row)},
+          {"column", index_text(point.preset.empty() ? -1 : point.column)},
           {"transfer", std::to_string(index)},
           {"what", short_text(transfer)},
           {"executor", std::string(name_of(transfer.executor))},
@@ -339,31 +339,30 @@ class CutsOutput : public Output {
   }
   std::string device_text(int device) const { return fmt::format("Device {} ({})", device, bus_of(device)); }
 
-  std::string launch_line(const Transfer& transfer) const {
+  // "Device 0 (0x3b)", "from Device 0 (0x3b) to Device 1 (0x5e)".
+  std::string ends_text(const Transfer& transfer) const {
     switch (kind_of(transfer)) {
-      case Kind::direct: {
-        const int node = machine_.node_of_host(transfer);
-        return fmt::format("Launching {} transfers with {}{}", direction_of(transfer), device_text(device_of(transfer).device),
-                           node >= 0 ? fmt::format(" - Host buffer allocated on NUMA node {}", node) : "");
-      }
+      case Kind::direct: return device_text(device_of(transfer).device);
       case Kind::peer:
-        return fmt::format("Launching P2P PCIe transfers from {} to {}", device_text(transfer.source.device),
-                           device_text(transfer.destination.device));
+        return fmt::format("from {} to {}", device_text(transfer.source.device), device_text(transfer.destination.device));
       case Kind::other: break;
     }
-    return fmt::format("Launching transfers {}{}", short_text(transfer), machine_.label());
+    return fmt::format("{}{}", short_text(transfer), machine_.label());
+  }
+
+  std::string launch_line(const Transfer& transfer) const {
+    const Kind kind = kind_of(transfer);
+    if (kind != Kind::direct)
+      return fmt::format("Launching {}transfers {}", kind == Kind::peer ? "P2P PCIe " : "", ends_text(transfer));
+    const int node = machine_.node_of_host(transfer);
+    return fmt::format("Launching {} transfers with {}{}", direction_of(transfer), ends_text(transfer),
+                       node >= 0 ? fmt::format(" - Host buffer allocated on NUMA node {}", node) : "");
   }
 
   std::string result_text(const Transfer& transfer) const {
-    switch (kind_of(transfer)) {
-      case Kind::direct:
-        return fmt::format("Direct transfers ({}) with {}", direction_of(transfer), device_text(device_of(transfer).device));
-      case Kind::peer:
-        return fmt::format("P2P transfers from {} to {}", device_text(transfer.source.device),
-                           device_text(transfer.destination.device));
-      case Kind::other: break;
-    }
-    return fmt::format("Transfers {}{}", short_text(transfer), machine_.label());
+    const Kind kind = kind_of(transfer);
+    if (kind != Kind::direct) return fmt::format("{} {}", kind == Kind::peer ? "P2P transfers" : "Transfers", ends_text(transfer));
+    return fmt::format("Direct transfers ({}) with {}", direction_of(transfer), ends_text(transfer));
   }
 
   void print(const Point& point, std::size_t index) const {

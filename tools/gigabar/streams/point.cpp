@@ -175,12 +175,10 @@ PresetRun make_preset(const Options& options, const std::string& name, int devic
   PresetRun run{std::move(preset).value(), {}};
   for (const StreamCell& cell : run.preset.cells) {
     Point point;
+    static_cast<StreamCell&>(point) = cell;
     point.plan = make_plan(options, cell.plan.transfers);
     point.swept_bytes = swept_bytes;
     point.preset = name;
-    point.matrix = cell.matrix;
-    point.row = cell.row;
-    point.column = cell.column;
     point.title = fmt::format("{}{}{} row {}, column {}", name, cell.matrix.empty() ? "" : " ", cell.matrix, cell.row, cell.column);
     if (swept_bytes) point.title += ", " + size_title(*swept_bytes);
     run.points.push_back(std::move(point));

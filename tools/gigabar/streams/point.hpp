@@ -28,19 +28,16 @@ struct Machine {
   int node_of_host(const Transfer& transfer) const noexcept;
 };
 
-struct Point {
+// Without a preset only the plan of the cell counts.
+struct Point : StreamCell {
   std::string title;  // "64K per copy"; empty for the only one
-  StreamPlan plan;
   std::optional<std::size_t> swept_bytes;
-  std::string preset;  // of a cell
-  std::string matrix;
-  int row = -1;
-  int column = -1;
+  std::string preset;  // whose cell it is
   // One of both once it has been run; neither before, or when an interrupt came first.
   std::optional<StreamReport> report;
   std::optional<ErrorRecord> error;
   // With --plain, by the plan's index: cudaMemcpyAsync instead, alone.
-  std::vector<std::optional<StreamFigure>> plain;
+  std::vector<StreamFigure> plain;
 };
 
 // A preset's matrices, run as far as the points tell.

@@ -150,7 +150,18 @@ class Report {
   std::optional<TextTable> table_;
 };
 
-// Of checked data: "Pass" or "Fail".
+// What was wrong with data that were checked.
+struct Complaint {
+  std::uint64_t wrong_count = 0;
+  std::string first_wrong;  // empty: nothing was
+
+  // What `who`, "rank 1: ", found as well.
+  void add(const Complaint& other, std::string_view who = {}) {
+    if (wrong_count == 0 && other.wrong_count != 0) first_wrong = std::string(who) + other.first_wrong;
+    wrong_count += other.wrong_count;
+  }
+};
+// "Pass" or "Fail".
 inline const char* verdict_of(std::uint64_t wrong_count) noexcept { return wrong_count == 0 ? "Pass" : "Fail"; }
 
 // "64 KiB", "1 B": for headings and messages.

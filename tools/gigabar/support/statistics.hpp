@@ -23,6 +23,7 @@ std::size_t percentile_index(std::size_t count, double fraction) noexcept;
 
 // Sorts `ticks`. All zero for no samples.
 Summary summarize(std::span<std::uint64_t> ticks, double ns_per_tick);
+inline constexpr double kNsPerPs = 0.001;  // of samples in picoseconds
 
 // Sorts `values`; the middle one, or the mean of the middle two. 0 for none.
 double median(std::span<double> values);

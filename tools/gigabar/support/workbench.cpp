@@ -68,9 +68,10 @@ void Workbench::engine_read(std::size_t offset_bytes, std::span<std::byte> desti
   take(copy(destination.data(), MappedPlace{mapping_, offset_bytes}, destination.size(), CopyMethod::copy_engine));
 }
 
-void tell_host_memory(Report& report, const Workbench& bench) {
-  report.document()["host_memory"] = {{"is_pinned", bench.is_host_pinned()}};
-  if (!bench.host_note().empty()) report.note(bench.host_note());
+void Workbench::tell_memory(Report& report) const {
+  report.set_mapping(mapping_);
+  report.document()["host_memory"] = {{"is_pinned", is_host_pinned()}};
+  if (!host_note_.empty()) report.note(host_note_);
 }
 
 namespace {

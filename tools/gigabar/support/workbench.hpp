@@ -41,7 +41,8 @@ class Workbench {
   const Mapping& mapping() const noexcept { return mapping_; }
   std::byte* host() const noexcept { return static_cast<std::byte*>(host_.address()); }
   bool is_host_pinned() const noexcept { return host_.is_pinned(); }
-  const std::string& host_note() const noexcept { return host_note_; }  // empty: pinned as wanted
+  // In the report: how the device's memory is mapped, whether the host memory is pinned, and why not.
+  void tell_memory(Report& report) const;
 
   // The device's memory by the copy engine, so not through the stores and loads of the CPU that are under test. Done on return.
   void engine_write(std::size_t offset_bytes, std::span<const std::byte> source) const;
@@ -51,12 +52,9 @@ class Workbench {
   DeviceInfo device_;
   DeviceMemory memory_;
   Mapping mapping_;
-  std::string host_note_;
+  std::string host_note_;  // empty: pinned as wanted
   HostMemory host_;
 };
-
-// In the report: whether the host memory is pinned, and why not.
-void tell_host_memory(Report& report, const Workbench& bench);
 
 // Checks one way of copying `bytes` from the start of the host memory to `offset_bytes` of the device, or back. Twice with
 // different data, the destination poisoned before, and kGuardBytes behind it that must stay. Ends the command with the size, the
