@@ -350,7 +350,8 @@ void TcpLink::lost_by(std::string_view what, int code) { lost(text(what, std::st
 
 // A farewell goes between two frames only; where it does not go out the peer sees the connection end.
 void TcpLink::begin_to_break(std::optional<Farewell> farewell) noexcept {
-  if (state_ != LinkState::ready || !farewell || sending_ != nullptr || send_code_ || stream_->has_unsent()) return;
+  const bool is_within_frame = sending_ != nullptr && sending_->front().sent_bytes > 0;
+  if (state_ != LinkState::ready || !farewell || is_within_frame || send_code_ || stream_->has_unsent()) return;
   OutgoingFrame bye{.header = make_header(FrameKind::bye, static_cast<std::uint32_t>(*farewell), 0), .from = {}};
   quietly([&] { note_failure(bye.send(*stream_, nullptr, 0)); });
 }

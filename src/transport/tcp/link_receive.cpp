@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -67,9 +68,13 @@ bool TcpLink::receive(Sink& sink) {
       return turn > 0 || state_ != LinkState::ready;
     }
     const std::size_t taken = std::min(moved.bytes, direct_bytes);
-    if (taken > 0) placed(taken, sink);
-    const std::span<const std::byte> come = std::span(scratch).first(carried_.size() + moved.bytes - taken);
-    take_frames(come, sink);
+    try {
+      if (taken > 0) placed(taken, sink);
+      take_frames(std::span(scratch).first(carried_.size() + moved.bytes - taken), sink);
+    } catch (const std::bad_alloc&) {
+      fail(Error::out_of_memory(), Farewell::own_failure);  // what has come is lost, and what comes next would be taken for it
+      throw;
+    }
     if (state_ != LinkState::ready) return true;
     if (fence_) {
       want_events();

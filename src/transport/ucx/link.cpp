@@ -106,7 +106,9 @@ void UcxLink::begin(Direction direction, const Place& here, const RegionKey& the
     outgoing_.push_back({nullptr, &writes_.back()});
   } else {
     to.request = add_read(here, transfer);
+    Undo forget([&] { reads_.erase(to.request); });
     outgoing_.push_back({make(WireKind::read, to), nullptr});
+    forget.call_off();
   }
   ++transfers_;
   pump();

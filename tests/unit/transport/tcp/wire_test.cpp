@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <new>
+#include <span>
 
 #include "unit/transport/tcp/pair.hpp"
 
@@ -173,6 +175,32 @@ TEST(TcpEnd, AClosedLinkIsALostPeerAndEverythingEnds) {
   EXPECT_EQ(pair.near_sink.statuses[pair.near_link.get()], Status::peer_lost);
   EXPECT_EQ(pair.near_sink.dones.size(), 30u);
   EXPECT_EQ(pair.near_link->post_message(header_of(1), {}), Posted::broken);
+}
+
+// Half of what has come is gone with the exception: nothing behind it may be taken for a message.
+TEST(TcpEnd, AMessageForWhichMemoryLacksEndsTheLink) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  int told = 0;
+  pair.far_sink.on_message = [&](Link&, const Header&, std::span<const std::byte>) {
+    if (++told == 2) throw std::bad_alloc();
+  };
+  for (std::uint64_t number = 0; number < 4; ++number) {
+    ASSERT_EQ(pair.near_link->post_message(header_of(number), patterned(1000, number)), Posted::ok);
+  }
+  bool has_thrown = false;
+  for (const Deadline deadline = Deadline::after_ns(pairs::kPatienceNs); !has_thrown && !deadline.has_passed();) {
+    try {
+      pair.poll();
+    } catch (const std::bad_alloc&) {
+      has_thrown = true;
+    }
+  }
+  ASSERT_TRUE(has_thrown);
+  ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.errors.size() == 1 && pair.far_sink.errors.size() == 1; }));
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(pair.far_sink.statuses[pair.far_link.get()], Status::out_of_memory);
+  EXPECT_EQ(pair.near_sink.statuses[pair.near_link.get()], Status::peer_lost);
 }
 
 // What a link has taken before it was closed still arrives.
