@@ -3,6 +3,7 @@
 #include "memory/runtime.hpp"
 
 #include "base/errors.hpp"
+#include "base/names.hpp"
 #include "base/options.hpp"
 #include "base/uncancelled.hpp"
 #include "driver/cuda/cuda.hpp"
@@ -81,16 +82,10 @@ std::vector<DriverReport> drivers() try {
 }
 
 std::string_view name_of(MemoryKind kind) noexcept {
-  switch (kind) {
-    case MemoryKind::host_pageable: return "host_pageable";
-    case MemoryKind::host_pinned: return "host_pinned";
-    case MemoryKind::device: return "device";
-    case MemoryKind::device_vmm: return "device_vmm";
-    case MemoryKind::device_pool: return "device_pool";
-    case MemoryKind::managed: return "managed";
-    case MemoryKind::stand_in: return "stand_in";
-  }
-  return "unknown";
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"host_pageable", "host_pinned", "device", "device_vmm", "device_pool", "managed", "stand_in"});
+  static_assert(kNames.size() == static_cast<std::size_t>(MemoryKind::stand_in) + 1);
+  return name_at(kNames, kind);
 }
 
 Result<PointerInfo> describe(const void* address) try {
