@@ -6,11 +6,11 @@
 #include <cstring>
 #include <exception>
 #include <new>
-#include <sstream>
 #include <system_error>
 #include <typeinfo>
 
 #include "base/errors.hpp"
+#include "base/hexadecimal.hpp"
 #include "base/log.hpp"
 #include "base/names.hpp"
 #include "base/uncancelled.hpp"
@@ -149,11 +149,7 @@ std::string ErrorRecord::message() const noexcept try {
   return "out of memory";  // short enough to need none
 }
 
-std::string hex_text(std::uint64_t value) {
-  std::ostringstream out;
-  out << "0x" << std::hex << value;
-  return std::move(out).str();
-}
+std::string hex_text(std::uint64_t value) { return "0x" + hexadecimal_text(value); }
 
 std::string range_text(std::uintptr_t address, std::size_t bytes) { return text(hex_text(address), " +", bytes); }
 

@@ -8,12 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/hexadecimal.hpp"
 #include "base/log.hpp"
 #include "platform/host_memory.hpp"
 #include "platform/numa.hpp"
@@ -247,12 +247,12 @@ std::optional<std::uint64_t> huge_bytes_in(std::string_view smaps, std::uintptr_
     const std::string_view line = smaps.substr(0, smaps.find('\n'));
     smaps.remove_prefix(std::min(line.size() + 1, smaps.size()));
     // A mapping begins with "7f0000000000-7f0000200000 rw-p ..."; what follows about it are lines of "Key:   number kB".
-    std::uintptr_t from = 0, to = 0;
-    const char* const start = line.data();
-    const char* const end = start + line.size();
-    const auto [dash, bad_from] = std::from_chars(start, end, from, 16);
-    if (bad_from == std::errc{} && dash != end && *dash == '-' && std::from_chars(dash + 1, end, to, 16).ec == std::errc{}) {
-      is_ours = from >= begin && to <= begin + bytes;
+    const std::string_view range = line.substr(0, line.find(' '));
+    const std::size_t dash = std::min(range.find('-'), range.size());
+    const auto from = hexadecimal<std::uintptr_t>(range.substr(0, dash));
+    const auto to = hexadecimal<std::uintptr_t>(range.substr(std::min(dash + 1, range.size())));
+    if (from && to) {
+      is_ours = *from >= begin && *to <= begin + bytes;
       if (is_ours) total = total.value_or(0);
     } else if (is_ours && line.starts_with("AnonHugePages:")) {
       total = *total + number_behind(line, "AnonHugePages").value_or(0);

@@ -19,7 +19,7 @@ namespace gigabar::inline v0 {
 Result<int> forced_stand_in_count() {
   const std::string value = environment("GIGABAR_STAND_IN").value_or("");
   if (value.empty()) return 0;
-  if (const auto count = parse_number(value, 1, 64)) return static_cast<int>(*count);
+  if (const auto count = parse_number<int>(value, 1, 64)) return *count;
   return make_error(Status::invalid_argument, "list devices", "GIGABAR_STAND_IN", "'" + value + "' is not a number from 1 to 64",
                     "unset it to use the GPUs, or set it to the number of stand-in devices");
 }

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "base/errors.hpp"
 #include "base/hexadecimal.hpp"
 #include "base/json.hpp"
+#include "base/options.hpp"
 #include "driver/cuda/cuda.hpp"
 #include "driver/nvml/nvml.hpp"
 #include "driver/verbs/verbs.hpp"
@@ -231,11 +231,10 @@ std::optional<std::string> read_log(const std::string& path) {
 // Source: kernel, Documentation/ABI/testing/dev-kmsg.
 std::vector<std::string> lines_of_interest(const std::string& content) {
   std::vector<std::string> lines;
-  std::istringstream records(content);
-  for (std::string record; std::getline(records, record);) {
+  for (const std::string_view record : words_of(content, "\n")) {
     const std::size_t begin = record.find(';');
-    if (record.starts_with(' ') || begin == std::string::npos || !is_of_interest(record)) continue;
-    std::string line = record.substr(begin + 1, kMaxLineBytes);
+    if (record.starts_with(' ') || begin == std::string_view::npos || !is_of_interest(record)) continue;
+    std::string line(record.substr(begin + 1, kMaxLineBytes));
     std::replace_if(line.begin(), line.end(), [](char letter) { return letter < 0x20 || letter == 0x7f; }, '?');
     lines.push_back(std::move(line));
   }
@@ -245,11 +244,10 @@ std::vector<std::string> lines_of_interest(const std::string& content) {
 
 // The value of "Key:\tvalue" in /proc/self/status.
 std::optional<std::string> value_in(const std::string& status, const std::string& key) {
-  std::istringstream lines(status);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string_view line : words_of(status, "\n")) {
     if (!line.starts_with(key + ":")) continue;
     const std::size_t begin = line.find_first_not_of(" \t", key.size() + 1);
-    if (begin != std::string::npos) return line.substr(begin, line.find_last_not_of(" \t") + 1 - begin);
+    if (begin != std::string_view::npos) return std::string(line.substr(begin, line.find_last_not_of(" \t") + 1 - begin));
   }
   return {};
 }

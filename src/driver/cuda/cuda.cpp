@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver/cuda/cuda.hpp"
 
-#include <string_view>
 #include <utility>
 
 #include "base/check_ids.hpp"
 #include "base/errors.hpp"
+#include "base/hexadecimal.hpp"
 #include "driver/loader.hpp"
 
 namespace gigabar::cuda {
@@ -124,15 +124,12 @@ std::string name_of(const Functions& functions, CUdevice device) {
 }
 
 std::string uuid_of(const Functions& functions, CUdevice device) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   CUuuid uuid{};
   if (functions.cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS) return {};
   std::string line = "GPU-";
   for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) line += '-';
-    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
-    line += kDigits[byte >> 4];
-    line += kDigits[byte & 0xf];
+    line += hexadecimal_text(static_cast<unsigned char>(uuid.bytes[i]), 2);
   }
   return line;
 }

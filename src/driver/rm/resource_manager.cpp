@@ -52,8 +52,7 @@ std::string status_name(std::uint32_t status) {
 }
 
 int branch_of(const std::string& driver_version) {
-  const auto branch = parse_number(std::string_view(driver_version).substr(0, driver_version.find('.')), 1, 99999);
-  return branch ? static_cast<int>(*branch) : 0;
+  return parse_number<int>(std::string_view(driver_version).substr(0, driver_version.find('.')), 1, 99999).value_or(0);
 }
 
 ResourceManager::ResourceManager(std::string device_folder, std::string driver_version, int control_descriptor) noexcept
