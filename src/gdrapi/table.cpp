@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "base/ranges.hpp"
 #include "base/rounding.hpp"
 #include "mapping/access.hpp"
 #include "memory/host_pages.hpp"
@@ -222,7 +223,7 @@ int CopyGuard::check(const void* address, std::size_t bytes, std::size_t& offset
   if (!mapping().is_usable()) return EACCES;
   // An address below the mapping wraps to an offset beyond every mapping.
   offset_bytes = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(mapping().address());
-  return offset_bytes <= mapped_bytes_ && bytes <= mapped_bytes_ - offset_bytes ? 0 : EINVAL;
+  return fits(offset_bytes, bytes, mapped_bytes_) ? 0 : EINVAL;
 }
 
 }  // namespace gigabar::gdrapi

@@ -11,6 +11,7 @@
 #include "base/counted.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/ranges.hpp"
 #include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
 #include "platform/nvidia.hpp"
@@ -43,8 +44,7 @@ Result<void> check_identity(const BlockIdentity& identity, const PointerInfo& me
     odd = text("names GPU ", hex_text(identity.gpu_id), ", the memory is on ", hex_text(gpu_id));
   } else if (identity.allocation_bytes < memory.length_bytes) {
     odd = text("says ", counted(identity.allocation_bytes, "byte"), ", the allocation has ", memory.length_bytes);
-  } else if (identity.block_bytes < kSmallestBlock || identity.offset_bytes > identity.block_bytes ||
-             memory.length_bytes > identity.block_bytes - identity.offset_bytes) {
+  } else if (identity.block_bytes < kSmallestBlock || !fits(identity.offset_bytes, memory.length_bytes, identity.block_bytes)) {
     odd = text("says a block of ", counted(identity.block_bytes, "byte"), " with the allocation at ", identity.offset_bytes);
   } else if (identity.client == 0 || identity.memory == 0) {
     odd = "holds no handles";

@@ -217,8 +217,7 @@ class StandInRuntime final : public Runtime {
     const int copy = ::fcntl(block->memfd.get(), F_DUPFD_CLOEXEC, 0);
     if (copy >= 0) return copy;
     const int code = errno;
-    return make_error(status_of_errno(code), "export memory", hex_text(address), std::strerror(code),
-                      "raise the descriptor limit (ulimit -n)", errno_code(code));
+    return make_errno_error(code, "export memory", hex_text(address), {}, "raise the descriptor limit (ulimit -n)");
   }
 
   std::shared_ptr<const void> hold(std::uintptr_t address) override { return find(address); }

@@ -49,8 +49,7 @@ int node_in_file(const std::string& path) {
 }
 
 Error refused(const char* operation, int node, const char* call, int code) {
-  return make_error(status_of_errno(code), operation, text("NUMA node ", node), text(call, ": ", std::strerror(code)), {},
-                    errno_code(code));
+  return make_errno_error(code, operation, text("NUMA node ", node), call);
 }
 
 Result<void> place_pages(void* address, std::size_t bytes, int node, int mode) {

@@ -196,11 +196,7 @@ namespace {
 
 // A tree that hwloc makes nothing of is still read from its files; one that it crashes on is not.
 Result<hwloc::Discovery> objects_of(const Machine& machine, std::vector<std::string>& notes) {
-  const Availability& hwloc_is = hwloc::availability();
-  if (!hwloc_is.is_ok()) {
-    return make_error(Status::not_supported, "topology", machine.origin(), text("hwloc cannot be used: ", hwloc_is.reason),
-                      hwloc_is.remedy, hwloc_is.native);
-  }
+  if (!hwloc::availability().is_ok()) return hwloc::discover({}, machine.origin());  // which says why
   // A signal that ends the program waits until the copy is gone.
   const BlockedSignals blocked;
   const auto root = machine.files().folder_on_disk();

@@ -100,8 +100,7 @@ Result<void> ResourceManager::escape(const char* operation, unsigned number, voi
                                      const std::uint32_t& status) {
   if (call_device(control_descriptor_, escape_request(number, bytes), argument) != 0) {
     const int code = errno;
-    return make_error(status_of_errno(code), operation, "resource manager",
-                      text("ioctl ", hex_text(number), ": ", std::strerror(code)), {}, errno_code(code));
+    return make_errno_error(code, operation, "resource manager", "ioctl " + hex_text(number));
   }
   if (status != kOk) {
     return make_error(status_of(status), operation, "resource manager", text("ioctl ", hex_text(number), " was refused"), {},
@@ -239,7 +238,7 @@ Result<CpuMapping> ResourceManager::map(const Device& device, Handle memory, std
   int control_descriptor = control_descriptor_;
   if (calls.ioctl(descriptor, escape_request(kRegisterFd, sizeof control_descriptor), &control_descriptor) != 0) {
     const int code = errno;
-    return make_error(status_of_errno(code), "register device file", path, std::strerror(code), {}, errno_code(code));
+    return make_errno_error(code, "register device file", path);
   }
 
   MapMemory argument{client_, device.device, memory, 0, offset_bytes, length_bytes, 0, 0, 0, descriptor, 0};
@@ -262,9 +261,8 @@ Result<CpuMapping> ResourceManager::map(const Device& device, Handle memory, std
   if (address == MAP_FAILED) {
     const int code = errno;
     unmap(device, memory, CpuMapping{nullptr, length_bytes, argument.linear_address, descriptor});
-    return make_error(
-        status_of_errno(code), "map memory", path, text("mmap of ", counted(length_bytes, "byte"), ": ", std::strerror(code)),
-        code == ENOMEM ? "check the limits on address space and mappings (ulimit -v, vm.max_map_count)" : "", errno_code(code));
+    return make_errno_error(code, "map memory", path, "mmap of " + counted(length_bytes, "byte"),
+                            code == ENOMEM ? "check the limits on address space and mappings (ulimit -v, vm.max_map_count)" : "");
   }
   return mapping;
 }
