@@ -47,16 +47,10 @@ GpuAnswers& gpu_at(DriverAnswers& answers, const std::string& pci) {
 }
 
 void ask_nvml_of(GpuAnswers& gpu) {
-  nvml::DeviceFacts facts = nvml::facts(gpu.pci);
-  if (gpu.name.empty()) gpu.name = std::move(facts.name);
-  if (gpu.uuid.empty()) gpu.uuid = std::move(facts.uuid);
-  gpu.is_mig_enabled = facts.is_mig_enabled;
-  gpu.is_persistence_enabled = facts.is_persistence_enabled;
-  gpu.fabric_state = std::move(facts.fabric_state);
-  gpu.clocks_event_reasons = facts.clocks_event_reasons;
-  gpu.is_row_remap_pending = facts.is_row_remap_pending;
-  gpu.has_row_remap_failed = facts.has_row_remap_failed;
-  gpu.is_page_retirement_pending = facts.is_page_retirement_pending;
+  std::string name = std::move(gpu.name), uuid = std::move(gpu.uuid);
+  static_cast<nvml::DeviceFacts&>(gpu) = nvml::facts(gpu.pci);
+  if (!name.empty()) gpu.name = std::move(name);  // CUDA's
+  if (!uuid.empty()) gpu.uuid = std::move(uuid);
   if (const auto bar1 = nvml::bar1(gpu.pci)) {
     gpu.bar1_total_bytes = bar1->total_bytes;
     gpu.bar1_used_bytes = bar1->used_bytes;
@@ -64,10 +58,6 @@ void ask_nvml_of(GpuAnswers& gpu) {
   if (const auto link = nvml::pcie_link(gpu.pci)) {
     gpu.pcie_generation = link->generation;
     gpu.pcie_width = link->width;
-  }
-  if (facts.most_pcie) {
-    gpu.pcie_most_generation = facts.most_pcie->generation;
-    gpu.pcie_most_width = facts.most_pcie->width;
   }
   gpu.nvlinks = nvml::nvlinks(gpu.pci);
   if (const auto c2c = nvml::c2c_links(gpu.pci)) gpu.c2c_links = c2c->active_count;

@@ -326,7 +326,10 @@ DeviceFacts facts(const std::string& pci_address) {
   if (!device) return facts;
   facts.name = text_of(library().nvmlDeviceGetName, *device);
   facts.uuid = text_of(library().nvmlDeviceGetUUID, *device);
-  facts.most_pcie = link_of(*device, library().nvmlDeviceGetMaxPcieLinkGeneration, library().nvmlDeviceGetMaxPcieLinkWidth);
+  if (const auto most = link_of(*device, library().nvmlDeviceGetMaxPcieLinkGeneration, library().nvmlDeviceGetMaxPcieLinkWidth)) {
+    facts.pcie_most_generation = most->generation;
+    facts.pcie_most_width = most->width;
+  }
   unsigned mig_now = 0, mig_pending = 0;
   const auto mig = library().nvmlDeviceGetMigMode;
   if (mig != nullptr && mig(*device, &mig_now, &mig_pending) == NVML_SUCCESS)
