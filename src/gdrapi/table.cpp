@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <new>
 #include <utility>
 
 #include "base/ranges.hpp"
@@ -17,12 +16,9 @@ namespace {
 static_assert(sizeof(unsigned long) == 8, "a handle holds a slot and a generation");
 
 gdr_mapping_type_t type_of(const Mapping& mapping) {
-  switch (mapping.type()) {
-    case MappingType::write_combined: return GDR_MAPPING_TYPE_WC;
-    case MappingType::uncached: return GDR_MAPPING_TYPE_DEVICE;
-    case MappingType::cached: break;
-  }
-  return GDR_MAPPING_TYPE_CACHING;
+  constexpr std::array<gdr_mapping_type_t, kMappingTypeCount> kTypes{GDR_MAPPING_TYPE_WC, GDR_MAPPING_TYPE_DEVICE,
+                                                                     GDR_MAPPING_TYPE_CACHING};
+  return kTypes[static_cast<std::size_t>(mapping.type())];
 }
 
 // A counter for the calling thread: threads' control blocks lie far apart, so the high bits of a multiplicative hash differ.

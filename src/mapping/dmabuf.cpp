@@ -39,8 +39,7 @@ Availability availability(int device) {
 }
 
 Availability can_map(const PointerInfo& memory) {
-  if (memory.kind == MemoryKind::device || memory.kind == MemoryKind::device_vmm || memory.kind == MemoryKind::device_pool)
-    return {};
+  if (is_cuda_device_memory(memory.kind)) return {};
   return not_supported(text("a dma-buf is made of device memory, not of ", name_of(memory.kind), " memory"), {});
 }
 

@@ -48,8 +48,7 @@ Availability availability(int device) {
 }
 
 Availability can_map(const PointerInfo& memory) {
-  if (memory.kind == MemoryKind::device || memory.kind == MemoryKind::device_vmm || memory.kind == MemoryKind::device_pool)
-    return {};
+  if (is_cuda_device_memory(memory.kind)) return {};
   return not_supported(text("the module pins device memory, not ", name_of(memory.kind), " memory"), {});
 }
 

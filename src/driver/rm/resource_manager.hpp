@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "driver/rm/abi.hpp"
 #include "gigabar/status.hpp"

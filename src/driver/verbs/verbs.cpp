@@ -46,16 +46,7 @@ Error no_list(const std::string& object, int code) {
                     "load the kernel's RDMA interface (modprobe ib_uverbs)", native_of(code));
 }
 
-unsigned bytes_of(ibv_mtu mtu) {
-  switch (mtu) {
-    case IBV_MTU_256: return 256;
-    case IBV_MTU_512: return 512;
-    case IBV_MTU_1024: return 1024;
-    case IBV_MTU_2048: return 2048;
-    case IBV_MTU_4096: return 4096;
-  }
-  return 0;
-}
+unsigned bytes_of(ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128U << mtu : 0; }
 
 int to_init(ibv_qp* pair, const PairPath& path) {
   ibv_qp_attr attributes{};
