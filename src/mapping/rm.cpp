@@ -154,7 +154,7 @@ KnownPiece find_piece(RmDevice& device, const PieceKey& key, rm::Handle fresh, D
 Result<Window> open_block(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory, const IpcIdentity& words,
                           const WindowRequest& request) {
   const BlockIdentity identity = read_identity(words);
-  if (Result<void> fits = check_identity(identity, memory, device->device.gpu_id); !fits) return std::move(fits).error();
+  if (Result<void> checked = check_identity(identity, memory, device->device.gpu_id); !checked) return std::move(checked).error();
 
   const DeviceRange whole{memory.base - identity.offset_bytes, identity.block_bytes};
   const DeviceRange range = range_to_map(whole, request.asked);
