@@ -32,6 +32,8 @@ class Descriptor {
   int number_ = -1;
 };
 
+// Appends what can be read up to the end; false with errno when that fails, or it is more than `most_bytes` (EFBIG).
+bool read_all(int descriptor, std::size_t most_bytes, std::string& content);
 // The file's content when it can be read and has at most `most_bytes`; errno says why not. A FIFO or a device with that name is not
 // waited for.
 std::optional<std::string> read_small_file(const std::string& path, std::size_t most_bytes = 65536);

@@ -278,10 +278,15 @@ class FieldWriter {
     writer_.name(name);
     write(writer_, value);
   }
+  // A form without write() leaves the value as it is.
   template <class T, class Form>
   void needed(std::string_view name, const T& value, const Form& form) {
     writer_.name(name);
-    form.write(writer_, value);
+    if constexpr (requires { form.write(writer_, value); }) {
+      form.write(writer_, value);
+    } else {
+      write(writer_, value);
+    }
   }
   template <class T>
   void constant(std::string_view name, const T& value) {
@@ -324,10 +329,6 @@ struct Between {
   void read(const Value& from, Number& to) const {
     to = static_cast<Number>(from.number(least, most));
   }
-  template <std::integral Number>
-  void write(Writer& to, const Number& value) const {
-    json::write(to, value);
-  }
 };
 
 // At most so many entries.
@@ -338,10 +339,6 @@ struct AtMost {
   void read(const Value& from, std::vector<T>& to) const {
     if (from.entry_count() > count) from.refuse("has more than " + std::to_string(count) + " entries");
     json::read(from, to);
-  }
-  template <class T>
-  void write(Writer& to, const std::vector<T>& value) const {
-    json::write(to, value);
   }
 };
 

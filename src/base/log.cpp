@@ -3,12 +3,12 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
 #include <utility>
 
+#include "base/names.hpp"
 #include "base/options.hpp"
 #include "base/uncancelled.hpp"
 
@@ -18,8 +18,7 @@ namespace {
 constexpr std::array<std::string_view, 5> kLevels{"off", "error", "warning", "info", "debug"};  // by LogLevel
 
 LogLevel level_from_environment() {
-  const auto found = std::find(kLevels.begin(), kLevels.end(), environment("GIGABAR_LOG").value_or(""));
-  return found == kLevels.end() ? LogLevel::warning : static_cast<LogLevel>(found - kLevels.begin());
+  return value_named<LogLevel>(kLevels, environment("GIGABAR_LOG").value_or("")).value_or(LogLevel::warning);
 }
 
 // Never destroyed: destructors of other static objects may still log.

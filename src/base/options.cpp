@@ -13,26 +13,16 @@ std::optional<std::string> environment(const char* name) {
   return std::string(value);
 }
 
-std::optional<std::uint64_t> parse_number(std::string_view text, std::uint64_t least, std::uint64_t most) {
+std::optional<std::uint64_t> parse_number(std::string_view text, std::uint64_t least, std::uint64_t most, int base) {
   std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
   if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) return {};
   return value;
 }
 
 std::optional<std::uint64_t> parse_bytes(std::string_view text) {
-  unsigned shift = 0;
-  if (!text.empty()) {
-    switch (text.back()) {
-      case 'k':
-      case 'K': shift = 10; break;
-      case 'm':
-      case 'M': shift = 20; break;
-      case 'g':
-      case 'G': shift = 30; break;
-      default: break;
-    }
-  }
+  const std::size_t letter = text.empty() ? std::string_view::npos : std::string_view("KkMmGg").find(text.back());
+  const std::size_t shift = letter == std::string_view::npos ? 0 : 10 * (letter / 2 + 1);
   if (shift != 0) text.remove_suffix(1);
   const auto value = parse_number(text, 1, (std::uint64_t{1} << 62) >> shift);
   if (!value) return {};
@@ -44,6 +34,15 @@ std::string format_bytes(std::uint64_t bytes) {
   std::size_t unit = 0;
   for (; bytes != 0 && bytes % 1024 == 0 && unit < kUnits.size(); ++unit) bytes /= 1024;
   return std::to_string(bytes).append(unit == 0 ? "" : kUnits.substr(unit - 1, 1));
+}
+
+std::vector<std::string_view> words_of(std::string_view text, std::string_view between) {
+  std::vector<std::string_view> words;
+  for (std::size_t at = text.find_first_not_of(between); at < text.size(); at = text.find_first_not_of(between, at)) {
+    words.push_back(text.substr(at, text.find_first_of(between, at) - at));
+    at += words.back().size();
+  }
+  return words;
 }
 
 NumberList parse_number_list(std::string_view list, std::size_t end) {

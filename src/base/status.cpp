@@ -1,57 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gigabar/status.hpp"
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <exception>
 #include <new>
-#include <sstream>
 #include <system_error>
 #include <typeinfo>
 
 #include "base/errors.hpp"
+#include "base/hexadecimal.hpp"
 #include "base/log.hpp"
+#include "base/names.hpp"
 #include "base/uncancelled.hpp"
 
 namespace gigabar::inline v0 {
 
 std::string_view name_of(Status status) noexcept {
-  switch (status) {
-    case Status::ok: return "ok";
-    case Status::invalid_argument: return "invalid_argument";
-    case Status::out_of_range: return "out_of_range";
-    case Status::not_supported: return "not_supported";
-    case Status::unavailable: return "unavailable";
-    case Status::no_permission: return "no_permission";
-    case Status::out_of_memory: return "out_of_memory";
-    case Status::out_of_descriptors: return "out_of_descriptors";
-    case Status::out_of_bar1: return "out_of_bar1";
-    case Status::busy: return "busy";
-    case Status::timed_out: return "timed_out";
-    case Status::verification_failed: return "verification_failed";
-    case Status::bad_file: return "bad_file";
-    case Status::device_error: return "device_error";
-    case Status::peer_lost: return "peer_lost";
-    case Status::foreign_process: return "foreign_process";
-  }
-  return "unknown";
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"ok", "invalid_argument", "out_of_range", "not_supported", "unavailable", "no_permission",
+                                       "out_of_memory", "out_of_descriptors", "out_of_bar1", "busy", "timed_out",
+                                       "verification_failed", "bad_file", "device_error", "peer_lost", "foreign_process"});
+  static_assert(kNames.size() == static_cast<std::size_t>(Status::foreign_process) + 1);
+  return name_at(kNames, status);
 }
 
 std::string_view name_of(AvailabilityCode code) noexcept {
-  switch (code) {
-    case AvailabilityCode::ok: return "ok";
-    case AvailabilityCode::disabled: return "disabled";
-    case AvailabilityCode::not_built: return "not_built";
-    case AvailabilityCode::library_missing: return "library_missing";
-    case AvailabilityCode::entry_point_missing: return "entry_point_missing";
-    case AvailabilityCode::symbol_missing: return "symbol_missing";
-    case AvailabilityCode::driver_too_old: return "driver_too_old";
-    case AvailabilityCode::driver_unknown: return "driver_unknown";
-    case AvailabilityCode::no_device: return "no_device";
-    case AvailabilityCode::no_permission: return "no_permission";
-    case AvailabilityCode::not_supported: return "not_supported";
-  }
-  return "unknown";
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"ok", "disabled", "not_built", "library_missing", "entry_point_missing", "symbol_missing",
+                                       "driver_too_old", "driver_unknown", "no_device", "no_permission", "not_supported"});
+  static_assert(kNames.size() == static_cast<std::size_t>(AvailabilityCode::not_supported) + 1);
+  return name_at(kNames, code);
 }
 
 namespace {
@@ -169,11 +149,7 @@ std::string ErrorRecord::message() const noexcept try {
   return "out of memory";  // short enough to need none
 }
 
-std::string hex_text(std::uint64_t value) {
-  std::ostringstream out;
-  out << "0x" << std::hex << value;
-  return std::move(out).str();
-}
+std::string hex_text(std::uint64_t value) { return "0x" + hexadecimal_text(value); }
 
 std::string range_text(std::uintptr_t address, std::size_t bytes) { return text(hex_text(address), " +", bytes); }
 

@@ -4,9 +4,16 @@
 #include <cstdio>
 
 #include "base/hexadecimal.hpp"
+#include "base/names.hpp"
 #include "gigabar/types.hpp"
 
 namespace gigabar::inline v0 {
+namespace {
+
+constexpr auto kPathNames = std::to_array<std::string_view>({"none", "host", "bar", "p2p", "gdr", "staged"});
+static_assert(kPathNames.size() == static_cast<std::size_t>(TransferPath::staged) + 1);
+
+}  // namespace
 
 std::string PciAddress::to_string() const try {
   std::array<char, 32> line{};
@@ -32,33 +39,13 @@ std::optional<PciAddress> PciAddress::parse(std::string_view text) {
 }
 
 std::string_view name_of(TransportKind kind) noexcept {
-  switch (kind) {
-    case TransportKind::local: return "local";
-    case TransportKind::verbs: return "verbs";
-    case TransportKind::ucx: return "ucx";
-    case TransportKind::tcp: return "tcp";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, kTransportKinds> kNames{"local", "verbs", "ucx", "tcp"};
+  return name_at(kNames, kind);
 }
 
-std::string_view name_of(TransferPath path) noexcept {
-  switch (path) {
-    case TransferPath::none: return "none";
-    case TransferPath::host: return "host";
-    case TransferPath::bar: return "bar";
-    case TransferPath::p2p: return "p2p";
-    case TransferPath::gdr: return "gdr";
-    case TransferPath::staged: return "staged";
-  }
-  return "unknown";
-}
-
+std::string_view name_of(TransferPath path) noexcept { return name_at(kPathNames, path); }
 std::optional<TransferPath> transfer_path_from_name(std::string_view name) noexcept {
-  for (const TransferPath path :
-       {TransferPath::none, TransferPath::host, TransferPath::bar, TransferPath::p2p, TransferPath::gdr, TransferPath::staged}) {
-    if (name_of(path) == name) return path;
-  }
-  return std::nullopt;
+  return value_named<TransferPath>(kPathNames, name);
 }
 
 }  // namespace gigabar::inline v0

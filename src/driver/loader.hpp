@@ -57,4 +57,15 @@ LibraryOf<Functions> load_functions(const char* name, const char* variable, std:
 // Of a build without the library's header.
 Availability not_built(const char* what, const char* remedy);
 
+// As above; not_built(what, header_remedy) where the table is that of a build without the header.
+template <class Functions>
+LibraryOf<Functions> load_functions(const char* name, const char* variable, std::string remedy, std::string symbol_remedy,
+                                    const char* what, const char* header_remedy) {
+  if constexpr (requires(Functions& functions, const OpenedLibrary& opened) { fill(functions, opened); }) {
+    return load_functions<Functions>(name, variable, std::move(remedy), std::move(symbol_remedy));
+  } else {
+    return {{}, not_built(what, header_remedy)};
+  }
+}
+
 }  // namespace gigabar::inline v0

@@ -8,38 +8,25 @@
 namespace gigabar {
 
 const LibraryOf<crypto::Functions>& crypto::functions() {
-#if GIGABAR_HAS_CRYPTO
   static const auto library = load_functions<Functions>("libcrypto.so.3", "GIGABAR_CRYPTO_LIBRARY",
-                                                        "install OpenSSL 3 (package libssl3)", "install a newer OpenSSL");
-#else
-  static const LibraryOf<Functions> library{
-      {}, not_built("OpenSSL", "configure with openssl/evp.h (package libssl-dev or openssl-devel)")};
-#endif
+                                                        "install OpenSSL 3 (package libssl3)", "install a newer OpenSSL", "OpenSSL",
+                                                        "configure with openssl/evp.h (package libssl-dev or openssl-devel)");
   return library;
 }
 
 const LibraryOf<mlx5dv::Functions>& mlx5dv::functions() {
-#if GIGABAR_HAS_MLX5DV
   static const auto library = load_functions<Functions>(
       "libmlx5.so.1", "GIGABAR_MLX5_LIBRARY", "install rdma-core's provider of mlx5 (package ibverbs-providers or rdma-core)",
-      "install a newer rdma-core");
-#else
-  static const LibraryOf<Functions> library{
-      {},
-      not_built("the queues of mlx5 adapters", "configure with infiniband/mlx5dv.h (package libibverbs-dev or rdma-core-devel)")};
-#endif
+      "install a newer rdma-core", "the queues of mlx5 adapters",
+      "configure with infiniband/mlx5dv.h (package libibverbs-dev or rdma-core-devel)");
   return library;
 }
 
 const LibraryOf<rdmacm::Functions>& rdmacm::functions() {
-#if GIGABAR_HAS_RDMACM
-  static const auto library =
-      load_functions<Functions>("librdmacm.so.1", "GIGABAR_RDMACM_LIBRARY",
-                                "install rdma-core's librdmacm (package librdmacm1 or librdmacm)", "install a newer rdma-core");
-#else
-  static const LibraryOf<Functions> library{
-      {}, not_built("connections of RDMA devices", "configure with rdma/rdma_cma.h (package librdmacm-dev or rdma-core-devel)")};
-#endif
+  static const auto library = load_functions<Functions>(
+      "librdmacm.so.1", "GIGABAR_RDMACM_LIBRARY", "install rdma-core's librdmacm (package librdmacm1 or librdmacm)",
+      "install a newer rdma-core", "connections of RDMA devices",
+      "configure with rdma/rdma_cma.h (package librdmacm-dev or rdma-core-devel)");
   return library;
 }
 

@@ -187,8 +187,7 @@ Availability not_started(const char* library, const std::string& program, int co
 unsigned seconds_for_probe() {
   const auto given = variable(kSecondsVariable, kOldSecondsVariable);
   if (!given || given->empty()) return kDefaultSeconds;
-  const auto seconds = parse_number(*given, 0, kMaxSeconds);
-  if (seconds) return static_cast<unsigned>(*seconds);
+  if (const auto seconds = parse_number<unsigned>(*given, 0, kMaxSeconds)) return *seconds;
   log(LogLevel::warning,
       text(kSecondsVariable, ": '", *given, "' is no number from 0 to ", kMaxSeconds, "; it is ", kDefaultSeconds));
   return kDefaultSeconds;

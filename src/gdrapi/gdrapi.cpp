@@ -19,10 +19,10 @@ int gdr_get_info(gdr_t g, gdr_mh_t handle, GdrInfoV1* info);
 }
 #pragma GCC visibility pop
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -211,11 +211,10 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int* v) {
 
 int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char** s) {
   if (s == nullptr) return refuse(EINVAL, "gdr_get_mapping_type_string", "s is null");
-  switch (number_of(type)) {
-    case GDR_MAPPING_TYPE_NONE: *s = "None"; return 0;
-    case GDR_MAPPING_TYPE_WC: *s = "Write Combining"; return 0;
-    case GDR_MAPPING_TYPE_CACHING: *s = "Caching"; return 0;
-    case GDR_MAPPING_TYPE_DEVICE: *s = "Device"; return 0;
-    default: return refuse(EINVAL, "gdr_get_mapping_type_string", "unknown type");
-  }
+  constexpr std::array kNames{"None", "Write Combining", "Caching", "Device"};
+  static_assert(kNames.size() == GDR_MAPPING_TYPE_DEVICE + 1);
+  const unsigned number = number_of(type);
+  if (number >= kNames.size()) return refuse(EINVAL, "gdr_get_mapping_type_string", "unknown type");
+  *s = kNames[number];
+  return 0;
 }

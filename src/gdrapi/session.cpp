@@ -70,16 +70,7 @@ bool is_coherent(int device) {
 std::uintptr_t page_start(std::uintptr_t address) { return address & GPU_PAGE_MASK; }
 
 bool can_be_pinned(const Session& session, const PointerInfo& info) {
-  switch (info.kind) {
-    case MemoryKind::device:
-    case MemoryKind::device_vmm:
-    case MemoryKind::device_pool: return true;
-    case MemoryKind::stand_in: return session.has_stand_ins;
-    case MemoryKind::host_pageable:
-    case MemoryKind::host_pinned:
-    case MemoryKind::managed: break;
-  }
-  return false;
+  return is_cuda_device_memory(info.kind) || (info.kind == MemoryKind::stand_in && session.has_stand_ins);
 }
 
 std::uintptr_t end_of(const PointerInfo& allocation) { return allocation.base + allocation.length_bytes; }

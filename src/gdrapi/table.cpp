@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <new>
 #include <utility>
 
+#include "base/ranges.hpp"
 #include "base/rounding.hpp"
 #include "mapping/access.hpp"
 #include "memory/host_pages.hpp"
@@ -16,12 +16,9 @@ namespace {
 static_assert(sizeof(unsigned long) == 8, "a handle holds a slot and a generation");
 
 gdr_mapping_type_t type_of(const Mapping& mapping) {
-  switch (mapping.type()) {
-    case MappingType::write_combined: return GDR_MAPPING_TYPE_WC;
-    case MappingType::uncached: return GDR_MAPPING_TYPE_DEVICE;
-    case MappingType::cached: break;
-  }
-  return GDR_MAPPING_TYPE_CACHING;
+  constexpr std::array<gdr_mapping_type_t, kMappingTypeCount> kTypes{GDR_MAPPING_TYPE_WC, GDR_MAPPING_TYPE_DEVICE,
+                                                                     GDR_MAPPING_TYPE_CACHING};
+  return kTypes[static_cast<std::size_t>(mapping.type())];
 }
 
 // A counter for the calling thread: threads' control blocks lie far apart, so the high bits of a multiplicative hash differ.
@@ -222,7 +219,7 @@ int CopyGuard::check(const void* address, std::size_t bytes, std::size_t& offset
   if (!mapping().is_usable()) return EACCES;
   // An address below the mapping wraps to an offset beyond every mapping.
   offset_bytes = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(mapping().address());
-  return offset_bytes <= mapped_bytes_ && bytes <= mapped_bytes_ - offset_bytes ? 0 : EINVAL;
+  return fits(offset_bytes, bytes, mapped_bytes_) ? 0 : EINVAL;
 }
 
 }  // namespace gigabar::gdrapi

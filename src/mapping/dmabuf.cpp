@@ -39,8 +39,7 @@ Availability availability(int device) {
 }
 
 Availability can_map(const PointerInfo& memory) {
-  if (memory.kind == MemoryKind::device || memory.kind == MemoryKind::device_vmm || memory.kind == MemoryKind::device_pool)
-    return {};
+  if (is_cuda_device_memory(memory.kind)) return {};
   return not_supported(text("a dma-buf is made of device memory, not of ", name_of(memory.kind), " memory"), {});
 }
 
@@ -58,8 +57,7 @@ Result<Window> open_window(const PointerInfo& memory, const WindowRequest& reque
   void* address = system_calls().mmap(nullptr, range.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
   if (address == MAP_FAILED) {
     const int code = errno;
-    return make_error(status_of_errno(code), "map", range_text(range.begin, range.bytes),
-                      text("mmap of the dma-buf: ", std::strerror(code)), {}, errno_code(code));
+    return make_errno_error(code, "map", range_text(range.begin, range.bytes), "mmap of the dma-buf");
   }
   std::shared_ptr<const void> pages(address, [bytes = range.bytes, generation = detail::process_generation()](void* mapped) {
     if (generation == detail::process_generation() && system_calls().munmap(mapped, bytes) != 0)

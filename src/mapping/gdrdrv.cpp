@@ -44,17 +44,11 @@ Availability availability(int device) {
   if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
   const auto module = open_module();
   if (!module) return availability_of(module.error().record());
-  // Without persistence an access after the memory was freed is a SIGBUS, which no mapping of ours may be.
-  if (!(*module)->is_persistent()) {
-    return not_supported(text("version ", (*module)->version(), " does not keep freed memory valid"),
-                         "load gdrdrv 2.5 or newer with use_persistent_mapping=1");
-  }
-  return {AvailabilityCode::ok, text("version ", (*module)->version(), ", persistent"), {}, {}};
+  return (*module)->availability();
 }
 
 Availability can_map(const PointerInfo& memory) {
-  if (memory.kind == MemoryKind::device || memory.kind == MemoryKind::device_vmm || memory.kind == MemoryKind::device_pool)
-    return {};
+  if (is_cuda_device_memory(memory.kind)) return {};
   return not_supported(text("the module pins device memory, not ", name_of(memory.kind), " memory"), {});
 }
 

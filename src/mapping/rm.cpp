@@ -11,6 +11,7 @@
 #include "base/counted.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/ranges.hpp"
 #include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
 #include "platform/nvidia.hpp"
@@ -43,8 +44,7 @@ Result<void> check_identity(const BlockIdentity& identity, const PointerInfo& me
     odd = text("names GPU ", hex_text(identity.gpu_id), ", the memory is on ", hex_text(gpu_id));
   } else if (identity.allocation_bytes < memory.length_bytes) {
     odd = text("says ", counted(identity.allocation_bytes, "byte"), ", the allocation has ", memory.length_bytes);
-  } else if (identity.block_bytes < kSmallestBlock || identity.offset_bytes > identity.block_bytes ||
-             memory.length_bytes > identity.block_bytes - identity.offset_bytes) {
+  } else if (identity.block_bytes < kSmallestBlock || !fits(identity.offset_bytes, memory.length_bytes, identity.block_bytes)) {
     odd = text("says a block of ", counted(identity.block_bytes, "byte"), " with the allocation at ", identity.offset_bytes);
   } else if (identity.client == 0 || identity.memory == 0) {
     odd = "holds no handles";
@@ -154,7 +154,7 @@ KnownPiece find_piece(RmDevice& device, const PieceKey& key, rm::Handle fresh, D
 Result<Window> open_block(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory, const IpcIdentity& words,
                           const WindowRequest& request) {
   const BlockIdentity identity = read_identity(words);
-  if (Result<void> fits = check_identity(identity, memory, device->device.gpu_id); !fits) return std::move(fits).error();
+  if (Result<void> checked = check_identity(identity, memory, device->device.gpu_id); !checked) return std::move(checked).error();
 
   const DeviceRange whole{memory.base - identity.offset_bytes, identity.block_bytes};
   const DeviceRange range = range_to_map(whole, request.asked);

@@ -2,10 +2,9 @@
 #include "memory/runtime.hpp"
 
 #include <chrono>
-#include <condition_variable>
-#include <memory>
-#include <mutex>
+#include <future>
 #include <thread>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/start_thread.hpp"
@@ -18,24 +17,9 @@ namespace gigabar::inline v0 {
 
 namespace {
 
-// Shared with the thread that waits, which may outlive the call.
-struct Answer {
-  std::mutex mutex;
-  std::condition_variable has_come;
-  bool is_done = false;
-  CUresult result = CUDA_SUCCESS;
-};
-
-void synchronize(const cuda::Functions& functions, CUcontext context, Answer& answer) {
-  CUresult result = CUDA_SUCCESS;
-  {
-    const ContextGuard guard(functions, context);
-    result = guard.result() == CUDA_SUCCESS ? functions.cuCtxSynchronize() : guard.result();
-  }
-  const std::lock_guard lock(answer.mutex);
-  answer.result = result;
-  answer.is_done = true;
-  answer.has_come.notify_all();
+CUresult synchronize(const cuda::Functions& functions, CUcontext context) {
+  const ContextGuard guard(functions, context);
+  return guard.result() == CUDA_SUCCESS ? functions.cuCtxSynchronize() : guard.result();
 }
 
 }  // namespace
@@ -55,24 +39,22 @@ Result<void> wait_until_idle(int device, std::int64_t timeout_ns) {
     return make_error(Status::unavailable, "wait until idle", name, "this libcuda has no cuCtxSynchronize",
                       "update the NVIDIA driver");
   }
-  auto answer = std::make_shared<Answer>();
+  std::promise<CUresult> synchronized;  // the thread's, which may outlive the call
+  std::future<CUresult> answer = synchronized.get_future();
   std::thread waiting;
-  Result<void> started = start_thread(waiting, "wait until idle", name,
-                                      [answer, &functions, primary = *context] { synchronize(functions, primary, *answer); });
+  Result<void> started =
+      start_thread(waiting, "wait until idle", name, [promise = std::move(synchronized), &functions, primary = *context]() mutable {
+        promise.set_value(synchronize(functions, primary));
+      });
   if (!started) return started;
   waiting.detach();
-  std::unique_lock lock(answer->mutex);
-  const auto is_done = [&] { return answer->is_done; };
-  // A wait without a limit is one with a limit, again and again: condition_variable::wait is a function of GCC 12's libstdc++ that
-  // GCC 11's has not.
-  const auto limit = timeout_ns < 0 ? std::chrono::hours(24) : std::chrono::nanoseconds(timeout_ns);
-  while (!answer->has_come.wait_for(lock, limit, is_done)) {
-    if (timeout_ns < 0) continue;
+  if (timeout_ns >= 0 && answer.wait_for(std::chrono::nanoseconds(timeout_ns)) != std::future_status::ready) {
     return make_error(Status::timed_out, "wait until idle", name, "kernels or copies are still running",
                       "end them, or wait longer");
   }
-  if (answer->result == CUDA_SUCCESS) return {};
-  return cuda::failure("wait until idle", name, answer->result);
+  const CUresult result = answer.get();
+  if (result == CUDA_SUCCESS) return {};
+  return cuda::failure("wait until idle", name, result);
 }
 
 #else

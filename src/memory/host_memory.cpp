@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/names.hpp"
 #include "base/quietly.hpp"
 #include "base/rounding.hpp"
 #include "base/uncancelled.hpp"
@@ -197,13 +199,9 @@ Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptio
 }
 
 std::string_view name_of(HostPages pages) noexcept {
-  switch (pages) {
-    case HostPages::pinned: return "pinned";
-    case HostPages::pageable: return "pageable";
-    case HostPages::write_combined: return "wc";
-    case HostPages::huge: return "huge";
-  }
-  return "unknown";
+  constexpr auto kNames = std::to_array<std::string_view>({"pinned", "pageable", "wc", "huge"});
+  static_assert(kNames.size() == static_cast<std::size_t>(HostPages::huge) + 1);
+  return name_at(kNames, pages);
 }
 
 HostMemory::HostMemory(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}

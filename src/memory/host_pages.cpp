@@ -8,12 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/hexadecimal.hpp"
 #include "base/log.hpp"
 #include "platform/host_memory.hpp"
 #include "platform/numa.hpp"
@@ -68,6 +68,16 @@ int populate_or_touch(std::byte* address, std::size_t bytes, Backing backing = B
   if (code != EINVAL) return code;
   for (std::size_t at = 0; at < bytes; at += host_page_bytes()) static_cast<volatile std::byte*>(address)[at] = std::byte{0};
   return 0;
+}
+
+// Brings fresh pages, all of the node where one is asked for. `asked_bytes`: what an error names.
+Result<void> fill(std::byte* address, std::size_t bytes, int numa_node, Backing backing, std::size_t asked_bytes) {
+  if (numa_node >= 0) {
+    if (Result<void> bound = bind_to_numa_node(address, bytes, numa_node); !bound) return bound;
+  }
+  const int code = populate_or_touch(address, bytes, backing);
+  if (code == 0) return {};
+  return system_error(asked_bytes, "populating pages", code, "ask for less, or another NUMA node");
 }
 
 // Of the machine, or of a node.
@@ -140,9 +150,8 @@ Result<std::shared_ptr<const Descriptor>> make_memory_file(const char* name, std
   Descriptor file = open_memory_file(name, bytes);
   if (!file.is_open()) {
     const int code = errno;
-    return make_error(status_of_errno(code, Status::out_of_memory), kOperation, counted(bytes, "byte"),
-                      text("no memory file: ", std::strerror(code)), "raise the descriptor limit (ulimit -n), or do not share it",
-                      errno_code(code));
+    return make_errno_error(code, kOperation, counted(bytes, "byte"), "no memory file",
+                            "raise the descriptor limit (ulimit -n), or do not share it", Status::out_of_memory);
   }
   return std::make_shared<const Descriptor>(std::move(file));
 }
@@ -161,11 +170,8 @@ Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node, NodePoli
   if (policy == NodePolicy::prefer) {
     bring_pages(mapped->address_, whole_bytes, numa_node, backing);
   } else {
-    if (numa_node >= 0) {
-      if (Result<void> bound = bind_to_numa_node(mapped->address_, whole_bytes, numa_node); !bound) return std::move(bound).error();
-    }
-    if (const int code = populate_or_touch(mapped->address_, whole_bytes, backing); code != 0)
-      return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
+    if (Result<void> filled = fill(mapped->address_, whole_bytes, numa_node, backing, bytes); !filled)
+      return std::move(filled).error();
   }
   return mapped;
 }
@@ -216,11 +222,8 @@ Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_no
     return system_error(bytes, "mprotect", errno, "ask for less");
   if (::madvise(mapping->address_, bytes, MADV_HUGEPAGE) != 0)
     return no_huge_pages(bytes, "this kernel has no transparent huge pages", numa_node);
-  if (numa_node >= 0) {
-    if (Result<void> bound = bind_to_numa_node(mapping->address_, bytes, numa_node); !bound) return std::move(bound).error();
-  }
-  if (const int code = populate_or_touch(mapping->address_, bytes); code != 0)
-    return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
+  if (Result<void> filled = fill(mapping->address_, bytes, numa_node, Backing::none, bytes); !filled)
+    return std::move(filled).error();
   const auto smaps = read_small_file(platform_roots().proc + "/self/smaps", std::size_t{256} << 20);
   const auto huge = smaps ? huge_bytes_in(*smaps, begin, bytes) : std::nullopt;
   if (!huge) return no_huge_pages(bytes, "the kernel does not tell whether the pages are huge (/proc/self/smaps)", numa_node);
@@ -247,12 +250,12 @@ std::optional<std::uint64_t> huge_bytes_in(std::string_view smaps, std::uintptr_
     const std::string_view line = smaps.substr(0, smaps.find('\n'));
     smaps.remove_prefix(std::min(line.size() + 1, smaps.size()));
     // A mapping begins with "7f0000000000-7f0000200000 rw-p ..."; what follows about it are lines of "Key:   number kB".
-    std::uintptr_t from = 0, to = 0;
-    const char* const start = line.data();
-    const char* const end = start + line.size();
-    const auto [dash, bad_from] = std::from_chars(start, end, from, 16);
-    if (bad_from == std::errc{} && dash != end && *dash == '-' && std::from_chars(dash + 1, end, to, 16).ec == std::errc{}) {
-      is_ours = from >= begin && to <= begin + bytes;
+    const std::string_view range = line.substr(0, line.find(' '));
+    const std::size_t dash = std::min(range.find('-'), range.size());
+    const auto from = hexadecimal<std::uintptr_t>(range.substr(0, dash));
+    const auto to = hexadecimal<std::uintptr_t>(range.substr(std::min(dash + 1, range.size())));
+    if (from && to) {
+      is_ours = *from >= begin && *to <= begin + bytes;
       if (is_ours) total = total.value_or(0);
     } else if (is_ours && line.starts_with("AnonHugePages:")) {
       total = *total + number_behind(line, "AnonHugePages").value_or(0);

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/ranges.hpp"
 #include "gigabar/memory.hpp"
 
 namespace gigabar::inline v0 {
@@ -90,8 +91,7 @@ class RegistrationCache {
       if (record->buffer_id != memory.buffer_id) {
         ++stale_count_;
         drop(record, dropped);
-      } else if (record->begin <= begin && begin - record->begin <= record->bytes &&
-                 bytes <= record->bytes - (begin - record->begin) && accepts(*record->value)) {
+      } else if (record->begin <= begin && fits(begin - record->begin, bytes, record->bytes) && accepts(*record->value)) {
         ++hit_count_;
         return lease(record);
       }

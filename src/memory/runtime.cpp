@@ -3,6 +3,7 @@
 #include "memory/runtime.hpp"
 
 #include "base/errors.hpp"
+#include "base/names.hpp"
 #include "base/options.hpp"
 #include "base/uncancelled.hpp"
 #include "driver/cuda/cuda.hpp"
@@ -18,7 +19,7 @@ namespace gigabar::inline v0 {
 Result<int> forced_stand_in_count() {
   const std::string value = environment("GIGABAR_STAND_IN").value_or("");
   if (value.empty()) return 0;
-  if (const auto count = parse_number(value, 1, 64)) return static_cast<int>(*count);
+  if (const auto count = parse_number<int>(value, 1, 64)) return *count;
   return make_error(Status::invalid_argument, "list devices", "GIGABAR_STAND_IN", "'" + value + "' is not a number from 1 to 64",
                     "unset it to use the GPUs, or set it to the number of stand-in devices");
 }
@@ -81,16 +82,10 @@ std::vector<DriverReport> drivers() try {
 }
 
 std::string_view name_of(MemoryKind kind) noexcept {
-  switch (kind) {
-    case MemoryKind::host_pageable: return "host_pageable";
-    case MemoryKind::host_pinned: return "host_pinned";
-    case MemoryKind::device: return "device";
-    case MemoryKind::device_vmm: return "device_vmm";
-    case MemoryKind::device_pool: return "device_pool";
-    case MemoryKind::managed: return "managed";
-    case MemoryKind::stand_in: return "stand_in";
-  }
-  return "unknown";
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"host_pageable", "host_pinned", "device", "device_vmm", "device_pool", "managed", "stand_in"});
+  static_assert(kNames.size() == static_cast<std::size_t>(MemoryKind::stand_in) + 1);
+  return name_at(kNames, kind);
 }
 
 Result<PointerInfo> describe(const void* address) try {

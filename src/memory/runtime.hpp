@@ -113,6 +113,11 @@ inline Result<void> engine_copy_from(int device, void* destination, std::uintptr
 // Threads: any. Cost: a thread for as long as the work lasts, also beyond the call.
 Result<void> wait_until_idle(int device, std::int64_t timeout_ns);
 
+// Of a GPU, allocated by CUDA, and nowhere else.
+constexpr bool is_cuda_device_memory(MemoryKind kind) noexcept {
+  return kind == MemoryKind::device || kind == MemoryKind::device_vmm || kind == MemoryKind::device_pool;
+}
+
 // The runtime that memory belongs to.
 Runtime& runtime_of(const PointerInfo& memory);
 

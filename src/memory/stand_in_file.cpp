@@ -9,6 +9,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/ranges.hpp"
 #include "base/rounding.hpp"
 
 namespace gigabar::inline v0 {
@@ -84,7 +85,7 @@ Result<FileRange> take_from_stand_in_file(const std::string& path, std::uint64_t
   const int file = opened->file.get();
   std::uint64_t offset_bytes = 0;
   for (int tries = 0; tries < kMaxTries;) {
-    if (bytes > opened->bytes || offset_bytes > opened->bytes - bytes) return exhausted(path, opened->bytes, bytes);
+    if (!fits(offset_bytes, bytes, opened->bytes)) return exhausted(path, opened->bytes, bytes);
     // Locks of the open file, not of the process: an allocation of this process keeps the next one out too.
     struct flock lock = lock_of(offset_bytes, bytes);
     if (::fcntl(file, F_OFD_SETLK, &lock) == 0) return FileRange{std::move(opened->file), offset_bytes};

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 
@@ -19,6 +20,7 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "base/rounding.hpp"
+#include "memory/host_pages.hpp"
 #include "memory/runtime.hpp"
 #include "memory/stand_in_file.hpp"
 #include "platform/numa.hpp"
@@ -31,23 +33,16 @@ constexpr std::size_t kAlignment = 65536;
 
 // The pages of one allocation; unmapped when the allocation and every mapping of it are gone.
 struct Pages {
-  Pages(Descriptor of_file, std::byte* first, std::size_t mapped_bytes, int on_device, std::size_t asked, std::uint64_t number)
-      : range(std::move(of_file)), address(first), bytes(mapped_bytes), device(on_device), asked_bytes(asked), id(number) {}
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  ~Pages() { ::munmap(address, bytes); }
-
-  std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(address); }
+  std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(mapped.get()); }
   bool is_of_file() const { return range.is_open(); }
 
   // What they are mapped from when they come from a file, else empty. Others get the range when this is closed, so after the pages
   // are unmapped.
-  const Descriptor range;
-  std::byte* const address;
-  const std::size_t bytes;
-  const int device;
-  const std::size_t asked_bytes;
-  const std::uint64_t id;
+  Descriptor range;
+  std::unique_ptr<void, UnmapPages> mapped;
+  int device;
+  std::size_t asked_bytes;
+  std::uint64_t id;
 };
 
 // An allocation that the program holds. The memfd goes with it: what outlives it in mappings needs pages, not a descriptor.
@@ -60,7 +55,7 @@ struct Block {
 std::string memory_file() { return environment("GIGABAR_STAND_IN_MEMORY").value_or(""); }
 
 // Maps `bytes` of `file` from `offset_bytes` at an address that is a multiple of kAlignment.
-std::byte* map_aligned(int file, std::uint64_t offset_bytes, std::size_t bytes) {
+void* map_aligned(int file, std::uint64_t offset_bytes, std::size_t bytes) {
   void* reserved = ::mmap(nullptr, bytes + kAlignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
   const auto begin = reinterpret_cast<std::uintptr_t>(reserved);
@@ -73,7 +68,7 @@ std::byte* map_aligned(int file, std::uint64_t offset_bytes, std::size_t bytes) 
   const std::uintptr_t used_end = address == MAP_FAILED ? aligned : aligned + bytes;
   if (end != used_end) ::munmap(reinterpret_cast<void*>(used_end), end - used_end);
   errno = code;
-  return address == MAP_FAILED ? nullptr : static_cast<std::byte*>(address);
+  return address == MAP_FAILED ? nullptr : address;
 }
 
 class StandInRuntime final : public Runtime {
@@ -131,10 +126,11 @@ class StandInRuntime final : public Runtime {
       if (!taken) return taken.error();
       range = std::move(*taken);
     }
-    std::byte* address = map_aligned(path.empty() ? memfd.get() : range.file.get(), range.offset_bytes, reserved_bytes);
+    void* const address = map_aligned(path.empty() ? memfd.get() : range.file.get(), range.offset_bytes, reserved_bytes);
     if (address == nullptr) return path.empty() ? failed(device, bytes, errno) : not_mapped(path, range, reserved_bytes, errno);
     ::madvise(address, reserved_bytes, MADV_DONTFORK);  // as GPU memory: a forked child does not have it
-    const auto pages = std::make_shared<const Pages>(std::move(range.file), address, reserved_bytes, device, bytes, ++last_id_);
+    const auto pages = std::make_shared<const Pages>(
+        Pages{std::move(range.file), {address, UnmapPages{reserved_bytes}}, device, bytes, ++last_id_});
     const std::unique_lock lock(mutex_);
     blocks_[pages->begin()] = {pages, std::move(memfd)};
     block_count_.store(blocks_.size(), std::memory_order_release);
@@ -190,11 +186,8 @@ class StandInRuntime final : public Runtime {
     for (const EngineCopy& piece : pieces) {
       if (piece.bytes == 0) continue;  // its host side may be null
       auto* device = reinterpret_cast<void*>(piece.device);
-      if (way == CopyWay::to_device) {
-        std::memcpy(device, piece.host, piece.bytes);
-      } else {
-        std::memcpy(piece.host, device, piece.bytes);
-      }
+      const bool is_to_device = way == CopyWay::to_device;
+      std::memcpy(is_to_device ? device : piece.host, is_to_device ? piece.host : device, piece.bytes);
     }
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return {};
@@ -217,8 +210,7 @@ class StandInRuntime final : public Runtime {
     const int copy = ::fcntl(block->memfd.get(), F_DUPFD_CLOEXEC, 0);
     if (copy >= 0) return copy;
     const int code = errno;
-    return make_error(status_of_errno(code), "export memory", hex_text(address), std::strerror(code),
-                      "raise the descriptor limit (ulimit -n)", errno_code(code));
+    return make_errno_error(code, "export memory", hex_text(address), {}, "raise the descriptor limit (ulimit -n)");
   }
 
   std::shared_ptr<const void> hold(std::uintptr_t address) override { return find(address); }

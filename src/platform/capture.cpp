@@ -32,16 +32,6 @@ constexpr std::size_t kMaxVisits = std::size_t{1} << 18;
 constexpr std::size_t kMaxCpuBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxSymbolBytes = std::size_t{64} << 20;
 
-std::vector<std::string> words_of(std::string_view line, char between) {
-  std::vector<std::string> words;
-  while (!line.empty()) {
-    const std::size_t end = std::min(line.find(between), line.size());
-    if (end > 0) words.emplace_back(line.substr(0, end));
-    line.remove_prefix(std::min(end + 1, line.size()));
-  }
-  return words;
-}
-
 std::string only_existence(const std::string& /*content*/) { return {}; }
 
 // Lines of `content` that `is_wanted`.
@@ -81,7 +71,7 @@ std::string rights_and_places(const std::string& content) {
 
 // Of /proc/self/uid_map: whether it is that of the machine's first user namespace, not who is who.
 std::string kind_of_uid_map(const std::string& content) {
-  const std::vector<std::string> words = words_of(content, ' ');
+  const std::vector<std::string_view> words = words_of(content, " ");
   const bool is_first = words.size() == 3 && words[0] == "0" && words[1] == "0" && words[2] == "4294967295\n";
   return is_first ? content : "mapped\n";
 }
@@ -89,9 +79,9 @@ std::string kind_of_uid_map(const std::string& content) {
 // Of /proc/self/mounts: what kind of file system the root is (a container's is an overlay), not what else is mounted from where.
 std::string root_mount(const std::string& content) {
   std::string kept;
-  for (const std::string& line : words_of(content, '\n')) {
-    const std::vector<std::string> words = words_of(line, ' ');
-    if (words.size() > 2 && words[1] == "/") kept += "root / " + words[2] + "\n";
+  for (const std::string_view line : words_of(content, "\n")) {
+    const std::vector<std::string_view> words = words_of(line, " ");
+    if (words.size() > 2 && words[1] == "/") kept += text("root / ", words[2], "\n");
   }
   return kept;
 }
@@ -269,7 +259,7 @@ class Walk {
   Walk(const SystemFiles& files, const std::function<void(Captured&&)>& visit) : files_(files), visit_(visit) {}
 
   void take(const CapturePattern& pattern, const std::string& folder) {
-    expand("", words_of(folder, '/'), 0, [&](const std::string& real) { take_names(pattern, real); });
+    expand("", words_of(folder, "/"), 0, [&](const std::string& real) { take_names(pattern, real); });
   }
 
  private:
@@ -296,9 +286,9 @@ class Walk {
   }
 
   template <class Found>
-  void expand(const std::string& real, const std::vector<std::string>& parts, std::size_t next, const Found& found) {
+  void expand(const std::string& real, const std::vector<std::string_view>& parts, std::size_t next, const Found& found) {
     if (next == parts.size()) return found(real);
-    for (const std::string& name : candidates(real.empty() ? "/" : real, parts[next])) {
+    for (const std::string& name : candidates(real.empty() ? "/" : real, std::string(parts[next]))) {
       if (is_over()) return;
       const std::optional<std::string> inside = settle(text(real, "/", name), 0);
       if (inside) expand(*inside, parts, next + 1, found);
@@ -308,8 +298,9 @@ class Walk {
   void take_names(const CapturePattern& pattern, const std::string& folder) {
     const std::string release = pattern.names.find("{}") == std::string_view::npos ? std::string() : kernel_release();
     if (!folder.empty()) tell_folder(folder);
-    for (const std::string& name : words_of(with(pattern.names, release), ' ')) {
-      for (const std::string& candidate : candidates(folder.empty() ? "/" : folder, name)) {
+    const std::string names = with(pattern.names, release);
+    for (const std::string_view name : words_of(names, " ")) {
+      for (const std::string& candidate : candidates(folder.empty() ? "/" : folder, std::string(name))) {
         if (is_over()) return;
         if (const auto real = settle(text(folder, "/", candidate), 0)) take_node(pattern, *real);
       }
@@ -353,7 +344,7 @@ class Walk {
     std::string real = path;
     if (target) {
       real = target->starts_with('/') ? "" : path.substr(0, path.rfind('/'));
-      for (const std::string& part : words_of(*target, '/')) {
+      for (const std::string_view part : words_of(*target, "/")) {
         if (part == ".") continue;
         if (part == "..") {
           real.erase(std::min(real.rfind('/'), real.size()));

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <sstream>
 #include <string_view>
 
 #include "base/errors.hpp"
@@ -27,12 +26,11 @@ struct Numbered {
 // Lines of a number and a name: /proc/misc, or the first section of /proc/devices.
 std::vector<Numbered> numbered_names(const std::string& list, std::uint32_t most) {
   std::vector<Numbered> found;
-  std::istringstream lines(list);
-  for (std::string line; std::getline(lines, line) && !line.starts_with("Block");) {
-    std::istringstream words(line);
-    std::string digits, name;
-    words >> digits >> name;
-    if (const auto number = parse_number(digits, 0, most)) found.push_back({static_cast<std::uint32_t>(*number), name});
+  for (const std::string_view line : words_of(list, "\n")) {
+    if (line.starts_with("Block")) break;
+    const std::vector<std::string_view> words = words_of(line);
+    const auto number = words.size() < 2 ? std::nullopt : parse_number<std::uint32_t>(words[0], 0, most);
+    if (number) found.push_back({*number, std::string(words[1])});
   }
   return found;
 }
@@ -58,8 +56,7 @@ constexpr const char* kVerbsDriver = "infiniband_verbs";
 
 std::optional<std::uint32_t> number_behind(std::string_view path, std::string_view prefix) {
   if (!path.starts_with(prefix)) return {};
-  const auto number = parse_number(path.substr(prefix.size()), 0, kMaxMinor);
-  return number ? std::optional(static_cast<std::uint32_t>(*number)) : std::nullopt;
+  return parse_number<std::uint32_t>(path.substr(prefix.size()), 0, kMaxMinor);
 }
 
 // Releases of the driver call their character devices "nvidia-frontend", "nvidia" or "nvidiactl", all with one number.
@@ -82,12 +79,12 @@ NodeDriver driver_named(const SystemFiles& files, std::string_view name, std::op
 void take_number(NodeDriver& driver, const std::optional<std::string>& word) {
   if (!word) return;
   const std::size_t colon = std::min(word->find(':'), word->size());
-  const auto major = parse_number(std::string_view(*word).substr(0, colon), 0, kMaxMajor);
-  const auto minor = parse_number(std::string_view(*word).substr(std::min(colon + 1, word->size())), 0, kMaxMinor);
+  const auto major = parse_number<std::uint32_t>(std::string_view(*word).substr(0, colon), 0, kMaxMajor);
+  const auto minor = parse_number<std::uint32_t>(std::string_view(*word).substr(std::min(colon + 1, word->size())), 0, kMaxMinor);
   if (!major || !minor) return;
   driver.is_told = true;
-  driver.majors = {static_cast<std::uint32_t>(*major)};
-  driver.minor = static_cast<std::uint32_t>(*minor);
+  driver.majors = {*major};
+  driver.minor = *minor;
 }
 
 NodeDriver misc_driver(const SystemFiles& files, const std::string& name) {

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "base/errors.hpp"
 #include "base/hexadecimal.hpp"
 #include "base/json.hpp"
+#include "base/options.hpp"
 #include "driver/cuda/cuda.hpp"
 #include "driver/nvml/nvml.hpp"
 #include "driver/verbs/verbs.hpp"
@@ -47,16 +47,10 @@ GpuAnswers& gpu_at(DriverAnswers& answers, const std::string& pci) {
 }
 
 void ask_nvml_of(GpuAnswers& gpu) {
-  nvml::DeviceFacts facts = nvml::facts(gpu.pci);
-  if (gpu.name.empty()) gpu.name = std::move(facts.name);
-  if (gpu.uuid.empty()) gpu.uuid = std::move(facts.uuid);
-  gpu.is_mig_enabled = facts.is_mig_enabled;
-  gpu.is_persistence_enabled = facts.is_persistence_enabled;
-  gpu.fabric_state = std::move(facts.fabric_state);
-  gpu.clocks_event_reasons = facts.clocks_event_reasons;
-  gpu.is_row_remap_pending = facts.is_row_remap_pending;
-  gpu.has_row_remap_failed = facts.has_row_remap_failed;
-  gpu.is_page_retirement_pending = facts.is_page_retirement_pending;
+  std::string name = std::move(gpu.name), uuid = std::move(gpu.uuid);
+  static_cast<nvml::DeviceFacts&>(gpu) = nvml::facts(gpu.pci);
+  if (!name.empty()) gpu.name = std::move(name);  // CUDA's
+  if (!uuid.empty()) gpu.uuid = std::move(uuid);
   if (const auto bar1 = nvml::bar1(gpu.pci)) {
     gpu.bar1_total_bytes = bar1->total_bytes;
     gpu.bar1_used_bytes = bar1->used_bytes;
@@ -64,10 +58,6 @@ void ask_nvml_of(GpuAnswers& gpu) {
   if (const auto link = nvml::pcie_link(gpu.pci)) {
     gpu.pcie_generation = link->generation;
     gpu.pcie_width = link->width;
-  }
-  if (facts.most_pcie) {
-    gpu.pcie_most_generation = facts.most_pcie->generation;
-    gpu.pcie_most_width = facts.most_pcie->width;
   }
   gpu.nvlinks = nvml::nvlinks(gpu.pci);
   if (const auto c2c = nvml::c2c_links(gpu.pci)) gpu.c2c_links = c2c->active_count;
@@ -231,11 +221,10 @@ std::optional<std::string> read_log(const std::string& path) {
 // Source: kernel, Documentation/ABI/testing/dev-kmsg.
 std::vector<std::string> lines_of_interest(const std::string& content) {
   std::vector<std::string> lines;
-  std::istringstream records(content);
-  for (std::string record; std::getline(records, record);) {
+  for (const std::string_view record : words_of(content, "\n")) {
     const std::size_t begin = record.find(';');
-    if (record.starts_with(' ') || begin == std::string::npos || !is_of_interest(record)) continue;
-    std::string line = record.substr(begin + 1, kMaxLineBytes);
+    if (record.starts_with(' ') || begin == std::string_view::npos || !is_of_interest(record)) continue;
+    std::string line(record.substr(begin + 1, kMaxLineBytes));
     std::replace_if(line.begin(), line.end(), [](char letter) { return letter < 0x20 || letter == 0x7f; }, '?');
     lines.push_back(std::move(line));
   }
@@ -245,11 +234,10 @@ std::vector<std::string> lines_of_interest(const std::string& content) {
 
 // The value of "Key:\tvalue" in /proc/self/status.
 std::optional<std::string> value_in(const std::string& status, const std::string& key) {
-  std::istringstream lines(status);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string_view line : words_of(status, "\n")) {
     if (!line.starts_with(key + ":")) continue;
     const std::size_t begin = line.find_first_not_of(" \t", key.size() + 1);
-    if (begin != std::string::npos) return line.substr(begin, line.find_last_not_of(" \t") + 1 - begin);
+    if (begin != std::string_view::npos) return std::string(line.substr(begin, line.find_last_not_of(" \t") + 1 - begin));
   }
   return {};
 }

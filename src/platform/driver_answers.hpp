@@ -19,25 +19,17 @@ class Value;
 
 namespace gigabar::inline v0 {
 
-struct GpuAnswers {
-  std::string pci;  // "0000:3b:00.0"
-  std::string uuid;
-  std::string name;
+struct GpuAnswers : nvml::DeviceFacts {  // name and UUID are CUDA's where it tells them
+  std::string pci;                       // "0000:3b:00.0"
   std::optional<int> cuda_index;
   // CUDA's attributes by the names below; absent: the driver does not know the attribute.
   //   gpu_direct_rdma, dma_buf, vmm, integrated, gpu_direct_rdma_writes_ordering, flush_writes_options, host_native_atomics
   std::map<std::string, int> cuda_attributes;
-  std::optional<bool> is_mig_enabled;
-  std::optional<bool> is_persistence_enabled;
   std::optional<std::uint64_t> bar1_total_bytes;
   std::optional<std::uint64_t> bar1_used_bytes;
-  std::optional<unsigned> pcie_generation, pcie_width;            // now
-  std::optional<unsigned> pcie_most_generation, pcie_most_width;  // that GPU and slot can do together
+  std::optional<unsigned> pcie_generation, pcie_width;  // now
   std::optional<std::vector<nvml::NvLink>> nvlinks;
-  std::optional<unsigned> c2c_links;                  // active links to a coherent CPU
-  std::optional<std::string> fabric_state;            // "not_supported", "not_started", "in_progress", "completed"
-  std::optional<std::uint64_t> clocks_event_reasons;  // NVML's bits
-  std::optional<bool> is_row_remap_pending, has_row_remap_failed, is_page_retirement_pending;
+  std::optional<unsigned> c2c_links;  // active links to a coherent CPU
 };
 
 // Between two GPUs, one direction.

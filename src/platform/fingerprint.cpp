@@ -11,6 +11,7 @@
 
 #include "base/errors.hpp"
 #include "base/fnv.hpp"
+#include "base/hexadecimal.hpp"
 #include "platform/nvidia.hpp"
 #include "platform/roots.hpp"
 
@@ -66,9 +67,7 @@ std::string MachineFingerprint::digits() const {
   constexpr std::string_view kEnd = "\xff";  // no letter of a part
   std::uint64_t hash = fnv1a(kEnd, fnv1a(driver_version, fnv1a(kEnd, fnv1a(processor))));
   for (const std::string& nic : nics) hash = fnv1a(kEnd, fnv1a(nic, hash));
-  std::string result;
-  for (int shift = 60; shift >= 0; shift -= 4) result += "0123456789abcdef"[hash >> shift & 0xf];
-  return result;
+  return hexadecimal_text(hash, 16);
 }
 
 std::string MachineFingerprint::difference(const MachineFingerprint& other) const {

@@ -2,7 +2,6 @@
 #include "platform/host_memory.hpp"
 
 #include <algorithm>
-#include <sstream>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -16,13 +15,6 @@ namespace {
 std::string_view first_word(std::string_view text) {
   const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
   return text.substr(begin, text.find_first_of(" \t\n", begin) - begin);
-}
-
-std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream stream(line);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
 }
 
 // In "cpu,memory".
@@ -39,31 +31,32 @@ struct Hierarchy {
 };
 
 // "/sys/fs/cgroup" of the machine is below the root that tests may have moved.
-std::string under_root(const std::string& path) { return path.starts_with("/sys/") ? platform_roots().sys + path.substr(4) : path; }
+std::string under_root(std::string_view path) {
+  return path.starts_with("/sys/") ? text(platform_roots().sys, path.substr(4)) : std::string(path);
+}
 
 // Lines of /proc/self/cgroup: "0::/group" is version 2's, "4:memory:/group" one of version 1.
-std::optional<std::string> group_in(const std::string& groups, bool is_version_2) {
-  std::istringstream lines(groups);
-  for (std::string line; std::getline(lines, line);) {
+std::optional<std::string> group_in(std::string_view groups, bool is_version_2) {
+  for (const std::string_view line : words_of(groups, "\n")) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string_view controllers = line.substr(first + 1, second - first - 1);
     if (is_version_2 ? controllers.empty() && line.starts_with("0:") : is_listed(controllers, "memory"))
-      return line.substr(second + 1);
+      return std::string(line.substr(second + 1));
   }
   return {};
 }
 
 // A line of mountinfo: "31 23 0:28 /root /mount/point options... [fields]... - type source options".
-std::optional<Hierarchy> hierarchy_of(const std::string& line, const std::string& groups) {
-  const std::vector<std::string> words = words_of(line);
+std::optional<Hierarchy> hierarchy_of(std::string_view line, std::string_view groups) {
+  const std::vector<std::string_view> words = words_of(line);
   const auto dash = std::find(words.begin(), words.end(), "-");
   if (words.size() < 5 || words.end() - dash < 4) return {};
   const bool is_version_2 = dash[1] == "cgroup2";
   if (!is_version_2 && (dash[1] != "cgroup" || !is_listed(dash[3], "memory"))) return {};
   const auto group = group_in(groups, is_version_2);
-  return group ? std::optional(Hierarchy{is_version_2, under_root(words[4]), words[3], *group}) : std::nullopt;
+  return group ? std::optional(Hierarchy{is_version_2, under_root(words[4]), std::string(words[3]), *group}) : std::nullopt;
 }
 
 std::vector<Hierarchy> hierarchies() {
@@ -71,8 +64,7 @@ std::vector<Hierarchy> hierarchies() {
   const auto groups = read_small_file(platform_roots().proc + "/self/cgroup");
   std::vector<Hierarchy> found;
   if (!mounts || !groups) return found;
-  std::istringstream lines(*mounts);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string_view line : words_of(*mounts, "\n")) {
     if (auto hierarchy = hierarchy_of(line, *groups)) found.push_back(std::move(*hierarchy));
   }
   return found;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/descriptor.hpp"
+#include "base/options.hpp"
 #include "platform/roots.hpp"
 
 namespace gigabar::inline v0 {
@@ -27,9 +28,8 @@ bool is_before(std::string_view release, std::pair<int, int> version) {
 bool kernel_stores_words_once(std::string_view cpuinfo, std::string_view release) {
   const std::size_t begin = cpuinfo.find("\nflags");
   if (begin == std::string_view::npos) return false;
-  std::istringstream flags{std::string(cpuinfo.substr(begin + 1, cpuinfo.find('\n', begin + 1) - begin - 1))};
   bool is_good = false;
-  for (std::string flag; flags >> flag;) {
+  for (const std::string_view flag : words_of(cpuinfo.substr(begin + 1, cpuinfo.find('\n', begin + 1) - begin - 1))) {
     if (flag == "erms") return false;
     is_good = is_good || flag == "rep_good";
   }

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <sstream>
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
@@ -50,8 +49,7 @@ int node_in_file(const std::string& path) {
 }
 
 Error refused(const char* operation, int node, const char* call, int code) {
-  return make_error(status_of_errno(code), operation, text("NUMA node ", node), text(call, ": ", std::strerror(code)), {},
-                    errno_code(code));
+  return make_errno_error(code, operation, text("NUMA node ", node), call);
 }
 
 Result<void> place_pages(void* address, std::size_t bytes, int node, int mode) {
@@ -64,30 +62,28 @@ Result<void> place_pages(void* address, std::size_t bytes, int node, int mode) {
 
 std::size_t system_page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
+std::uint64_t number_in(std::string_view word) { return parse_number(word, 0, UINT64_MAX).value_or(0); }
+
 // The largest number of a zone's "protection: (0, 1943, 31990)".
-std::uint64_t largest_in(std::string list) {
-  std::ranges::replace_if(list, [](char letter) { return letter < '0' || letter > '9'; }, ' ');
-  std::istringstream numbers(std::move(list));
+std::uint64_t largest_in(std::string_view list) {
   std::uint64_t largest = 0;
-  for (std::uint64_t number = 0; numbers >> number;) largest = std::max(largest, number);
+  for (const std::string_view number : words_of(list, " (),")) largest = std::max(largest, number_in(number));
   return largest;
 }
 
 // Pages that the kernel does not give to programs: as calculate_totalreserve_pages() in mm/page_alloc.c, of one node.
 std::uint64_t reserved_pages_of_node(const std::string& zones, int node) {
   const std::string ours = text("Node ", node, ", zone");
-  std::istringstream lines(zones);
   bool is_ours = false;
   std::uint64_t reserved = 0, high = 0, managed = 0;
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string_view line : words_of(zones, "\n")) {
     if (line.starts_with("Node ")) is_ours = line.starts_with(ours);
     if (!is_ours) continue;
-    std::istringstream words(line);
-    std::string key;
-    words >> key;
-    if (key == "high") words >> high;  // comes first of a zone
-    if (key == "managed") words >> managed;
-    if (key == "protection:") {  // comes last
+    const std::vector<std::string_view> words = words_of(line);
+    if (words.size() < 2) continue;
+    if (words[0] == "high") high = number_in(words[1]);  // comes first of a zone
+    if (words[0] == "managed") managed = number_in(words[1]);
+    if (words[0] == "protection:") {  // comes last
       reserved += std::min(high + largest_in(line), managed);
       high = managed = 0;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "platform/nvidia.hpp"
 
-#include <sstream>
 #include <string_view>
+#include <vector>
 
 #include "base/descriptor.hpp"
 #include "base/options.hpp"
@@ -20,9 +20,8 @@ bool is_version(std::string_view word) {
 }  // namespace
 
 std::string nvidia_version_in(const std::string& content) {
-  std::istringstream words(content.substr(0, content.find('\n')));
-  for (std::string word; words >> word;) {
-    if (is_version(word)) return word;
+  for (const std::string_view word : words_of(std::string_view(content).substr(0, content.find('\n')))) {
+    if (is_version(word)) return std::string(word);
   }
   return {};
 }
@@ -31,12 +30,8 @@ std::optional<unsigned> nvidia_minor_in(const std::string& information) {
   constexpr std::string_view kKey = "Device Minor:";
   const std::size_t at = information.find(kKey);
   if (at == std::string::npos) return {};
-  std::istringstream words(information.substr(at + kKey.size()));
-  std::string word;
-  words >> word;
-  const auto minor = parse_number(word, 0, 1023);
-  if (!minor) return {};
-  return static_cast<unsigned>(*minor);
+  const std::vector<std::string_view> words = words_of(std::string_view(information).substr(at + kKey.size()));
+  return words.empty() ? std::nullopt : parse_number<unsigned>(words.front(), 0, 1023);
 }
 
 std::string nvidia_driver_version() {

@@ -91,7 +91,7 @@ double link_speed_in(std::string_view text) {
   return topology_parts::leading_number(text, kMaxGtPerS);
 }
 
-unsigned link_lanes_in(std::string_view text) { return static_cast<unsigned>(parse_number(text, 0, kMaxLanes).value_or(0)); }
+unsigned link_lanes_in(std::string_view text) { return parse_number<unsigned>(text, 0, kMaxLanes).value_or(0); }
 
 std::vector<PcieHop> pcie_path(const PciAddress& address) {
   namespace fs = std::filesystem;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 namespace gigabar::inline v0 {
 
@@ -13,7 +14,11 @@ struct PlatformRoots {
 };
 
 // The roots in use. Not changed while other threads use the library.
-const PlatformRoots& platform_roots() noexcept;
-void set_platform_roots(PlatformRoots changed);
+inline PlatformRoots& changeable_platform_roots() noexcept {
+  static auto* const instance = new PlatformRoots;
+  return *instance;
+}
+inline const PlatformRoots& platform_roots() noexcept { return changeable_platform_roots(); }
+inline void set_platform_roots(PlatformRoots changed) { changeable_platform_roots() = std::move(changed); }
 
 }  // namespace gigabar::inline v0

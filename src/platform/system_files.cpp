@@ -215,15 +215,8 @@ FileText read_regular(int folder, const std::string& name, int flags, std::size_
   // The size that sysfs and procfs tell is not that of the content, but at most a page.
   if (found.st_size > kMaxPretendedBytes && static_cast<std::size_t>(found.st_size) > most_bytes) return too_large;
   FileText text{FileState::present, {}, {}};
-  std::array<char, 16384> chunk{};
-  for (;;) {
-    const ssize_t count = ::read(file.get(), chunk.data(), chunk.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return failed(errno);
-    if (count == 0) return text;
-    text.content.append(chunk.data(), static_cast<std::size_t>(count));
-    if (text.content.size() > most_bytes) return too_large;
-  }
+  if (read_all(file.get(), most_bytes, text.content)) return text;
+  return errno == EFBIG ? too_large : failed(errno);
 }
 
 void put_ahead(std::vector<std::string>& ahead, std::string_view path) {

@@ -39,8 +39,7 @@ PciLinkFacts read_link(const SystemFiles& files, const std::string& folder) {
 }
 
 int read_numa_node(const SystemFiles& files, const std::string& folder) {
-  const auto node = parse_number(files.word(folder + "/numa_node").value_or(""), 0, 0xffff);
-  return node ? static_cast<int>(*node) : -1;
+  return parse_number<int>(files.word(folder + "/numa_node").value_or(""), 0, 0xffff).value_or(-1);
 }
 
 bool is_bridge_class(std::uint32_t class_code) { return class_code >> 8 == 0x0604 || class_code >> 8 == 0x0609; }
@@ -157,8 +156,8 @@ std::vector<NumaNode> read_numa_nodes(const Sources& from) {
     nodes.emplace(index, NumaNode{index, object.package, object.cpus, object.memory_bytes});
   }
   for (const std::string& name : names_in(from, "/sys/devices/system/node")) {
-    const auto index = name.starts_with("node") ? parse_number(std::string_view(name).substr(4), 0, 0xffff) : std::nullopt;
-    if (index) nodes.emplace(static_cast<int>(*index), NumaNode{static_cast<int>(*index), -1, {}, 0});
+    const auto index = name.starts_with("node") ? parse_number<int>(std::string_view(name).substr(4), 0, 0xffff) : std::nullopt;
+    if (index) nodes.emplace(*index, NumaNode{*index, -1, {}, 0});
   }
   std::vector<NumaNode> listed;
   for (auto& [index, node] : nodes) {
@@ -197,11 +196,7 @@ namespace {
 
 // A tree that hwloc makes nothing of is still read from its files; one that it crashes on is not.
 Result<hwloc::Discovery> objects_of(const Machine& machine, std::vector<std::string>& notes) {
-  const Availability& hwloc_is = hwloc::availability();
-  if (!hwloc_is.is_ok()) {
-    return make_error(Status::not_supported, "topology", machine.origin(), text("hwloc cannot be used: ", hwloc_is.reason),
-                      hwloc_is.remedy, hwloc_is.native);
-  }
+  if (!hwloc::availability().is_ok()) return hwloc::discover({}, machine.origin());  // which says why
   // A signal that ends the program waits until the copy is gone.
   const BlockedSignals blocked;
   const auto root = machine.files().folder_on_disk();

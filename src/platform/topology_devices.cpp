@@ -152,7 +152,7 @@ constexpr const char* kNetClass = "/sys/class/net";
 constexpr std::uint32_t kNetwork = 0x02;  // base class of PCI functions
 constexpr double kMaxGbitPerS = 1e6;
 constexpr std::size_t kMaxGids = 1024;  // of a port; they are few, in a table of up to some thousands
-constexpr std::size_t kMaxPorts = 255;
+constexpr int kMaxPorts = 255;
 constexpr std::size_t kMaxRdmaDevices = 4096;
 
 // The PCI function that a device of a class is on or below ("device" of a virtio network is virtio0, below the function); -1: none.
@@ -178,10 +178,10 @@ bool is_zero_gid(std::string_view gid) { return gid.find_first_not_of("0:") == s
 std::vector<GidEntry> read_gids(const SystemFiles& files, const std::string& port) {
   std::vector<GidEntry> gids;
   for (const std::string& name : files.names(port + "/gids")) {
-    const auto index = parse_number(name, 0, 65535);
+    const auto index = parse_number<int>(name, 0, 65535);
     const std::string gid = files.word(text(port, "/gids/", name)).value_or("");
     if (!index || gid.empty() || is_zero_gid(gid)) continue;
-    gids.push_back({static_cast<int>(*index), gid, files.word(text(port, "/gid_attrs/types/", name)).value_or(""),
+    gids.push_back({*index, gid, files.word(text(port, "/gid_attrs/types/", name)).value_or(""),
                     files.word(text(port, "/gid_attrs/ndevs/", name)).value_or("")});
     if (gids.size() >= kMaxGids) break;
   }
@@ -218,8 +218,8 @@ std::vector<RdmaPort> read_ports(const Sources& from, const std::string& device)
   std::vector<RdmaPort> ports;
   const std::string folder = text(kInfinibandFolder, "/", device, "/ports");
   for (const std::string& name : from.files.names(folder)) {
-    const auto number = parse_number(name, 1, kMaxPorts);
-    if (number) ports.push_back(read_port(from.files, text(folder, "/", name), static_cast<int>(*number)));
+    const auto number = parse_number<int>(name, 1, kMaxPorts);
+    if (number) ports.push_back(read_port(from.files, text(folder, "/", name), *number));
   }
   std::sort(ports.begin(), ports.end(), [](const RdmaPort& a, const RdmaPort& b) { return a.number < b.number; });
   if (ports.empty()) from.notes.push_back(text(device, ": its ports cannot be read in ", folder));
@@ -239,8 +239,7 @@ NetDevice read_net_device(const SystemFiles& files, const std::string& name) {
   NetDevice device;
   device.name = name;
   device.state = files.word(folder + "/operstate").value_or("");
-  const auto mtu = parse_number(files.word(folder + "/mtu").value_or(""), 1, UINT32_MAX);
-  if (mtu) device.mtu = static_cast<unsigned>(*mtu);
+  device.mtu = parse_number<unsigned>(files.word(folder + "/mtu").value_or(""), 1, UINT32_MAX);
   device.gbit_per_s = read_speed(files, folder);
   return device;
 }

@@ -7,16 +7,12 @@
 
 #if GIGABAR_HAS_CRYPTO
 #include <openssl/evp.h>
+#define GIGABAR_SYMBOLS "driver/crypto/symbols.def"
 #endif
 
 namespace gigabar::crypto {
 
-#if GIGABAR_HAS_CRYPTO
-#define GIGABAR_SYMBOLS "driver/crypto/symbols.def"
 #include "driver/functions.inc"
-#else
-struct Functions {};
-#endif
 
 // The process's table, loaded on first use. Threads: any.
 const LibraryOf<Functions>& functions();

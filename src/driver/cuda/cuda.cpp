@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver/cuda/cuda.hpp"
 
-#include <string_view>
 #include <utility>
 
 #include "base/check_ids.hpp"
 #include "base/errors.hpp"
+#include "base/hexadecimal.hpp"
 #include "driver/loader.hpp"
 
 namespace gigabar::cuda {
@@ -16,29 +16,17 @@ namespace {
 std::string version_text(int version) { return text(version / 1000, ".", version % 1000 / 10); }
 
 // cuGetProcAddress came with CUDA 11.3 and got its fifth parameter with 12.0 under the name cuGetProcAddress_v2.
-class SymbolFinder {
- public:
-  explicit SymbolFinder(const OpenedLibrary& library)
-      : modern_(reinterpret_cast<PFN_cuGetProcAddress_v12000>(find_symbol(library, "cuGetProcAddress_v2"))),
-        classic_(reinterpret_cast<PFN_cuGetProcAddress_v11030>(find_symbol(library, "cuGetProcAddress"))) {}
-
-  bool is_usable() const { return modern_ != nullptr || classic_ != nullptr; }
+struct SymbolFinder {
+  PFN_cuGetProcAddress_v12000 modern;
+  PFN_cuGetProcAddress_v11030 classic;
 
   void* find(const char* name, int version) const {
     void* address = nullptr;
-    CUresult result;
-    if (modern_ != nullptr) {
-      CUdriverProcAddressQueryResult found{};
-      result = modern_(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT, &found);
-    } else {
-      result = classic_(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT);
-    }
+    CUdriverProcAddressQueryResult found{};
+    const CUresult result = modern != nullptr ? modern(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT, &found)
+                                              : classic(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT);
     return result == CUDA_SUCCESS ? address : nullptr;
   }
-
- private:
-  PFN_cuGetProcAddress_v12000 modern_;
-  PFN_cuGetProcAddress_v11030 classic_;
 };
 
 NativeCode native_code(const Functions& functions, CUresult result) {
@@ -94,8 +82,9 @@ Availability open(Driver& driver) {
             "install NVIDIA driver 515 or newer",
             {}};
   }
-  const SymbolFinder finder(library);
-  if (!finder.is_usable()) {
+  const SymbolFinder finder{reinterpret_cast<PFN_cuGetProcAddress_v12000>(find_symbol(library, "cuGetProcAddress_v2")),
+                            reinterpret_cast<PFN_cuGetProcAddress_v11030>(find_symbol(library, "cuGetProcAddress"))};
+  if (finder.modern == nullptr && finder.classic == nullptr) {
     return {
         AvailabilityCode::entry_point_missing, text(library.path, " has no cuGetProcAddress"), "reinstall the NVIDIA driver", {}};
   }
@@ -124,15 +113,12 @@ std::string name_of(const Functions& functions, CUdevice device) {
 }
 
 std::string uuid_of(const Functions& functions, CUdevice device) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   CUuuid uuid{};
   if (functions.cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS) return {};
   std::string line = "GPU-";
   for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) line += '-';
-    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
-    line += kDigits[byte >> 4];
-    line += kDigits[byte & 0xf];
+    line += hexadecimal_text(static_cast<unsigned char>(uuid.bytes[i]), 2);
   }
   return line;
 }

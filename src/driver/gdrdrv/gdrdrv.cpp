@@ -86,10 +86,19 @@ Module::~Module() { system_calls().close(descriptor_); }
 
 std::string Module::version() const { return version_text(version_); }
 
+// Without persistence an access after the memory was freed is a SIGBUS, which no mapping of ours may be.
+Availability Module::availability() const {
+  if (is_persistent_) return {AvailabilityCode::ok, text("version ", version(), ", persistent"), {}, {}};
+  return {AvailabilityCode::not_supported,
+          text("version ", version(), " does not keep freed memory valid"),
+          "load gdrdrv 2.5 or newer with use_persistent_mapping=1",
+          {}};
+}
+
 Result<void> Module::call(const char* operation, unsigned long number, void* argument) {
   if (call_device(descriptor_, number, argument) == 0) return {};
   const int code = errno;
-  return make_error(status_of_errno(code), operation, "gdrdrv", std::strerror(code), {}, errno_code(code));
+  return make_errno_error(code, operation, "gdrdrv");
 }
 
 Result<std::uint64_t> Module::pin(std::uint64_t device_address, std::size_t bytes) {
@@ -118,6 +127,8 @@ CacheType Module::type_of(std::uint64_t handle) {
 }
 
 Result<PinnedMapping> Module::map(std::uint64_t device_address, std::size_t bytes) {
+  if (const Availability usable = availability(); !usable.is_ok())
+    return make_error(Status::not_supported, "map", "gdrdrv", usable.reason, usable.remedy);
   auto handle = pin(device_address, bytes);
   if (!handle) return std::move(handle).error();
   const auto page_shift = std::countr_zero(static_cast<unsigned long>(::sysconf(_SC_PAGESIZE)));

@@ -37,9 +37,11 @@ class Module {
   std::string version() const;  // "2.5"
   // True when memory freed under a mapping stays valid until it is unpinned (2.5 and newer, module parameter).
   bool is_persistent() const noexcept { return is_persistent_; }
+  // Whether it may be used: only where it is_persistent().
+  Availability availability() const;
 
-  // Pins and maps [device_address, +bytes), both multiples of kPageBytes; only of a module that is_persistent(). Errors:
-  // not_supported (the module refuses this memory), out_of_memory, out_of_bar1, no_permission, device_error.
+  // Pins and maps [device_address, +bytes), both multiples of kPageBytes. Errors: not_supported (as availability(), or the
+  // module refuses this memory), out_of_memory, out_of_bar1, no_permission, device_error.
   Result<PinnedMapping> map(std::uint64_t device_address, std::size_t bytes);
   // Unmaps, then unpins: in that order, since old modules mishandle the other one.
   void unmap(const PinnedMapping& mapping) noexcept;

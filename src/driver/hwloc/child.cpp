@@ -15,8 +15,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
-#include <sstream>
-#include <utility>
 
 #include "base/clock.hpp"
 #include "base/counted.hpp"

@@ -10,16 +10,12 @@
 #include "driver/verbs/functions.hpp"
 // Behind it, which takes away what the library's header wraps around exported functions.
 #include <infiniband/mlx5dv.h>
+#define GIGABAR_SYMBOLS "driver/mlx5dv/symbols.def"
 #endif
 
 namespace gigabar::mlx5dv {
 
-#if GIGABAR_HAS_MLX5DV
-#define GIGABAR_SYMBOLS "driver/mlx5dv/symbols.def"
 #include "driver/functions.inc"
-#else
-struct Functions {};
-#endif
 
 // The process's table, loaded on first use. Threads: any.
 const LibraryOf<Functions>& functions();

@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
 
@@ -53,13 +54,6 @@ const LibraryOf<Functions>& library() {
   return instance;
 }
 
-std::optional<nvmlDevice_t> device_at(const std::string& pci_address) {
-  nvmlDevice_t device{};
-  if (!library().availability.is_ok() || library().nvmlDeviceGetHandleByPciBusId_v2(pci_address.c_str(), &device) != NVML_SUCCESS)
-    return {};
-  return device;
-}
-
 // The number behind an enumerator that the library wrote. A newer driver may write one that this header does not have, which must
 // not be read as the enum.
 using EnumNumber = std::underlying_type_t<nvmlEnableState_t>;
@@ -79,6 +73,11 @@ std::optional<Answer<Value>> ask(Function function, Arguments... arguments) {
   } else {
     return value;
   }
+}
+
+std::optional<nvmlDevice_t> device_at(const std::string& pci_address) {
+  if (!library().availability.is_ok()) return {};
+  return ask<nvmlDevice_t>(library().nvmlDeviceGetHandleByPciBusId_v2, pci_address.c_str());
 }
 
 std::optional<std::uint64_t> wide_field_of(nvmlDevice_t device, unsigned field, unsigned scope = 0) {
@@ -198,12 +197,8 @@ const char* name_of_p2p_status(EnumNumber status) {
 }
 
 nvmlGpuP2PCapsIndex_t index_of(PeerCapability capability) {
-  switch (capability) {
-    case PeerCapability::read: return NVML_P2P_CAPS_INDEX_READ;
-    case PeerCapability::write: return NVML_P2P_CAPS_INDEX_WRITE;
-    case PeerCapability::atomics: return NVML_P2P_CAPS_INDEX_ATOMICS;
-  }
-  return NVML_P2P_CAPS_INDEX_UNKNOWN;
+  constexpr std::array kIndexes{NVML_P2P_CAPS_INDEX_READ, NVML_P2P_CAPS_INDEX_WRITE, NVML_P2P_CAPS_INDEX_ATOMICS};
+  return kIndexes[static_cast<std::size_t>(capability)];
 }
 
 }  // namespace
@@ -218,16 +213,14 @@ std::optional<std::string> driver_version() {
 
 std::optional<Bar1> bar1(const std::string& pci_address) {
   const auto device = device_at(pci_address);
-  nvmlBAR1Memory_t memory{};
-  if (!device || library().nvmlDeviceGetBAR1MemoryInfo(*device, &memory) != NVML_SUCCESS) return {};
-  return Bar1{memory.bar1Total, memory.bar1Used};
+  const auto memory = device ? ask<nvmlBAR1Memory_t>(library().nvmlDeviceGetBAR1MemoryInfo, *device) : std::nullopt;
+  if (!memory) return {};
+  return Bar1{memory->bar1Total, memory->bar1Used};
 }
 
 std::optional<unsigned> device_minor(const std::string& pci_address) {
   const auto device = device_at(pci_address);
-  unsigned minor = 0;
-  if (!device || library().nvmlDeviceGetMinorNumber(*device, &minor) != NVML_SUCCESS) return {};
-  return minor;
+  return device ? ask<unsigned>(library().nvmlDeviceGetMinorNumber, *device) : std::nullopt;
 }
 
 std::optional<PcieLinkState> pcie_link(const std::string& pci_address) {
@@ -333,7 +326,10 @@ DeviceFacts facts(const std::string& pci_address) {
   if (!device) return facts;
   facts.name = text_of(library().nvmlDeviceGetName, *device);
   facts.uuid = text_of(library().nvmlDeviceGetUUID, *device);
-  facts.most_pcie = link_of(*device, library().nvmlDeviceGetMaxPcieLinkGeneration, library().nvmlDeviceGetMaxPcieLinkWidth);
+  if (const auto most = link_of(*device, library().nvmlDeviceGetMaxPcieLinkGeneration, library().nvmlDeviceGetMaxPcieLinkWidth)) {
+    facts.pcie_most_generation = most->generation;
+    facts.pcie_most_width = most->width;
+  }
   unsigned mig_now = 0, mig_pending = 0;
   const auto mig = library().nvmlDeviceGetMigMode;
   if (mig != nullptr && mig(*device, &mig_now, &mig_pending) == NVML_SUCCESS)

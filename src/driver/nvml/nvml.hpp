@@ -43,13 +43,13 @@ struct MemoryBus {
 
 // What decides about paths and speed, and changes at most by the hour. Nothing: NVML does not know.
 struct DeviceFacts {
-  std::string name;                            // "NVIDIA H200"; empty: not told
-  std::string uuid;                            // "GPU-..."; empty: not told
-  std::optional<PcieLinkState> most_pcie;      // that the device and its slot can do together
-  std::optional<bool> is_mig_enabled;          // now, not after the next reset
-  std::optional<bool> is_persistence_enabled;  // the driver stays initialised without a client
-  std::optional<std::string> fabric_state;     // "not_supported", "not_started", "in_progress", "completed"
-  std::optional<std::uint64_t> clocks_event_reasons;
+  std::string name;                                               // "NVIDIA H200"; empty: not told
+  std::string uuid;                                               // "GPU-..."; empty: not told
+  std::optional<unsigned> pcie_most_generation, pcie_most_width;  // that the device and its slot can do together
+  std::optional<bool> is_mig_enabled;                             // now, not after the next reset
+  std::optional<bool> is_persistence_enabled;                     // the driver stays initialised without a client
+  std::optional<std::string> fabric_state;                        // "not_supported", "not_started", "in_progress", "completed"
+  std::optional<std::uint64_t> clocks_event_reasons;              // NVML's bits
   std::optional<bool> is_row_remap_pending, has_row_remap_failed, is_page_retirement_pending;
 };
 

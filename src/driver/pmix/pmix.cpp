@@ -3,6 +3,7 @@
 
 #if GIGABAR_HAS_PMIX
 #include <pmix.h>
+#define GIGABAR_SYMBOLS "driver/pmix/symbols.def"
 #endif
 #include <unistd.h>
 
@@ -39,17 +40,16 @@ struct Question {
 
 namespace {
 
-#if GIGABAR_HAS_PMIX
-
-#define GIGABAR_SYMBOLS "driver/pmix/symbols.def"
 #include "driver/functions.inc"
 
 const LibraryOf<Functions>& library() {
-  static const auto instance =
-      load_functions<Functions>("libpmix.so.2", "GIGABAR_PMIX_LIBRARY",
-                                "install the launcher's PMIx library (package libpmix2 or pmix)", "install PMIx 3 or newer");
+  static const auto instance = load_functions<Functions>(
+      "libpmix.so.2", "GIGABAR_PMIX_LIBRARY", "install the launcher's PMIx library (package libpmix2 or pmix)",
+      "install PMIx 3 or newer", "PMIx", "configure with pmix.h (package libpmix-dev or pmix-devel)");
   return instance;
 }
+
+#if GIGABAR_HAS_PMIX
 
 std::string words_of(pmix_status_t status) {
   const char* words = library().PMIx_Error_string != nullptr ? library().PMIx_Error_string(status) : nullptr;
@@ -180,9 +180,9 @@ Result<void> require_joined(const char* operation, const std::string& object) {
 
 }  // namespace
 
-#if GIGABAR_HAS_PMIX
-
 const Availability& availability() { return library().availability; }
+
+#if GIGABAR_HAS_PMIX
 
 Result<Membership> join(std::int64_t deadline_ns) {
   if (!availability().is_ok()) return make_error("join", "the PMIx server", availability());
@@ -243,11 +243,6 @@ Result<std::optional<std::string>> Fetch::answer() const {
 }
 
 #else
-
-const Availability& availability() {
-  static const Availability absent = not_built("PMIx", "configure with pmix.h (package libpmix-dev or pmix-devel)");
-  return absent;
-}
 
 Result<Membership> join(std::int64_t) { return make_error("join", "the PMIx server", availability()); }
 Result<void> put(const std::string& key, const std::string&) { return make_error("put", key, availability()); }

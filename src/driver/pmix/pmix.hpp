@@ -3,7 +3,6 @@
 // its store of small values.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -8,16 +8,12 @@
 
 #if GIGABAR_HAS_RDMACM
 #include <rdma/rdma_cma.h>
+#define GIGABAR_SYMBOLS "driver/rdmacm/symbols.def"
 #endif
 
 namespace gigabar::rdmacm {
 
-#if GIGABAR_HAS_RDMACM
-#define GIGABAR_SYMBOLS "driver/rdmacm/symbols.def"
 #include "driver/functions.inc"
-#else
-struct Functions {};
-#endif
 
 // The process's table, loaded on first use. Threads: any.
 const LibraryOf<Functions>& functions();

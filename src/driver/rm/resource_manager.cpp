@@ -52,8 +52,7 @@ std::string status_name(std::uint32_t status) {
 }
 
 int branch_of(const std::string& driver_version) {
-  const auto branch = parse_number(std::string_view(driver_version).substr(0, driver_version.find('.')), 1, 99999);
-  return branch ? static_cast<int>(*branch) : 0;
+  return parse_number<int>(std::string_view(driver_version).substr(0, driver_version.find('.')), 1, 99999).value_or(0);
 }
 
 ResourceManager::ResourceManager(std::string device_folder, std::string driver_version, int control_descriptor) noexcept
@@ -101,20 +100,13 @@ Result<void> ResourceManager::escape(const char* operation, unsigned number, voi
                                      const std::uint32_t& status) {
   if (call_device(control_descriptor_, escape_request(number, bytes), argument) != 0) {
     const int code = errno;
-    return make_error(status_of_errno(code), operation, "resource manager",
-                      text("ioctl ", hex_text(number), ": ", std::strerror(code)), {}, errno_code(code));
+    return make_errno_error(code, operation, "resource manager", "ioctl " + hex_text(number));
   }
   if (status != kOk) {
     return make_error(status_of(status), operation, "resource manager", text("ioctl ", hex_text(number), " was refused"), {},
                       native_code(status));
   }
   return {};
-}
-
-Result<void> ResourceManager::control(const char* operation, Handle object, std::uint32_t command, void* parameters,
-                                      std::size_t bytes) {
-  Control argument{client_, object, command, 0, reinterpret_cast<std::uintptr_t>(parameters), static_cast<std::uint32_t>(bytes), 0};
-  return escape(operation, kControl, &argument, sizeof argument, argument.status);
 }
 
 Result<void> ResourceManager::allocate(const char* operation, Handle parent, Handle& object, std::uint32_t object_class,
@@ -135,8 +127,7 @@ Handle ResourceManager::new_handle() noexcept {
 
 Result<void> ResourceManager::check_device_identity(const Device& device) {
   std::uint32_t answered = 0;
-  if (Result<void> asked = control("ask device for its id", device.subdevice, kGetGpuId, &answered, sizeof answered); !asked)
-    return asked;
+  if (Result<void> asked = control("ask device for its id", device.subdevice, kGetGpuId, answered); !asked) return asked;
   if (answered == device.gpu_id) return {};
   return make_error(Status::verification_failed, "open device", text("gpu id ", hex_text(device.gpu_id)),
                     text("device instance ", device.instance, " is gpu id ", hex_text(answered)),
@@ -149,8 +140,7 @@ Result<Device> ResourceManager::open_device(std::uint32_t gpu_id, unsigned minor
   device.minor = minor;
   IdInfo info{};
   info.gpu_id = gpu_id;
-  if (Result<void> asked = control("find device instance", client_, kGetIdInfo, &info, sizeof info); !asked)
-    return std::move(asked).error();
+  if (Result<void> asked = control("find device instance", client_, kGetIdInfo, info); !asked) return std::move(asked).error();
   device.instance = info.device_instance;
 
   DeviceParameters parameters{};
@@ -175,16 +165,14 @@ void ResourceManager::close_device(const Device& device) noexcept { free(client_
 
 Result<Handle> ResourceManager::duplicate(const Device& device, Handle source_client, Handle source_object) {
   DupObject argument{client_, device.device, new_handle(), source_client, source_object, 0, 0};
-  if (Result<void> done = escape("duplicate memory", kDupObject, &argument, sizeof argument, argument.status); !done) {
-    return std::move(done).error();
-  }
+  if (Result<void> done = escape("duplicate memory", kDupObject, argument); !done) return std::move(done).error();
   return argument.object;
 }
 
 Result<Handle> ResourceManager::import(const Device& device, int descriptor) {
   ExportObjectInfo info{};
   info.descriptor = descriptor;
-  if (Result<void> asked = control("inspect exported memory", client_, kGetExportObjectInfo, &info, export_info_bytes_); !asked) {
+  if (Result<void> asked = control("inspect exported memory", client_, kGetExportObjectInfo, info, export_info_bytes_); !asked) {
     return std::move(asked).error();
   }
   if (info.device_instance != device.instance) {
@@ -197,9 +185,7 @@ Result<Handle> ResourceManager::import(const Device& device, int descriptor) {
   argument.objects[0] = new_handle();
   argument.types[0] = kTypeVideoMemory;
   argument.count = 1;
-  if (Result<void> done = control("import memory", client_, kImportObjectsFromFd, &argument, sizeof argument); !done) {
-    return std::move(done).error();
-  }
+  if (Result<void> done = control("import memory", client_, kImportObjectsFromFd, argument); !done) return std::move(done).error();
   if (argument.count != 1 || argument.types[0] != kTypeVideoMemory) {
     free(device.device, argument.objects[0]);
     return make_error(Status::not_supported, "import memory", text("descriptor ", descriptor),
@@ -211,9 +197,8 @@ Result<Handle> ResourceManager::import(const Device& device, int descriptor) {
 
 Result<bool> ResourceManager::are_same_memory(Handle first, Handle second) {
   ObjectsAreDuplicates argument{first, second, 0, {}};
-  if (Result<void> asked = control("compare memory", client_, kObjectsAreDuplicates, &argument, sizeof argument); !asked) {
+  if (Result<void> asked = control("compare memory", client_, kObjectsAreDuplicates, argument); !asked)
     return std::move(asked).error();
-  }
   return argument.are_duplicates != 0;
 }
 
@@ -221,9 +206,7 @@ void ResourceManager::free(Handle parent, Handle object) noexcept {
   Free argument{client_, parent, object, 0};
   // A handle that cannot be freed keeps GPU memory from returning: worth a warning, not an error of whoever let go of it.
   quietly([&] {
-    if (Result<void> done = escape("free object", kFree, &argument, sizeof argument, argument.status); !done) {
-      log(LogLevel::warning, done.message());
-    }
+    if (Result<void> done = escape("free object", kFree, argument); !done) log(LogLevel::warning, done.message());
   });
 }
 
@@ -240,11 +223,11 @@ Result<CpuMapping> ResourceManager::map(const Device& device, Handle memory, std
   int control_descriptor = control_descriptor_;
   if (calls.ioctl(descriptor, escape_request(kRegisterFd, sizeof control_descriptor), &control_descriptor) != 0) {
     const int code = errno;
-    return make_error(status_of_errno(code), "register device file", path, std::strerror(code), {}, errno_code(code));
+    return make_errno_error(code, "register device file", path);
   }
 
   MapMemory argument{client_, device.device, memory, 0, offset_bytes, length_bytes, 0, 0, 0, descriptor, 0};
-  Result<void> mapped = escape("map memory", kMapMemory, &argument, sizeof argument, argument.status);
+  Result<void> mapped = escape("map memory", kMapMemory, argument);
   if (!mapped) {
     Error error = std::move(mapped).error();
     if (argument.status == kInsufficientResources || argument.status == kNoMemory) {
@@ -263,9 +246,8 @@ Result<CpuMapping> ResourceManager::map(const Device& device, Handle memory, std
   if (address == MAP_FAILED) {
     const int code = errno;
     unmap(device, memory, CpuMapping{nullptr, length_bytes, argument.linear_address, descriptor});
-    return make_error(
-        status_of_errno(code), "map memory", path, text("mmap of ", counted(length_bytes, "byte"), ": ", std::strerror(code)),
-        code == ENOMEM ? "check the limits on address space and mappings (ulimit -v, vm.max_map_count)" : "", errno_code(code));
+    return make_errno_error(code, "map memory", path, "mmap of " + counted(length_bytes, "byte"),
+                            code == ENOMEM ? "check the limits on address space and mappings (ulimit -v, vm.max_map_count)" : "");
   }
   return mapping;
 }
@@ -280,9 +262,7 @@ void ResourceManager::unmap(const Device& device, Handle memory, const CpuMappin
   }
   UnmapMemory argument{client_, device.device, memory, 0, mapping.linear_address, 0, 0};
   quietly([&] {
-    if (Result<void> done = escape("unmap memory", kUnmapMemory, &argument, sizeof argument, argument.status); !done) {
-      log(LogLevel::warning, done.message());
-    }
+    if (Result<void> done = escape("unmap memory", kUnmapMemory, argument); !done) log(LogLevel::warning, done.message());
   });
   calls.close(mapping.descriptor);
 }

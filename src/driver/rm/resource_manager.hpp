@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "driver/rm/abi.hpp"
 #include "gigabar/status.hpp"
@@ -76,7 +75,18 @@ class ResourceManager {
  private:
   ResourceManager(std::string device_folder, std::string driver_version, int control_descriptor) noexcept;
   Result<void> escape(const char* operation, unsigned number, void* argument, std::size_t bytes, const std::uint32_t& status);
-  Result<void> control(const char* operation, Handle object, std::uint32_t command, void* parameters, std::size_t bytes);
+  template <class Argument>
+  Result<void> escape(const char* operation, unsigned number, Argument& argument) {
+    return escape(operation, number, &argument, sizeof argument, argument.status);
+  }
+  // `bytes`: of the parameters, as far as the driver's branch has them.
+  template <class Parameters>
+  Result<void> control(const char* operation, Handle object, std::uint32_t command, Parameters& parameters,
+                       std::size_t bytes = sizeof(Parameters)) {
+    Control argument{client_, object, command, 0, reinterpret_cast<std::uintptr_t>(&parameters), static_cast<std::uint32_t>(bytes),
+                     0};
+    return escape(operation, kControl, argument);
+  }
   Result<void> allocate(const char* operation, Handle parent, Handle& object, std::uint32_t object_class, void* parameters,
                         std::size_t bytes);
   Result<void> check_device_identity(const Device& device);

@@ -2,6 +2,7 @@
 #include "driver/verbs/verbs.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -46,61 +47,27 @@ Error no_list(const std::string& object, int code) {
                     "load the kernel's RDMA interface (modprobe ib_uverbs)", native_of(code));
 }
 
-unsigned bytes_of(ibv_mtu mtu) {
-  switch (mtu) {
-    case IBV_MTU_256: return 256;
-    case IBV_MTU_512: return 512;
-    case IBV_MTU_1024: return 1024;
-    case IBV_MTU_2048: return 2048;
-    case IBV_MTU_4096: return 4096;
-  }
-  return 0;
-}
+unsigned bytes_of(ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128U << mtu : 0; }
 
-int to_init(ibv_qp* pair, const PairPath& path) {
+// What a pair is told on its way; each step takes what its mask names.
+ibv_qp_attr attributes_of(const PairPath& path) {
   ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_INIT;
-  attributes.port_num = path.port;
+  attributes.port_num = attributes.ah_attr.port_num = path.port;
   attributes.qp_access_flags = static_cast<unsigned>(path.access);
-  return functions().ibv_modify_qp(pair, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-}
-
-ibv_ah_attr address_of(const PairPath& path) {
-  ibv_ah_attr address{};
-  address.port_num = path.port;
-  address.dlid = path.peer_lid;
-  if (path.is_ethernet) {
-    address.is_global = 1;
-    address.grh.dgid = path.peer_gid;
-    address.grh.sgid_index = path.gid_index;
-    address.grh.hop_limit = 64;
-  }
-  return address;
-}
-
-int to_receive(ibv_qp* pair, const PairPath& path) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = path.mtu;
   attributes.dest_qp_num = path.peer_pair;
-  attributes.max_dest_rd_atomic = path.reads;
+  attributes.max_dest_rd_atomic = attributes.max_rd_atomic = path.reads;
   attributes.min_rnr_timer = 12;  // 0.64 ms; nothing is received here
-  attributes.ah_attr = address_of(path);
-  return functions().ibv_modify_qp(pair, &attributes,
-                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-}
-
-int to_send(ibv_qp* pair, const PairPath& path) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = 14;  // 67 ms, seven times
-  attributes.retry_cnt = 7;
-  attributes.rnr_retry = 7;
-  attributes.max_rd_atomic = path.reads;
-  return functions().ibv_modify_qp(
-      pair, &attributes,
-      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  attributes.timeout = 14;        // 67 ms, seven times
+  attributes.retry_cnt = attributes.rnr_retry = 7;
+  attributes.ah_attr.dlid = path.peer_lid;
+  if (path.is_ethernet) {
+    attributes.ah_attr.is_global = 1;
+    attributes.ah_attr.grh.dgid = path.peer_gid;
+    attributes.ah_attr.grh.sgid_index = path.gid_index;
+    attributes.ah_attr.grh.hop_limit = 64;
+  }
+  return attributes;
 }
 
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -162,9 +129,24 @@ int code_of(int result) noexcept {
 }
 
 PairFailure connect_pair(ibv_qp* pair, const PairPath& path) {
-  if (const int result = to_init(pair, path); result != 0) return {"ibv_modify_qp(INIT)", code_of(result)};
-  if (const int result = to_receive(pair, path); result != 0) return {"ibv_modify_qp(RTR)", code_of(result)};
-  if (const int result = to_send(pair, path); result != 0) return {"ibv_modify_qp(RTS)", code_of(result)};
+  struct Step {
+    const char* call;
+    ibv_qp_state state;
+    int mask;
+  };
+  constexpr std::array<Step, 3> kSteps{
+      {{"ibv_modify_qp(INIT)", IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+       {"ibv_modify_qp(RTR)", IBV_QPS_RTR,
+        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+            IBV_QP_MIN_RNR_TIMER},
+       {"ibv_modify_qp(RTS)", IBV_QPS_RTS,
+        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC}}};
+  ibv_qp_attr attributes = attributes_of(path);
+  for (const Step& step : kSteps) {
+    attributes.qp_state = step.state;
+    if (const int result = functions().ibv_modify_qp(pair, &attributes, step.mask); result != 0)
+      return {step.call, code_of(result)};
+  }
   return {};
 }
 

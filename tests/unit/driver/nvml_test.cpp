@@ -83,9 +83,8 @@ ISOLATED_TEST(Nvml, TellsFactsOfDevices) {
   const nvml::DeviceFacts first = nvml::facts("10000:3b:00.0");
   EXPECT_EQ(first.name, "a GPU of the fake NVML");
   EXPECT_EQ(first.uuid, "GPU-of-10000:3b:00.0");
-  ASSERT_TRUE(first.most_pcie);
-  EXPECT_EQ(first.most_pcie->generation, 5u);
-  EXPECT_EQ(first.most_pcie->width, 16u);
+  EXPECT_EQ(first.pcie_most_generation, 5u);
+  EXPECT_EQ(first.pcie_most_width, 16u);
   EXPECT_EQ(first.is_mig_enabled, false);
   EXPECT_EQ(first.is_persistence_enabled, true);
   EXPECT_EQ(first.fabric_state, "in_progress");
@@ -96,8 +95,8 @@ ISOLATED_TEST(Nvml, TellsFactsOfDevices) {
   const nvml::DeviceFacts second = nvml::facts("0000:07:00.0");
   EXPECT_EQ(second.is_row_remap_pending, true);
   EXPECT_EQ(second.has_row_remap_failed, false);
-  EXPECT_FALSE(second.most_pcie || second.is_mig_enabled || second.is_persistence_enabled || second.fabric_state ||
-               second.clocks_event_reasons || second.is_page_retirement_pending);
+  EXPECT_FALSE(second.pcie_most_generation || second.pcie_most_width || second.is_mig_enabled || second.is_persistence_enabled ||
+               second.fabric_state || second.clocks_event_reasons || second.is_page_retirement_pending);
   EXPECT_TRUE(nvml::facts("0000:99:00.0").name.empty());
 
   using enum nvml::PeerCapability;
