@@ -12,9 +12,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
-#include "device/soft_hca/faults.hpp"
 #include "device/soft_hca/memory_table.hpp"
 #include "device/soft_hca/send_queue.hpp"
 #include "device/soft_hca/wire.hpp"
@@ -71,6 +71,33 @@ class SoftHca {
   std::uint32_t next_closed_ = 0;  // where the next closed queue is looked for; guarded by create_mutex_
   std::array<Slot, kMaxQueues> slots_;
   std::atomic<std::uint32_t> slot_count_{0};  // those below exist
+};
+
+// Threads that poll a software HCA, each a share of the queues. One that finds nothing to do looks again for a while, then lets
+// others run between looks: it never sleeps, because nothing wakes it. When they are stopped or stalled, waits on the device end by
+// their own deadlines.
+class ProxyThreads {
+ public:
+  static constexpr std::uint32_t kMaxThreads = 64;
+  static constexpr std::uint32_t kSpinPolls = 2000;  // in vain, before the thread yields: some 100 us
+
+  // `thread_count`: 1 to kMaxThreads. Errors: invalid_argument, out_of_memory (a thread cannot be started; none runs then).
+  static Result<std::unique_ptr<ProxyThreads>> start(SoftHca& hca, std::uint32_t thread_count);
+  ProxyThreads(const ProxyThreads&) = delete;
+  ProxyThreads& operator=(const ProxyThreads&) = delete;
+  ~ProxyThreads() { stop(); }
+
+  // Ends and joins them, after the poll that they are in.
+  void stop() noexcept;
+
+ private:
+  ProxyThreads(SoftHca& hca, std::uint32_t thread_count) : hca_(&hca), thread_count_(thread_count), threads_(thread_count) {}
+  void work(std::uint32_t index) noexcept;
+
+  SoftHca* hca_;
+  std::atomic<bool> is_stopping_{false};
+  const std::uint32_t thread_count_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace gigabar::soft_hca
