@@ -249,7 +249,7 @@ MUTANTS = [
         ("calibration_any_gain_wins", "constexpr double kMustWinBy = 0.95;", "constexpr double kMustWinBy = 1.0;", "PickKernel.*"),
     ),
     *of("copies", "src/copy/parallel.cpp", "unit_copy")(
-        ("parallel_parts_are_not_fenced", "    kernel(mapped_destination + begin, static_cast<const std::byte*>(source) + begin, split.length(part));\n    detail::fence_stores();", "    kernel(mapped_destination + begin, static_cast<const std::byte*>(source) + begin, split.length(part));", "FenceCount.*"),
+        ("parallel_parts_are_not_fenced", "    kernel(mapped, host, bytes);\n    detail::fence_stores();", "    kernel(mapped, host, bytes);", "FenceCount.*"),
         ("parallel_last_part_is_short", "(part + 1 == part_count_ ? bytes_ : begin(part + 1))", "(part + 1 == part_count_ ? bytes_ - bytes_ % 2 : begin(part + 1))", "ParallelCopy.CopiesEveryByteWithAnyThreadCount"),
     ),
 

@@ -33,10 +33,9 @@ class Split {
   std::size_t step_bytes_;
 };
 
-// Refuses what cannot be copied; else copy(number of threads, kernels of the mapping, size class of a thread's part).
-template <class Copy>
-Result<void> copy_checked(const char* operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
-                          std::size_t bytes, unsigned thread_count, const Copy& copy) try {
+// Refuses what cannot be copied.
+Result<void> copy_checked(const char* operation, CopyDirection direction, const Mapping& mapping, std::size_t offset_bytes,
+                          void* host, std::size_t bytes, unsigned thread_count) try {
   const Uncancelled uncancelled;
   if (!detail::may_copy(mapping, offset_bytes, host, bytes)) {
     return detail::refuse_copy(operation, mapping, offset_bytes, host, bytes);
@@ -45,53 +44,51 @@ Result<void> copy_checked(const char* operation, const Mapping& mapping, std::si
     return make_error(Status::invalid_argument, operation, text("thread_count ", thread_count), "is more than 64", "pass 0 to 64");
   }
   const unsigned count = thread_count != 0 ? thread_count : calibrated_thread_count(mapping);
-  return copy(count, detail::active_kernels(mapping.type()), detail::size_class(bytes / count));
+  return copy_parallel(direction, mapping.address() + offset_bytes, static_cast<std::byte*>(host), bytes, count,
+                       active_kernel(direction, mapping, bytes / count));
 } catch (...) {
   return error_of_exception(operation);
 }
 
 }  // namespace
 
-// Each thread fences for itself: a fence orders only the stores and loads of its own CPU.
-Result<void> store_parallel(std::byte* mapped_destination, const void* source, std::size_t bytes, unsigned thread_count,
-                            StoreKernel kernel) {
-  if (bytes == 0) return {};
-  const Split split(mapped_destination, bytes, thread_count);
-  return WorkerPool::of_process().run(split.part_count(), [&](unsigned part) {
-    const std::size_t begin = split.begin(part);
-    kernel(mapped_destination + begin, static_cast<const std::byte*>(source) + begin, split.length(part));
-    detail::fence_stores();
-  });
+StoreKernel active_kernel(CopyDirection direction, const Mapping& mapping, std::size_t bytes) noexcept {
+  const detail::ActiveKernels& active = detail::active_kernels(mapping.type());
+  const auto& kernels = direction == CopyDirection::to_device ? active.store : active.load;
+  return kernels[detail::size_class(bytes)].load(std::memory_order_relaxed);
 }
 
-Result<void> load_parallel(void* destination, const std::byte* mapped_source, std::size_t bytes, unsigned thread_count,
-                           LoadKernel kernel) {
+void copy_by_kernel(CopyDirection direction, std::byte* mapped, std::byte* host, std::size_t bytes, StoreKernel kernel) noexcept {
+  if (direction == CopyDirection::to_device) {
+    kernel(mapped, host, bytes);
+    detail::fence_stores();
+    return;
+  }
+  detail::fence_before_loads(mapped, bytes);
+  kernel(host, mapped, bytes);
+  detail::fence_after_loads();
+}
+
+// Each thread fences for itself: a fence orders only the stores and loads of its own CPU.
+Result<void> copy_parallel(CopyDirection direction, std::byte* mapped, std::byte* host, std::size_t bytes, unsigned thread_count,
+                           StoreKernel kernel) {
   if (bytes == 0) return {};
-  const Split split(mapped_source, bytes, thread_count);
+  const Split split(mapped, bytes, thread_count);
   return WorkerPool::of_process().run(split.part_count(), [&](unsigned part) {
     const std::size_t begin = split.begin(part);
-    detail::fence_before_loads(mapped_source + begin, split.length(part));
-    kernel(static_cast<std::byte*>(destination) + begin, mapped_source + begin, split.length(part));
-    detail::fence_after_loads();
+    copy_by_kernel(direction, mapped + begin, host + begin, split.length(part), kernel);
   });
 }
 
 Result<void> copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
                               unsigned thread_count) {
-  const auto store = [&](unsigned count, const detail::ActiveKernels& kernels, std::size_t size_class) {
-    const StoreKernel kernel = kernels.store[size_class].load(std::memory_order_relaxed);
-    return store_parallel(mapping.address() + offset_bytes, source, bytes, count, kernel);
-  };
-  return copy_checked("copy_to_parallel", mapping, offset_bytes, source, bytes, thread_count, store);
+  return copy_checked("copy_to_parallel", CopyDirection::to_device, mapping, offset_bytes, const_cast<void*>(source), bytes,
+                      thread_count);
 }
 
 Result<void> copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes,
                                 unsigned thread_count) {
-  const auto load = [&](unsigned count, const detail::ActiveKernels& kernels, std::size_t size_class) {
-    const LoadKernel kernel = kernels.load[size_class].load(std::memory_order_relaxed);
-    return load_parallel(destination, mapping.address() + offset_bytes, bytes, count, kernel);
-  };
-  return copy_checked("copy_from_parallel", mapping, offset_bytes, destination, bytes, thread_count, load);
+  return copy_checked("copy_from_parallel", CopyDirection::from_device, mapping, offset_bytes, destination, bytes, thread_count);
 }
 
 }  // namespace gigabar::inline v0
