@@ -250,7 +250,7 @@ MUTANTS = [
     ),
     *of("copies", "src/copy/parallel.cpp", "unit_copy")(
         ("parallel_parts_are_not_fenced", "    kernel(mapped, host, bytes);\n    detail::fence_stores();", "    kernel(mapped, host, bytes);", "FenceCount.*"),
-        ("parallel_last_part_is_short", "(part + 1 == part_count_ ? bytes_ : begin(part + 1))", "(part + 1 == part_count_ ? bytes_ - bytes_ % 2 : begin(part + 1))", "ParallelCopy.CopiesEveryByteWithAnyThreadCount"),
+        ("parallel_last_part_is_short", "return part == part_count ? bytes : ", "return part == part_count ? bytes - bytes % 2 : ", "ParallelCopy.CopiesEveryByteWithAnyThreadCount"),
     ),
 
     # --- Figures -------------------------------------------------------------------------------------------------------------------

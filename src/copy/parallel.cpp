@@ -13,26 +13,6 @@ namespace {
 
 constexpr std::size_t kLineBytes = 64;
 
-// Where the parts of a call begin and end. Every cut lies on a 64-byte line of the mapped side: no line has two writers.
-class Split {
- public:
-  Split(const std::byte* mapped, std::size_t bytes, unsigned thread_count)
-      : bytes_(bytes),
-        skew_bytes_(reinterpret_cast<std::uintptr_t>(mapped) % kLineBytes),
-        part_count_(static_cast<unsigned>(std::min<std::size_t>(thread_count, bytes / kLineBytes + 1))),
-        step_bytes_((bytes / part_count_ / kLineBytes + 1) * kLineBytes) {}
-
-  unsigned part_count() const { return part_count_; }
-  std::size_t begin(unsigned part) const { return part == 0 ? 0 : std::min(bytes_, part * step_bytes_ - skew_bytes_); }
-  std::size_t length(unsigned part) const { return (part + 1 == part_count_ ? bytes_ : begin(part + 1)) - begin(part); }
-
- private:
-  std::size_t bytes_;
-  std::size_t skew_bytes_;
-  unsigned part_count_;
-  std::size_t step_bytes_;
-};
-
 // Refuses what cannot be copied.
 Result<void> copy_checked(const char* operation, CopyDirection direction, const Mapping& mapping, std::size_t offset_bytes,
                           void* host, std::size_t bytes, unsigned thread_count) try {
@@ -69,14 +49,21 @@ void copy_by_kernel(CopyDirection direction, std::byte* mapped, std::byte* host,
   detail::fence_after_loads();
 }
 
-// Each thread fences for itself: a fence orders only the stores and loads of its own CPU.
+// Every cut lies on a 64-byte line of the mapped side: no line has two writers. Each thread fences for itself: a fence orders only
+// the stores and loads of its own CPU.
 Result<void> copy_parallel(CopyDirection direction, std::byte* mapped, std::byte* host, std::size_t bytes, unsigned thread_count,
                            StoreKernel kernel) {
   if (bytes == 0) return {};
-  const Split split(mapped, bytes, thread_count);
-  return WorkerPool::of_process().run(split.part_count(), [&](unsigned part) {
-    const std::size_t begin = split.begin(part);
-    copy_by_kernel(direction, mapped + begin, host + begin, split.length(part), kernel);
+  const std::size_t skew_bytes = reinterpret_cast<std::uintptr_t>(mapped) % kLineBytes;
+  const auto part_count = static_cast<unsigned>(std::min<std::size_t>(thread_count, bytes / kLineBytes + 1));
+  const std::size_t step_bytes = (bytes / part_count / kLineBytes + 1) * kLineBytes;
+  const auto begin_of = [=](unsigned part) {
+    if (part == 0) return std::size_t{0};
+    return part == part_count ? bytes : std::min(bytes, part * step_bytes - skew_bytes);
+  };
+  return WorkerPool::of_process().run(part_count, [&](unsigned part) {
+    const std::size_t begin = begin_of(part);
+    copy_by_kernel(direction, mapped + begin, host + begin, begin_of(part + 1) - begin, kernel);
   });
 }
 
