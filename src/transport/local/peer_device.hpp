@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,13 +20,24 @@ namespace gigabar::transport::local {
 // One allocation as one device of this process reaches it. Closed at the end.
 class OpenedAllocation {
  public:
-  virtual ~OpenedAllocation() = default;
+  OpenedAllocation() = default;
+  OpenedAllocation(const OpenedAllocation&) = delete;
+  OpenedAllocation& operator=(const OpenedAllocation&) = delete;
+  ~OpenedAllocation() {
+    if (close_) close_();
+  }
   std::uintptr_t address() const noexcept { return address_; }
   std::size_t bytes() const noexcept { return bytes_; }
+  void hold(std::uintptr_t address, std::size_t bytes, std::function<void()> close) {
+    address_ = address;
+    bytes_ = bytes;
+    close_ = std::move(close);
+  }
 
- protected:
+ private:
   std::uintptr_t address_ = 0;
   std::size_t bytes_ = 0;
+  std::function<void()> close_;
 };
 
 // What has been opened, of all peers: CUDA opens an IPC handle once per process, so regions of one allocation share it.
