@@ -258,7 +258,7 @@ MUTANTS = [
         ("figures_median_of_an_even_count", "(samples[middle - 1] + samples[middle]) / 2", "samples[middle]", "StreamMeasure.*"),
         ("figures_p99_of_few_samples", "std::ceil(part * static_cast<double>(samples_us.size()))", "std::floor(part * static_cast<double>(samples_us.size()))", "StreamMeasure.*"),
         ("figures_overlap_of_the_longest", "shortest_ns = std::min(shortest_ns, end - begin);", "shortest_ns = end - begin;", "StreamMeasure.*"),
-        ("figures_window_of_the_first", "window.end_ns = std::min(window.end_ns, timeline.end_ns());", "window.end_ns = timeline.end_ns();", "StreamMeasure.*"),
+        ("figures_window_of_the_first", "window.end_ns = std::min(window.end_ns, life->end_ns);", "window.end_ns = life->end_ns;", "StreamMeasure.*"),
     ),
     *of("figures", "tools/gigabar/support/statistics.cpp", "tools_test")(
         ("tools_percentile_rounded_down", "std::ceil(fraction * static_cast<double>(count) - 1e-9)", "std::floor(fraction * static_cast<double>(count))", "Percentile.*"),

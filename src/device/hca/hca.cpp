@@ -13,6 +13,7 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "base/quietly.hpp"
+#include "base/ranges.hpp"
 #include "driver/verbs/functions.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "rdma/rail_order.hpp"
@@ -113,8 +114,7 @@ bool Hca::is_ours(const void* place, std::size_t bytes) const noexcept {
   auto block = blocks_.upper_bound(first);
   if (block == blocks_.begin()) return false;
   --block;
-  const std::uintptr_t offset = first - block->first;
-  return offset <= block->second.bytes() && bytes <= block->second.bytes() - offset;
+  return fits(first - block->first, bytes, block->second.bytes());
 }
 
 Result<std::uint64_t*> Hca::map_register(void* place) {
