@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/hca/hca.hpp"
 
-#include <arpa/inet.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,22 +46,14 @@ Result<PortName> parse(const std::string& name) {
   return parsed;
 }
 
-bool is_link_local(const std::string& gid) {
-  in6_addr address{};
-  if (::inet_pton(AF_INET6, gid.c_str(), &address) != 1) return true;
-  return IN6_IS_ADDR_LINKLOCAL(&address);
-}
-
-// -1: the port has none of RoCE version 2.
+// -1: the port has none of RoCE version 2 that routers know.
 int find_gid(const Topology* topology, const std::string& device, unsigned number) {
   if (topology == nullptr) return -1;
   for (const Nic& nic : topology->nics) {
     for (const RdmaPort& port : nic.ports) {
       if (nic.rdma_device != device || port.number != static_cast<int>(number)) continue;
-      const auto found = std::find_if(port.gids.begin(), port.gids.end(), [](const GidEntry& entry) {
-        return entry.type.find("v2") != std::string::npos && !is_link_local(entry.gid);
-      });
-      return found == port.gids.end() ? -1 : found->index;
+      const GidEntry* const found = rdma::first_gid_v2(port.gids, rdma::GidReach::routed);
+      return found == nullptr ? -1 : found->index;
     }
   }
   return -1;

@@ -34,7 +34,7 @@ enum class Ringer : std::uint8_t {
 struct HcaOptions {
   int device = 0;                // whose kernels
   std::string port;              // "mlx5_0" or "mlx5_0/1"; empty: the nearest to the device that is usable
-  int gid_index = -1;            // of RoCE; -1: the first of version 2 that is no link-local address
+  int gid_index = -1;            // of RoCE; -1: the first of version 2 that is no link-local address (rdma::first_gid_v2)
   std::optional<Ringer> ringer;  // unset: kernels where they can
   std::size_t local_rank = 0;    // among the ranks of this host: those that share a device are dealt equally near ports in turn
 };
