@@ -108,30 +108,21 @@ bool Hca::is_ours(const void* place, std::size_t bytes) const noexcept {
   return fits(first - block->first, bytes, block->second.bytes());
 }
 
-Result<std::uint64_t*> Hca::map_register(void* place) {
+Result<std::shared_ptr<std::uint64_t>> Hca::map_register(void* place) {
   const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(place) % page_bytes;
-  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(place) - offset;
-  MappedPage& page = pages_[first];
-  if (page.users == 0) {
-    auto mapped = runtime_->map_registers(device_, reinterpret_cast<void*>(first), page_bytes);
-    if (!mapped) {
-      pages_.erase(first);
-      return std::move(mapped).error();
-    }
-    page.for_kernels = static_cast<std::byte*>(*mapped);
+  std::byte* const first = static_cast<std::byte*>(place) - offset;
+  std::weak_ptr<std::byte>& known = pages_[first];
+  std::shared_ptr<std::byte> page = known.lock();
+  if (page == nullptr) {
+    auto mapped = runtime_->map_registers(device_, first, page_bytes);
+    if (!mapped) return std::move(mapped).error();
+    const auto unmap = [runtime = runtime_, device = device_, first, page_bytes](std::byte*) {
+      quietly([&] { static_cast<void>(runtime->unmap_registers(device, first, page_bytes)); });
+    };
+    known = page = {static_cast<std::byte*>(*mapped), unmap};
   }
-  ++page.users;
-  return reinterpret_cast<std::uint64_t*>(page.for_kernels + offset);
-}
-
-void Hca::unmap_register(void* place) noexcept {
-  const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(place) / page_bytes * page_bytes;
-  const auto page = pages_.find(first);
-  if (page == pages_.end() || --page->second.users > 0) return;
-  quietly([&] { static_cast<void>(runtime_->unmap_registers(device_, reinterpret_cast<void*>(first), page_bytes)); });
-  pages_.erase(page);
+  return std::shared_ptr<std::uint64_t>(page, reinterpret_cast<std::uint64_t*>(page.get() + offset));
 }
 
 Result<void> Hca::make_domains() {

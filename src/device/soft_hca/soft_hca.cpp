@@ -88,10 +88,6 @@ device::Queue make_device_queue(std::uint32_t number, const QueueOptions& option
 
 }  // namespace
 
-QueueSizes sizes_of(const QueueOptions& options) {
-  return {std::uint64_t{options.depth} * sizeof(mlx5::Block), std::uint64_t{cqe_count_of(options)} * sizeof(mlx5::Cqe)};
-}
-
 // Under create_mutex_: nobody else fills it. The one that was closed longest ago would be best; going round comes near to that.
 std::optional<std::uint32_t> SoftHca::find_slot() {
   const std::uint32_t count = slot_count_.load(std::memory_order_relaxed);

@@ -26,13 +26,6 @@ namespace gigabar::soft_hca {
 inline constexpr std::uint32_t kMaxQueues = 1024;
 inline constexpr std::uint32_t kFirstQueueNumber = 0x40;
 
-// Bytes that a queue needs at those places of QueueMemory that follow its options.
-struct QueueSizes {
-  std::uint64_t ring_bytes = 0;
-  std::uint64_t cq_bytes = 0;
-};
-QueueSizes sizes_of(const QueueOptions& options);
-
 // Threads: any. Queues are executed in poll(), by any number of threads: each queue by one at a time, in its order.
 class SoftHca {
  public:
