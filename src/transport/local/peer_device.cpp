@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/local/peer_device.hpp"
+#include "transport/local/peer_memory.hpp"
 
 #include <algorithm>
 #include <cstring>

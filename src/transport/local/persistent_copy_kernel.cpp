@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/local/persistent_copy_kernel.hpp"
+#include "transport/local/device_copier.hpp"
 
 #include "base/embed_file.hpp"
 #include "base/errors.hpp"
