@@ -77,10 +77,8 @@ Result<Bench> prepare(int device) {
 
 // One way to do one copy, and its times so far.
 struct Candidate {
-  explicit Candidate(std::function<Result<void>()> copies, bool never_given_up = false)
-      : copy(std::move(copies)), is_never_given_up(never_given_up) {}
   std::function<Result<void>()> copy;
-  bool is_never_given_up;  // the copy engine and several threads: they start slow and catch up
+  bool is_never_given_up = false;  // the copy engine and several threads: they start slow and catch up
   std::vector<double> samples_us;
   std::size_t burst = 1;  // copies per sample
   std::size_t samples_per_visit = 1;

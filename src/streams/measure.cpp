@@ -29,21 +29,18 @@ double bytes_of_part_until(const Marks& marks, std::int64_t at_ns) {
 
 double rate(double bytes, std::int64_t duration_ns) { return duration_ns > 0 ? bytes / static_cast<double>(duration_ns) : 0; }
 
-// Why less was moved than the rates add up to. The overlap is of the shortest transfer: when that ran beside all others, what is
-// left is that the others went on without it.
-std::string why_serialised(double overlap_percent) {
-  const std::string part = rounded(overlap_percent) + " % of its time";
-  if (overlap_percent >= kMinBesidePercent) {
-    return text("the shortest ran beside the others for ", part, ", and the longest went on without it; with the same seconds ",
-                "for all they end together");
-  }
-  return text("the shortest ran beside all others for only ", part, ": they took turns, or began at different times");
-}
-
+// Less was moved than the rates add up to. The overlap is of the shortest transfer: when that ran beside all others, what is left
+// is that the others went on without it.
 std::string warn_serialised(const StreamTotal& total) {
+  const std::string part = rounded(total.overlap_percent.median) + " % of its time";
+  const std::string why =
+      total.overlap_percent.median >= kMinBesidePercent
+          ? text("the shortest ran beside the others for ", part,
+                 ", and the longest went on without it; with the same seconds for all they end together")
+          : text("the shortest ran beside all others for only ", part, ": they took turns, or began at different times");
   return text(total.group.empty() ? std::string("the transfers") : text("group ", total.group), ": their rates add up to ",
               rounded(total.sum_gb_per_s.median), " GB/s, but from the first begin to the last end only ",
-              rounded(total.aggregate_gb_per_s.median), " GB/s were moved: ", why_serialised(total.overlap_percent.median));
+              rounded(total.aggregate_gb_per_s.median), " GB/s were moved: ", why);
 }
 
 }  // namespace

@@ -84,12 +84,9 @@ class ProxyThreads {
   void stop() noexcept;
 
  private:
-  ProxyThreads(SoftHca& hca, std::uint32_t thread_count) : hca_(&hca), thread_count_(thread_count), threads_(thread_count) {}
-  void work(std::uint32_t index) noexcept;
+  explicit ProxyThreads(std::uint32_t thread_count) : threads_(thread_count) {}
 
-  SoftHca* hca_;
   std::atomic<bool> is_stopping_{false};
-  const std::uint32_t thread_count_;
   std::vector<std::thread> threads_;
 };
 
