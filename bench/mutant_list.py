@@ -251,8 +251,8 @@ MUTANTS = [
         ("calibration_any_gain_wins", "constexpr double kMustWinBy = 0.95;", "constexpr double kMustWinBy = 1.0;", "PickKernel.*"),
     ),
     *of("copies", "src/copy/parallel.cpp", "unit_copy")(
-        ("parallel_parts_are_not_fenced", "    kernel(mapped_destination + begin, static_cast<const std::byte*>(source) + begin, split.length(part));\n    detail::fence_stores();", "    kernel(mapped_destination + begin, static_cast<const std::byte*>(source) + begin, split.length(part));", "FenceCount.*"),
-        ("parallel_last_part_is_short", "(part + 1 == part_count_ ? bytes_ : begin(part + 1))", "(part + 1 == part_count_ ? bytes_ - bytes_ % 2 : begin(part + 1))", "ParallelCopy.CopiesEveryByteWithAnyThreadCount"),
+        ("parallel_parts_are_not_fenced", "    kernel(mapped, host, bytes);\n    detail::fence_stores();", "    kernel(mapped, host, bytes);", "FenceCount.*"),
+        ("parallel_last_part_is_short", "return part == part_count ? bytes : ", "return part == part_count ? bytes - bytes % 2 : ", "ParallelCopy.CopiesEveryByteWithAnyThreadCount"),
     ),
 
     # --- Figures -------------------------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ MUTANTS = [
         ("figures_median_of_an_even_count", "(samples[middle - 1] + samples[middle]) / 2", "samples[middle]", "StreamMeasure.*"),
         ("figures_p99_of_few_samples", "std::ceil(part * static_cast<double>(samples_us.size()))", "std::floor(part * static_cast<double>(samples_us.size()))", "StreamMeasure.*"),
         ("figures_overlap_of_the_longest", "shortest_ns = std::min(shortest_ns, end - begin);", "shortest_ns = end - begin;", "StreamMeasure.*"),
-        ("figures_window_of_the_first", "window.end_ns = std::min(window.end_ns, timeline.end_ns());", "window.end_ns = timeline.end_ns();", "StreamMeasure.*"),
+        ("figures_window_of_the_first", "window.end_ns = std::min(window.end_ns, life->end_ns);", "window.end_ns = life->end_ns;", "StreamMeasure.*"),
     ),
     *of("figures", "tools/gigabar/support/statistics.cpp", "tools_test")(
         ("tools_percentile_rounded_down", "std::ceil(fraction * static_cast<double>(count) - 1e-9)", "std::floor(fraction * static_cast<double>(count))", "Percentile.*"),

@@ -21,17 +21,18 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // part of the GPU.
 constexpr std::array<double, kCopyMethodCount> kMustWinBy = {1, 0.8, 1.03, 0.9};
 
-// Microseconds of one method at `bytes`: a straight line in the logarithms between the two nearest sizes at which it was measured;
-// infinity outside of them.
-double time_at(const std::vector<const CalibrationPoint*>& points, std::size_t method, double bytes) {
+// Microseconds of one method at `bytes`: a straight line in the logarithms between the two nearest of the points at which it was
+// measured; infinity outside of them.
+template <class IsOne>
+double time_at(std::span<const CalibrationPoint> points, const IsOne& is_one, std::size_t method, double bytes) {
   const CalibrationPoint* below = nullptr;
-  for (const CalibrationPoint* point : points) {
-    const double us = point->median_us[method];
-    if (!std::isfinite(us) || us <= 0) continue;
-    const auto point_bytes = static_cast<double>(point->bytes);
+  for (const CalibrationPoint& point : points) {
+    const double us = point.median_us[method];
+    if (!is_one(point) || !std::isfinite(us) || us <= 0) continue;
+    const auto point_bytes = static_cast<double>(point.bytes);
     if (point_bytes == bytes) return us;
     if (point_bytes < bytes) {
-      below = point;
+      below = &point;
       continue;
     }
     if (below == nullptr) return kInfinity;
@@ -122,29 +123,25 @@ std::string file_name_of(const std::string& uuid) {
 }  // namespace
 
 CopyMethod Calibration::choose(CopyDirection direction, bool is_pinned, std::size_t bytes, bool with_readback) const noexcept {
-  try {
-    std::vector<const CalibrationPoint*> measured;
-    for (const CalibrationPoint& point : points) {
-      if (point.direction == direction && point.is_pinned == is_pinned && point.bytes != 0) measured.push_back(&point);
+  const auto is_one = [&](const CalibrationPoint& point) {
+    return point.direction == direction && point.is_pinned == is_pinned && point.bytes != 0;
+  };
+  const auto first = std::ranges::find_if(points, is_one);
+  if (first == points.end()) return CopyMethod::cpu;
+  const auto last = std::find_if(points.rbegin(), points.rend(), is_one);
+  const std::size_t within = std::clamp(bytes, first->bytes, std::max(first->bytes, last->bytes));
+  auto best = CopyMethod::cpu;
+  double best_us = kInfinity;
+  for (const CopyMethod method : {CopyMethod::cpu, CopyMethod::cpu_parallel, CopyMethod::copy_engine, CopyMethod::readback}) {
+    if (method == CopyMethod::readback && (!with_readback || bytes > kMaxReadbackBytes)) continue;
+    const auto index = static_cast<std::size_t>(method);
+    const double us = time_at(points, is_one, index, static_cast<double>(within));
+    if (us < best_us * kMustWinBy[index]) {
+      best = method;
+      best_us = us;
     }
-    if (measured.empty()) return CopyMethod::cpu;
-    const std::size_t within =
-        std::clamp(bytes, measured.front()->bytes, std::max(measured.front()->bytes, measured.back()->bytes));
-    auto best = CopyMethod::cpu;
-    double best_us = kInfinity;
-    for (const CopyMethod method : {CopyMethod::cpu, CopyMethod::cpu_parallel, CopyMethod::copy_engine, CopyMethod::readback}) {
-      if (method == CopyMethod::readback && (!with_readback || bytes > kMaxReadbackBytes)) continue;
-      const auto index = static_cast<std::size_t>(method);
-      const double us = time_at(measured, index, static_cast<double>(within));
-      if (us < best_us * kMustWinBy[index]) {
-        best = method;
-        best_us = us;
-      }
-    }
-    return best;
-  } catch (const std::bad_alloc&) {
-    return CopyMethod::cpu;  // right at every size, if not the fastest
   }
+  return best;
 }
 
 const Calibration& Calibration::defaults() try {

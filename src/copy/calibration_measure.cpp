@@ -77,10 +77,8 @@ Result<Bench> prepare(int device) {
 
 // One way to do one copy, and its times so far.
 struct Candidate {
-  explicit Candidate(std::function<Result<void>()> copies, bool never_given_up = false)
-      : copy(std::move(copies)), is_never_given_up(never_given_up) {}
   std::function<Result<void>()> copy;
-  bool is_never_given_up;  // the copy engine and several threads: they start slow and catch up
+  bool is_never_given_up = false;  // the copy engine and several threads: they start slow and catch up
   std::vector<double> samples_us;
   std::size_t burst = 1;  // copies per sample
   std::size_t samples_per_visit = 1;
@@ -191,46 +189,24 @@ Result<void> sample_all(std::vector<Series>& all, const Deadline& deadline, cons
   }
 }
 
-void store_and_fence(const Bench& bench, StoreKernel kernel, const std::byte* host, std::size_t bytes) {
-  kernel(bench.mapping.address(), host, bytes);
-  detail::fence_stores();
-}
-
-void fence_and_load(const Bench& bench, LoadKernel kernel, std::byte* host, std::size_t bytes) {
-  detail::fence_before_loads(bench.mapping.address(), bytes);
-  kernel(host, bench.mapping.address(), bytes);
-  detail::fence_after_loads();
-}
-
-const detail::ActiveKernels& active(const Bench& bench) { return detail::active_kernels(bench.mapping.type()); }
-StoreKernel store_kernel_for(const Bench& bench, std::size_t bytes) {
-  const std::size_t size_class = detail::size_class(bytes);
-  return bench.mapping.type() == MappingType::write_combined ? bench.choice.store[size_class]
-                                                             : active(bench).store[size_class].load();
-}
-LoadKernel load_kernel_for(const Bench& bench, std::size_t bytes) {
-  const std::size_t size_class = detail::size_class(bytes);
-  return bench.mapping.type() == MappingType::write_combined ? bench.choice.load[size_class]
-                                                             : active(bench).load[size_class].load();
+// Those of write-combined mappings are what was found best so far.
+StoreKernel kernel_for(const Bench& bench, CopyDirection direction, std::size_t bytes) {
+  if (bench.mapping.type() != MappingType::write_combined) return active_kernel(direction, bench.mapping, bytes);
+  return (direction == CopyDirection::to_device ? bench.choice.store : bench.choice.load)[detail::size_class(bytes)];
 }
 
 Result<void> copy_once(const Bench& bench, CopyDirection direction, CopyMethod method, std::byte* host, std::size_t bytes,
                        unsigned thread_count) {
-  const bool is_store = direction == CopyDirection::to_device;
+  std::byte* const mapped = bench.mapping.address();
+  const CopyWay way = direction == CopyDirection::to_device ? CopyWay::to_device : CopyWay::from_device;
   switch (method) {
-    case CopyMethod::cpu:
-      is_store ? store_and_fence(bench, store_kernel_for(bench, bytes), host, bytes)
-               : fence_and_load(bench, load_kernel_for(bench, bytes), host, bytes);
-      return {};
+    case CopyMethod::cpu: copy_by_kernel(direction, mapped, host, bytes, kernel_for(bench, direction, bytes)); return {};
     case CopyMethod::cpu_parallel:
-      return is_store
-                 ? store_parallel(bench.mapping.address(), host, bytes, thread_count, store_kernel_for(bench, bytes / thread_count))
-                 : load_parallel(host, bench.mapping.address(), bytes, thread_count, load_kernel_for(bench, bytes / thread_count));
+      return copy_parallel(direction, mapped, host, bytes, thread_count, kernel_for(bench, direction, bytes / thread_count));
     case CopyMethod::readback: return bench.readback->copy(bench.mapping.device_address(), host, bytes);
     case CopyMethod::copy_engine: break;
   }
-  return is_store ? engine_copy_to(bench.device, bench.mapping.device_address(), host, bytes)
-                  : engine_copy_from(bench.device, host, bench.mapping.device_address(), bytes);
+  return engine_copy(bench.device, way, {host, bench.mapping.device_address(), bytes});
 }
 
 bool can_copy(const Bench& bench, CopyDirection direction, CopyMethod method, std::size_t bytes) {
@@ -279,8 +255,7 @@ void take_kernels(const Series& rows, const std::vector<const CopyKernel*>& trie
     const std::size_t best = pick_kernel(medians, usual_index);
     if (best == usual_index) continue;
     (is_store ? calibration.store_kernel : calibration.load_kernel)[size_class] = std::string(tried[best]->name);
-    if (is_store) bench.choice.store[size_class] = tried[best]->store;
-    if (!is_store) bench.choice.load[size_class] = tried[best]->load;
+    (is_store ? bench.choice.store : bench.choice.load)[size_class] = is_store ? tried[best]->store : tried[best]->load;
   }
 }
 
@@ -297,9 +272,8 @@ Result<void> choose_kernels(Bench& bench, Calibration& calibration, const Deadli
     for (std::size_t bytes = 1; bytes <= kKernelMostBytes; bytes *= 2) {
       Row row{bytes, bench.host(true), {}};
       for (const CopyKernel* kernel : tried) {
-        row.candidates.emplace_back([&bench, kernel, d, bytes]() -> Result<void> {
-          d == 0 ? store_and_fence(bench, kernel->store, bench.host(true), bytes)
-                 : fence_and_load(bench, kernel->load, bench.host(true), bytes);
+        row.candidates.emplace_back([&bench, d, bytes, copy = d == 0 ? kernel->store : kernel->load]() -> Result<void> {
+          copy_by_kernel(kDirections[d], bench.mapping.address(), bench.host(true), bytes, copy);
           return {};
         });
       }

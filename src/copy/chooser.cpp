@@ -67,8 +67,7 @@ Result<kernels::Choice> kernels_named_by(const Calibration& calibration) {
                           text(is_store ? "store_kernel[" : "load_kernel[", i, "] = \"", name, "\""),
                           "this CPU and build have no such kernel", "measure on this machine (Calibration::measure)");
       }
-      if (is_store) choice.store[i] = kernel->store;
-      if (!is_store) choice.load[i] = kernel->load;
+      (is_store ? choice.store : choice.load)[i] = is_store ? kernel->store : kernel->load;
     }
   }
   return choice;

@@ -3,15 +3,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 namespace gigabar::inline v0 {
-
-__device__ inline std::uint64_t global_ns() {
-  std::uint64_t ns;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
-  return ns;
-}
 
 // One of `threads` copies its share of `count` times 16 bytes, with `kLoads` loads in flight. `load` reads 16 bytes. No byte is
 // used twice, so what is stored stays in no cache.

@@ -3,15 +3,22 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "gigabar/copy.hpp"
 
 namespace gigabar::inline v0 {
 
-// Fences, kernels and split of copy_to_parallel and copy_from_parallel, without their checks; `thread_count` 1..64.
-Result<void> store_parallel(std::byte* mapped_destination, const void* source, std::size_t bytes, unsigned thread_count,
-                            StoreKernel kernel);
-Result<void> load_parallel(void* destination, const std::byte* mapped_source, std::size_t bytes, unsigned thread_count,
-                           LoadKernel kernel);
+static_assert(std::is_same_v<StoreKernel, LoadKernel>, "a direction says which of both a kernel is");
+
+// The kernel in use for copies of so many bytes.
+StoreKernel active_kernel(CopyDirection direction, const Mapping& mapping, std::size_t bytes) noexcept;
+
+// One copy by `kernel`, fenced as copy_to() and copy_from() are.
+void copy_by_kernel(CopyDirection direction, std::byte* mapped, std::byte* host, std::size_t bytes, StoreKernel kernel) noexcept;
+
+// The same with the split of copy_to_parallel() and copy_from_parallel(), without their checks; `thread_count` 1..64.
+Result<void> copy_parallel(CopyDirection direction, std::byte* mapped, std::byte* host, std::size_t bytes, unsigned thread_count,
+                           StoreKernel kernel);
 
 }  // namespace gigabar::inline v0

@@ -12,6 +12,7 @@
 #include "base/options.hpp"
 #include "doctor/check.hpp"
 #include "doctor/rdma_facts.hpp"
+#include "rdma/rail_order.hpp"
 
 namespace gigabar::doctor {
 namespace {
@@ -103,18 +104,6 @@ void judge_infiniband_mtu(const Patient& patient, const RdmaPortView& view, Find
 
 // ---- rdma.gid
 
-enum class Reach { none, segment, routed };
-
-// How far packets with this address go. Source: RFC 4291 (fe80::/10), RFC 3927 (169.254.0.0/16).
-Reach reach_of(const std::string& gid) {
-  in6_addr address{};
-  if (inet_pton(AF_INET6, gid.c_str(), &address) != 1 || IN6_IS_ADDR_UNSPECIFIED(&address)) return Reach::none;
-  if (IN6_IS_ADDR_LINKLOCAL(&address)) return Reach::segment;
-  const bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&address);
-  if (is_ipv4 && address.s6_addr[12] == 169 && address.s6_addr[13] == 254) return Reach::segment;
-  return Reach::routed;
-}
-
 // "10.0.0.1" for an IPv4 address in its IPv6 form, else the short form of IPv6.
 std::string address_text(const std::string& gid) {
   in6_addr address{};
@@ -132,12 +121,6 @@ std::string address_remedy(const RdmaPortView& view) {
   return text("give its network device an address: ip addr add ADDRESS/PREFIX dev ", device, "; then look again for the index");
 }
 
-const GidEntry* first_with(const std::vector<GidEntry>& gids, Reach reach) {
-  const auto found = std::ranges::find_if(
-      gids, [reach](const GidEntry& entry) { return entry.type.find("v2") != std::string::npos && reach_of(entry.gid) == reach; });
-  return found == gids.end() ? nullptr : &*found;
-}
-
 void judge_gids(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   constexpr std::size_t kMaxShown = 16;
   const auto& gids = view.port->gids;
@@ -145,13 +128,13 @@ void judge_gids(const Patient& patient, const RdmaPortView& view, Findings& find
     findings.reading(text(view.folder(), "/gids/", gids[i].index),
                      text(gids[i].gid, " ", gids[i].type.empty() ? "(type not told)" : gids[i].type, " ", gids[i].netdev));
   }
-  if (const GidEntry* entry = first_with(gids, Reach::routed)) {
+  if (const GidEntry* entry = rdma::first_gid_v2(gids, rdma::GidReach::routed)) {
     const std::string device = entry->netdev.empty() ? std::string() : " of " + printable(entry->netdev, 32);
     findings.pass(view.subject(),
                   text("GID index ", entry->index, " is RoCE v2 with the routable address ", address_text(entry->gid), device));
     return;
   }
-  if (const GidEntry* entry = first_with(gids, Reach::segment)) {
+  if (const GidEntry* entry = rdma::first_gid_v2(gids, rdma::GidReach::segment)) {
     findings.warn(view.subject(),
                   text("RoCE v2 has link-local addresses only (GID index ", entry->index,
                        "): it works within one Ethernet segment and ", "fails across a router"),

@@ -11,6 +11,7 @@
 #include "doctor/probes.hpp"
 #include "doctor/rdma_facts.hpp"
 #include "memory/runtime.hpp"
+#include "rdma/rail_order.hpp"
 
 namespace gigabar::doctor {
 namespace {
@@ -54,11 +55,10 @@ int gid_index_of(const Nic* nic, unsigned port_number) {
   if (nic == nullptr) return 0;
   const auto port = std::ranges::find(nic->ports, static_cast<int>(port_number), &RdmaPort::number);
   if (port == nic->ports.end() || port->gids.empty()) return 0;
-  const auto rank = [](const GidEntry& entry) {
-    const bool is_second = entry.type.find("v2") != std::string::npos;
-    return std::pair(is_second, is_second && !entry.gid.starts_with("fe80"));
-  };
-  return std::ranges::max_element(port->gids, {}, rank)->index;
+  for (const rdma::GidReach reach : {rdma::GidReach::routed, rdma::GidReach::segment, rdma::GidReach::none}) {
+    if (const GidEntry* const entry = rdma::first_gid_v2(port->gids, reach)) return entry->index;
+  }
+  return port->gids.front().index;
 }
 
 // Not that of all pairs: a step that is cut short would look as if the adapter had failed.

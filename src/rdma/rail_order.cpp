@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rdma/rail_order.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -26,6 +29,15 @@ std::size_t turn_of(const Topology& topology, std::size_t local_rank) {
   return local_rank / (visible > 1 ? visible : topology.gpus.size());
 }
 
+// Source: RFC 4291 (fe80::/10), RFC 3927 (169.254.0.0/16).
+GidReach reach_of(const std::string& gid) noexcept {
+  in6_addr address{};
+  if (::inet_pton(AF_INET6, gid.c_str(), &address) != 1 || IN6_IS_ADDR_UNSPECIFIED(&address)) return GidReach::none;
+  const bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&address);
+  const bool is_link_local = is_ipv4 ? address.s6_addr[12] == 169 && address.s6_addr[13] == 254 : IN6_IS_ADDR_LINKLOCAL(&address);
+  return is_link_local ? GidReach::segment : GidReach::routed;
+}
+
 }  // namespace
 
 std::vector<std::size_t> nearest_first(const Topology& topology, int device, std::span<const std::string> devices,
@@ -45,6 +57,13 @@ std::vector<std::size_t> nearest_first(const Topology& topology, int device, std
   };
   insertion_sort(indexes, [&](std::size_t first, std::size_t second) { return place(first) < place(second); });
   return indexes;
+}
+
+const GidEntry* first_gid_v2(std::span<const GidEntry> gids, GidReach reach) noexcept {
+  const auto found = std::find_if(gids.begin(), gids.end(), [reach](const GidEntry& entry) {
+    return entry.type.find("v2") != std::string::npos && reach_of(entry.gid) == reach;
+  });
+  return found == gids.end() ? nullptr : &*found;
 }
 
 }  // namespace gigabar::rdma

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which RDMA devices are taken first where none are named: a question to the machine's tree, without the devices.
+// Which RDMA devices and which GID are taken first where none are named: questions to the machine's tree, without the devices.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,5 +17,10 @@ namespace gigabar::rdma {
 // last; all where the GPU is not known keep their order. `local_rank`: of the caller among the ranks of this host.
 std::vector<std::size_t> nearest_first(const Topology& topology, int device, std::span<const std::string> devices,
                                        std::size_t local_rank = 0);
+
+// How far packets with a GID for their address go.
+enum class GidReach : std::uint8_t { none, segment, routed };
+// The first of RoCE version 2 that reaches so far; null: there is none.
+const GidEntry* first_gid_v2(std::span<const GidEntry> gids, GidReach reach) noexcept;
 
 }  // namespace gigabar::rdma

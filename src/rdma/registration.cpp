@@ -117,8 +117,8 @@ Result<Mr> register_peer_memory(ibv_pd* domain, const std::string& device, std::
 Error call_failed(const char* call, const std::string& object, int code, std::string remedy) {
   if (remedy.empty()) remedy = remedy_of(code);
   const bool is_absent = code == EOPNOTSUPP || code == EPROTONOSUPPORT || code == ENOSYS;
-  return make_error(status_of_errno(code, is_absent ? Status::not_supported : Status::device_error), call, object,
-                    text(call, " failed: ", std::strerror(code)), std::move(remedy), errno_code(code));
+  return make_errno_error(code, call, object, text(call, " failed"), std::move(remedy),
+                          is_absent ? Status::not_supported : Status::device_error);
 }
 
 Result<Mr> register_pages(ibv_pd* domain, const std::string& device, void* address, std::size_t bytes, int access) {

@@ -7,15 +7,24 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/embed_file.hpp"
 #include "base/errors.hpp"
-#include "streams/cuda_session.hpp"
 #include "streams/pattern.hpp"
 #include "streams/repeat.hpp"
+
+// The kernels' fat binary, inside the library.
+#if defined(GIGABAR_DEVICE_CODE)
+GIGABAR_EMBED_FILE(gigabar_stream_kernels, GIGABAR_DEVICE_CODE);
+#else
+static const unsigned char* const gigabar_stream_kernels = nullptr;
+#endif
 
 namespace gigabar::inline v0 {
 namespace {
 
 constexpr std::size_t kScratchBytes = 4096;
+
+const void* kernels_image() noexcept { return gigabar_stream_kernels; }
 
 }  // namespace
 
@@ -50,7 +59,7 @@ Result<std::unique_ptr<StreamDevice>> StreamDevice::open(const DeviceInfo& info,
 }
 
 CUresult StreamDevice::load_kernels() {
-  const void* const image = stream_kernels_image();
+  const void* const image = kernels_image();
   if (image == nullptr) {
     no_kernels_reason = "this build has no device code";
     return CUDA_ERROR_NOT_FOUND;

@@ -306,20 +306,18 @@ Result<std::optional<PatternMismatch>> Session::check(int device, std::uintptr_t
   if (!worker.has_kernels()) return host_side_device_code().check(device, address, bytes, seed, give_up);
   constexpr std::uint64_t kNone = ~std::uint64_t{0};
   std::uint64_t word = kNone;
-  const auto result_address = reinterpret_cast<std::uintptr_t>(worker.scratch->address());
-  if (Result<void> sent = engine_copy_to(device, result_address, &word, sizeof word); !sent) return std::move(sent).error();
-  if (Result<void> run = launch_and_wait(worker, worker.kernels.check, "check", reinterpret_cast<const std::byte*>(address), bytes,
-                                         seed, reinterpret_cast<std::uint64_t*>(result_address));
-      !run) {
-    return std::move(run).error();
-  }
-  if (Result<void> read = engine_copy_from(device, &word, result_address, sizeof word); !read) return std::move(read).error();
+  auto* const result = static_cast<std::uint64_t*>(worker.scratch->address());
+  const auto result_address = reinterpret_cast<std::uintptr_t>(result);
+  const auto* const first = reinterpret_cast<const std::byte*>(address);
+  Result<void> done = engine_copy_to(device, result_address, &word, sizeof word);
+  if (done) done = launch_and_wait(worker, worker.kernels.check, "check", first, bytes, seed, result);
+  if (done) done = engine_copy_from(device, &word, result_address, sizeof word);
+  if (!done) return std::move(done).error();
   if (word == kNone) return std::optional<PatternMismatch>{};
   PatternMismatch mismatch{word * 8, pattern_word(seed, word), pattern_word(seed, word)};
   const std::size_t length = std::min<std::size_t>(8, bytes - mismatch.offset_bytes);
-  if (Result<void> read = engine_copy_from(device, &mismatch.found, address + mismatch.offset_bytes, length); !read) {
-    return std::move(read).error();
-  }
+  done = engine_copy_from(device, &mismatch.found, address + mismatch.offset_bytes, length);
+  if (!done) return std::move(done).error();
   return std::optional(mismatch);
 }
 

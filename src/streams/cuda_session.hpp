@@ -34,7 +34,4 @@ class CudaSession : public DeviceCode {
 // Errors: unavailable (the driver lacks what streams need; not built with CUDA), device_error.
 Result<std::unique_ptr<CudaSession>> open_cuda_session(std::span<const DeviceInfo> devices, const StreamPlan& plan);
 
-// The fat binary of kernels.cu, or null when it was not built.
-const void* stream_kernels_image() noexcept;
-
 }  // namespace gigabar::inline v0

@@ -5,11 +5,12 @@
 #include <cstdint>
 
 #include "copy/gpu_copy.hpp"
+#include "gigabar/device/memory.hpp"
 #include "streams/pattern.hpp"
 
 namespace {
 
-using gigabar::global_ns;
+using gigabar::device::now_ns;
 
 constexpr std::size_t kUnroll = 8;  // loads in flight per thread: 128 bytes
 
@@ -62,7 +63,7 @@ __global__ void gigabar_stream_echo(const std::uint32_t* asked, std::uint32_t* a
   // The flag is all there is: nothing has to be ordered with it. Reading the timer costs as much as a poll.
   constexpr unsigned kPollsPerLook = 256;
   std::uint32_t seen = 0;
-  std::uint64_t since = global_ns();
+  std::uint64_t since = now_ns();
   for (unsigned poll = 1; seen != last; ++poll) {
     const std::uint32_t value = *const_cast<const volatile std::uint32_t*>(asked);
     if (value != seen) {
@@ -71,7 +72,7 @@ __global__ void gigabar_stream_echo(const std::uint32_t* asked, std::uint32_t* a
       poll = 0;
       since = 0;
     } else if (poll % kPollsPerLook == 0) {
-      const std::uint64_t now = global_ns();
+      const std::uint64_t now = now_ns();
       if (since == 0) since = now;
       if (now - since > timeout_ns) return;
     }
@@ -82,9 +83,9 @@ __global__ void gigabar_stream_echo(const std::uint32_t* asked, std::uint32_t* a
 // are needed).
 __global__ void gigabar_stream_chase(const void* first, std::uint64_t steps, std::uint64_t* result) {
   const void* at = first;
-  const std::uint64_t begin = global_ns();
+  const std::uint64_t begin = now_ns();
   for (std::uint64_t i = 0; i < steps; ++i) at = *static_cast<const void* const volatile*>(at);
-  const std::uint64_t end = global_ns();
+  const std::uint64_t end = now_ns();
   result[0] = end - begin;
   result[1] = reinterpret_cast<std::uint64_t>(at);
 }

@@ -29,43 +29,31 @@ double bytes_of_part_until(const Marks& marks, std::int64_t at_ns) {
 
 double rate(double bytes, std::int64_t duration_ns) { return duration_ns > 0 ? bytes / static_cast<double>(duration_ns) : 0; }
 
-// Why less was moved than the rates add up to. The overlap is of the shortest transfer: when that ran beside all others, what is
-// left is that the others went on without it.
-std::string why_serialised(double overlap_percent) {
-  const std::string part = rounded(overlap_percent) + " % of its time";
-  if (overlap_percent >= kMinBesidePercent) {
-    return text("the shortest ran beside the others for ", part, ", and the longest went on without it; with the same seconds ",
-                "for all they end together");
-  }
-  return text("the shortest ran beside all others for only ", part, ": they took turns, or began at different times");
-}
-
+// Less was moved than the rates add up to. The overlap is of the shortest transfer: when that ran beside all others, what is left
+// is that the others went on without it.
 std::string warn_serialised(const StreamTotal& total) {
+  const std::string part = rounded(total.overlap_percent.median) + " % of its time";
+  const std::string why =
+      total.overlap_percent.median >= kMinBesidePercent
+          ? text("the shortest ran beside the others for ", part,
+                 ", and the longest went on without it; with the same seconds for all they end together")
+          : text("the shortest ran beside all others for only ", part, ": they took turns, or began at different times");
   return text(total.group.empty() ? std::string("the transfers") : text("group ", total.group), ": their rates add up to ",
               rounded(total.sum_gb_per_s.median), " GB/s, but from the first begin to the last end only ",
-              rounded(total.aggregate_gb_per_s.median), " GB/s were moved: ", why_serialised(total.overlap_percent.median));
+              rounded(total.aggregate_gb_per_s.median), " GB/s were moved: ", why);
 }
 
 }  // namespace
 
-bool Timeline::has_run() const noexcept {
-  return std::any_of(parts.begin(), parts.end(), [](const Marks& marks) { return marks.size() > 1; });
-}
-
-std::int64_t Timeline::begin_ns() const noexcept {
-  std::int64_t begin = std::numeric_limits<std::int64_t>::max();
+std::optional<TimeWindow> Timeline::life() const noexcept {
+  std::optional<TimeWindow> life;
   for (const Marks& marks : parts) {
-    if (marks.size() > 1) begin = std::min(begin, marks.front().at_ns);
+    if (marks.size() < 2) continue;
+    if (!life) life = {marks.front().at_ns, marks.back().at_ns};
+    life->begin_ns = std::min(life->begin_ns, marks.front().at_ns);
+    life->end_ns = std::max(life->end_ns, marks.back().at_ns);
   }
-  return begin;
-}
-
-std::int64_t Timeline::end_ns() const noexcept {
-  std::int64_t end = std::numeric_limits<std::int64_t>::min();
-  for (const Marks& marks : parts) {
-    if (marks.size() > 1) end = std::max(end, marks.back().at_ns);
-  }
-  return end;
+  return life;
 }
 
 std::uint64_t Timeline::bytes() const noexcept {
@@ -84,17 +72,19 @@ std::optional<TimeWindow> common_window(std::span<const Timeline> timelines) {
   TimeWindow window{std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
   bool has_any = false;
   for (const Timeline& timeline : timelines) {
-    if (timeline.is_background || !timeline.has_run()) continue;
+    const auto life = timeline.life();
+    if (timeline.is_background || !life) continue;
     has_any = true;
-    window.begin_ns = std::max(window.begin_ns, timeline.begin_ns());
-    window.end_ns = std::min(window.end_ns, timeline.end_ns());
+    window.begin_ns = std::max(window.begin_ns, life->begin_ns);
+    window.end_ns = std::min(window.end_ns, life->end_ns);
   }
   if (!has_any || window.begin_ns >= window.end_ns) return {};
   return window;
 }
 
 double life_rate(const Timeline& timeline) {
-  return timeline.has_run() ? rate(static_cast<double>(timeline.bytes()), timeline.end_ns() - timeline.begin_ns()) : 0;
+  const auto life = timeline.life();
+  return life ? rate(static_cast<double>(timeline.bytes()), life->end_ns - life->begin_ns) : 0;
 }
 
 double window_rate(const Timeline& timeline, const TimeWindow& window) {
@@ -108,9 +98,9 @@ std::optional<Together> together(std::span<const Timeline* const> timelines) {
   double bytes = 0;
   std::int64_t first_begin = kMost, last_begin = kLeast, first_end = kMost, last_end = kLeast, shortest_ns = kMost;
   for (const Timeline* timeline : timelines) {
-    if (!timeline->has_run() || timeline->bytes() == 0) continue;
-    const std::int64_t begin = timeline->begin_ns();
-    const std::int64_t end = timeline->end_ns();
+    const auto life = timeline->life();
+    if (!life || timeline->bytes() == 0) continue;
+    const auto [begin, end] = *life;
     first_begin = std::min(first_begin, begin);
     last_begin = std::max(last_begin, begin);
     first_end = std::min(first_end, end);
@@ -180,10 +170,11 @@ void Results::add_repeat(std::span<const std::unique_ptr<TransferRun>> runs, Str
   const auto window = common_window(timelines);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const Timeline& timeline = timelines[i];
-    if (!timeline.has_run()) continue;
+    const auto life = timeline.life();
+    if (!life) continue;
     TransferReport& told = report.transfers[i];
     told.bytes_moved += timeline.bytes();
-    told.seconds.samples.push_back(static_cast<double>(timeline.end_ns() - timeline.begin_ns()) / 1e9);
+    told.seconds.samples.push_back(static_cast<double>(life->end_ns - life->begin_ns) / 1e9);
     latencies_us_[i].insert(latencies_us_[i].end(), runs[i]->latencies_us.begin(), runs[i]->latencies_us.end());
     if (timeline.bytes() == 0) continue;
     told.life_gb_per_s.samples.push_back(life_rate(timeline));

@@ -23,21 +23,20 @@ struct Mark {
 
 using Marks = std::vector<Mark>;
 
+struct TimeWindow {
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+};
+
 struct Timeline {
   std::vector<Marks> parts;  // one for each stream or thread
   bool is_background = false;
 
-  bool has_run() const noexcept;  // some part has a begin and an end
-  std::int64_t begin_ns() const noexcept;
-  std::int64_t end_ns() const noexcept;
+  // From the first begin to the last end; nothing when no part has both.
+  std::optional<TimeWindow> life() const noexcept;
   std::uint64_t bytes() const noexcept;
   // Moved by `at_ns`, between marks in proportion to the time.
   double bytes_until(std::int64_t at_ns) const noexcept;
-};
-
-struct TimeWindow {
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
 };
 
 // The time in which every timeline that is not in the background ran; nothing when there is no such time.

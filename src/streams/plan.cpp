@@ -204,10 +204,9 @@ MaybeFault check_executor(const Transfer& transfer) {
 MaybeFault check_transfer(const Transfer& transfer, int device_count, const std::vector<int>& nodes) {
   if (auto fault = check_place(transfer.source, device_count, nodes)) return fault;
   if (auto fault = check_place(transfer.destination, device_count, nodes)) return fault;
-  if (auto fault = check_bytes(transfer)) return fault;
-  if (auto fault = check_length(transfer)) return fault;
-  if (auto fault = check_worker_count(transfer)) return fault;
-  if (auto fault = check_group(transfer)) return fault;
+  for (const auto check : {check_bytes, check_length, check_worker_count, check_group}) {
+    if (auto fault = check(transfer)) return fault;
+  }
   return check_executor(transfer);
 }
 

@@ -133,6 +133,7 @@ class CellMaker {
 };
 
 struct Recipe {
+  std::string_view name;
   void (CellMaker::*make)(StreamSide side);
   StreamSide side;
   bool is_between_devices;
@@ -148,83 +149,66 @@ constexpr auto kAutomatic = StreamSide::automatic;
 constexpr auto kPush = StreamSide::source;
 constexpr auto kPull = StreamSide::destination;
 
-// Each by the copy engine and by a kernel.
-constexpr std::size_t kCopyCount = 16;
-constexpr std::array<Recipe, kCopyCount> kCopies = {{
-    {&CellMaker::with_host<kToGpu, kAlone, kOneWay>, kAutomatic, false, false, "host -> GPU(column)"},
-    {&CellMaker::with_host<kToHost, kAlone, kOneWay>, kAutomatic, false, false, "host <- GPU(column)"},
-    {&CellMaker::with_host<kToGpu, kAlone, kBothWays>, kAutomatic, false, false, "host -> GPU(column), while the opposite runs"},
-    {&CellMaker::with_host<kToHost, kAlone, kBothWays>, kAutomatic, false, false, "host <- GPU(column), while the opposite runs"},
-    {&CellMaker::device_to_device, kPull, true, true, "GPU(row) <- GPU(column), pulled by the row"},
-    {&CellMaker::device_to_device, kPush, true, true, "GPU(row) -> GPU(column), pushed by the row"},
-    {&CellMaker::device_to_device_both, kPull, true, true,
+// Those of copies first, each by the copy engine and by a kernel: with _ce and _sm behind its name.
+constexpr std::size_t kCopyCount = 16, kOtherCount = 3;
+constexpr std::array<Recipe, kCopyCount + kOtherCount> kRecipes = {{
+    {"host_to_device_memcpy", &CellMaker::with_host<kToGpu, kAlone, kOneWay>, kAutomatic, false, false, "host -> GPU(column)"},
+    {"device_to_host_memcpy", &CellMaker::with_host<kToHost, kAlone, kOneWay>, kAutomatic, false, false, "host <- GPU(column)"},
+    {"host_to_device_bidirectional_memcpy", &CellMaker::with_host<kToGpu, kAlone, kBothWays>, kAutomatic, false, false,
+     "host -> GPU(column), while the opposite runs"},
+    {"device_to_host_bidirectional_memcpy", &CellMaker::with_host<kToHost, kAlone, kBothWays>, kAutomatic, false, false,
+     "host <- GPU(column), while the opposite runs"},
+    {"device_to_device_memcpy_read", &CellMaker::device_to_device, kPull, true, true, "GPU(row) <- GPU(column), pulled by the row"},
+    {"device_to_device_memcpy_write", &CellMaker::device_to_device, kPush, true, true,
+     "GPU(row) -> GPU(column), pushed by the row"},
+    {"device_to_device_bidirectional_memcpy_read", &CellMaker::device_to_device_both, kPull, true, true,
      "GPU(row) <-> GPU(column), each pulls: read1 of the row, read2 of the column, total"},
-    {&CellMaker::device_to_device_both, kPush, true, true,
+    {"device_to_device_bidirectional_memcpy_write", &CellMaker::device_to_device_both, kPush, true, true,
      "GPU(row) <-> GPU(column), each pushes: write1 of the row, write2 of the column, total"},
-    {&CellMaker::with_host<kToHost, kAmongAll, kOneWay>, kAutomatic, false, false,
+    {"all_to_host_memcpy", &CellMaker::with_host<kToHost, kAmongAll, kOneWay>, kAutomatic, false, false,
      "host <- GPU(column), while all other GPUs do the same"},
-    {&CellMaker::with_host<kToHost, kAmongAll, kBothWays>, kAutomatic, false, false,
+    {"all_to_host_bidirectional_memcpy", &CellMaker::with_host<kToHost, kAmongAll, kBothWays>, kAutomatic, false, false,
      "host <- GPU(column), while all other GPUs do the same and all the opposite"},
-    {&CellMaker::with_host<kToGpu, kAmongAll, kOneWay>, kAutomatic, false, false,
+    {"host_to_all_memcpy", &CellMaker::with_host<kToGpu, kAmongAll, kOneWay>, kAutomatic, false, false,
      "host -> GPU(column), while all other GPUs do the same"},
-    {&CellMaker::with_host<kToGpu, kAmongAll, kBothWays>, kAutomatic, false, false,
+    {"host_to_all_bidirectional_memcpy", &CellMaker::with_host<kToGpu, kAmongAll, kBothWays>, kAutomatic, false, false,
      "host -> GPU(column), while all other GPUs do the same and all the opposite"},
-    {&CellMaker::with_others<kToOne>, kPush, true, false, "all other GPUs -> GPU(column), pushed by the others, summed up"},
-    {&CellMaker::with_others<kToOne>, kPull, true, false, "all other GPUs -> GPU(column), pulled by the column, summed up"},
-    {&CellMaker::with_others<kFromOne>, kPush, true, false, "GPU(column) -> all other GPUs, pushed by the column, summed up"},
-    {&CellMaker::with_others<kFromOne>, kPull, true, false, "GPU(column) -> all other GPUs, pulled by the others, summed up"},
+    {"all_to_one_write", &CellMaker::with_others<kToOne>, kPush, true, false,
+     "all other GPUs -> GPU(column), pushed by the others, summed up"},
+    {"all_to_one_read", &CellMaker::with_others<kToOne>, kPull, true, false,
+     "all other GPUs -> GPU(column), pulled by the column, summed up"},
+    {"one_to_all_write", &CellMaker::with_others<kFromOne>, kPush, true, false,
+     "GPU(column) -> all other GPUs, pushed by the column, summed up"},
+    {"one_to_all_read", &CellMaker::with_others<kFromOne>, kPull, true, false,
+     "GPU(column) -> all other GPUs, pulled by the others, summed up"},
+    {"host_device_latency_sm", &CellMaker::with_host<kToGpu, kAlone, kOneWay>, kAutomatic, false, false,
+     "one load by GPU(column) from host memory"},
+    {"device_to_device_latency_sm", &CellMaker::device_to_device, kPull, true, true, "one load by GPU(row) from GPU(column)"},
+    {"device_local_copy", &CellMaker::within_device, kAutomatic, false, false, "GPU(column) -> itself, each byte counted once"},
 }};
-constexpr Recipe kHostLatency = {&CellMaker::with_host<kToGpu, kAlone, kOneWay>, kAutomatic, false, false,
-                                 "one load by GPU(column) from host memory"};
-constexpr Recipe kDeviceLatency = {&CellMaker::device_to_device, kPull, true, true, "one load by GPU(row) from GPU(column)"};
-constexpr Recipe kLocalCopy = {&CellMaker::within_device, kAutomatic, false, false,
-                               "GPU(column) -> itself, each byte counted once"};
 
+constexpr auto kCopyNames = [] {
+  std::array<std::array<char, 64>, 2 * kCopyCount> names{};  // each with a zero behind it
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto end = std::ranges::copy(kRecipes[i % kCopyCount].name, names[i].begin()).out;
+    std::ranges::copy(std::string_view(i < kCopyCount ? "_ce" : "_sm"), end);
+  }
+  return names;
+}();
 // In the order of nvbandwidth's indexes.
-constexpr std::array<std::string_view, 2 * kCopyCount + 3> kNames = {
-    "host_to_device_memcpy_ce",
-    "device_to_host_memcpy_ce",
-    "host_to_device_bidirectional_memcpy_ce",
-    "device_to_host_bidirectional_memcpy_ce",
-    "device_to_device_memcpy_read_ce",
-    "device_to_device_memcpy_write_ce",
-    "device_to_device_bidirectional_memcpy_read_ce",
-    "device_to_device_bidirectional_memcpy_write_ce",
-    "all_to_host_memcpy_ce",
-    "all_to_host_bidirectional_memcpy_ce",
-    "host_to_all_memcpy_ce",
-    "host_to_all_bidirectional_memcpy_ce",
-    "all_to_one_write_ce",
-    "all_to_one_read_ce",
-    "one_to_all_write_ce",
-    "one_to_all_read_ce",
-    "host_to_device_memcpy_sm",
-    "device_to_host_memcpy_sm",
-    "host_to_device_bidirectional_memcpy_sm",
-    "device_to_host_bidirectional_memcpy_sm",
-    "device_to_device_memcpy_read_sm",
-    "device_to_device_memcpy_write_sm",
-    "device_to_device_bidirectional_memcpy_read_sm",
-    "device_to_device_bidirectional_memcpy_write_sm",
-    "all_to_host_memcpy_sm",
-    "all_to_host_bidirectional_memcpy_sm",
-    "host_to_all_memcpy_sm",
-    "host_to_all_bidirectional_memcpy_sm",
-    "all_to_one_write_sm",
-    "all_to_one_read_sm",
-    "one_to_all_write_sm",
-    "one_to_all_read_sm",
-    "host_device_latency_sm",
-    "device_to_device_latency_sm",
-    "device_local_copy",
-};
+constexpr auto kNames = [] {
+  std::array<std::string_view, 2 * kCopyCount + kOtherCount> names;
+  const auto others =
+      std::ranges::transform(kCopyNames, names.begin(), [](const auto& name) { return std::string_view(name.data()); });
+  std::transform(kRecipes.begin() + kCopyCount, kRecipes.end(), others.out, [](const Recipe& recipe) { return recipe.name; });
+  return names;
+}();
 
 std::pair<const Recipe*, StreamExecutor> recipe_of(std::size_t index) {
-  if (index < kCopyCount) return {&kCopies[index], StreamExecutor::copy_engine};
-  if (index < 2 * kCopyCount) return {&kCopies[index - kCopyCount], StreamExecutor::kernel};
-  if (index == 2 * kCopyCount) return {&kHostLatency, StreamExecutor::pointer_chase};
-  if (index == 2 * kCopyCount + 1) return {&kDeviceLatency, StreamExecutor::pointer_chase};
-  return {&kLocalCopy, StreamExecutor::copy_engine};
+  if (index < kCopyCount) return {&kRecipes[index], StreamExecutor::copy_engine};
+  if (index < 2 * kCopyCount) return {&kRecipes[index - kCopyCount], StreamExecutor::kernel};
+  const bool is_last = index + 1 == kNames.size();
+  return {&kRecipes[index - kCopyCount], is_last ? StreamExecutor::copy_engine : StreamExecutor::pointer_chase};
 }
 
 std::string_view worker_text(StreamExecutor executor) {

@@ -7,13 +7,12 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
-#include "base/blocked_signals.hpp"
 #include "base/clock.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/start_thread.hpp"
 #include "base/uncancelled.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/streams.hpp"
@@ -48,12 +47,17 @@ std::string path_on_cpu(const Transfer& transfer, const Ends& ends, bool is_stan
 class RepeatThreads {
  public:
   explicit RepeatThreads(Repeat& repeat) noexcept : repeat_(repeat) {}
-  ~RepeatThreads() { give_up(); }
+  ~RepeatThreads() {
+    if (threads_.empty()) return;
+    repeat_.abort();
+    static_cast<void>(join());
+  }
   RepeatThreads(const RepeatThreads&) = delete;
   RepeatThreads& operator=(const RepeatThreads&) = delete;
 
-  void start(const Worker& worker) {
-    threads_.emplace_back([this, &worker] {
+  // `object`: all of them, for the error of one that cannot be started.
+  Result<void> start(const Worker& worker, const std::string& object) {
+    return start_thread(threads_.emplace_back(), "run streams", object, [this, &worker] {
       try {
         run_on_node(worker.numa_node);
         worker.body();
@@ -64,15 +68,11 @@ class RepeatThreads {
   }
 
   Result<void> join() {
-    for (std::thread& thread : threads_) thread.join();
+    for (std::thread& thread : threads_) {
+      if (thread.joinable()) thread.join();  // else it was not started
+    }
     threads_.clear();
     return std::move(failure_);
-  }
-
-  void give_up() noexcept {
-    if (threads_.empty()) return;
-    repeat_.abort();
-    static_cast<void>(join());
   }
 
  private:
@@ -212,12 +212,8 @@ Result<void> Run::repeat(unsigned number) {
   if (session_ != nullptr) session_->add_workers(runs, ends_, repeat, workers);
 
   RepeatThreads threads(repeat);
-  try {
-    const BlockedSignals blocked;
-    for (const Worker& worker : workers) threads.start(worker);
-  } catch (const std::system_error& error) {
-    threads.give_up();
-    return cannot_start_thread("run streams", counted(workers.size(), "thread"), error.code().value());
+  for (const Worker& worker : workers) {
+    if (Result<void> started = threads.start(worker, counted(workers.size(), "thread")); !started) return started;
   }
   if (repeat.open(workers.size())) {
     watch(number, runs, repeat);

@@ -8,7 +8,7 @@
 
 #include "conformance/rank_segment.hpp"
 #include "device/fabric_wire/fabric_wire.hpp"
-#include "device/soft_hca/proxy_threads.hpp"
+#include "device/soft_hca/soft_hca.hpp"
 
 namespace gigabar::test {
 namespace {

@@ -24,7 +24,6 @@
 #include <string>
 #include <vector>
 
-#include "device/soft_hca/proxy_threads.hpp"
 #include "device/soft_hca/soft_hca.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/mapping.hpp"

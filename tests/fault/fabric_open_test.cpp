@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
-#include "device/soft_hca/proxy_threads.hpp"
 #include "device/soft_hca/soft_hca.hpp"
 #include "fault/doors.hpp"
 #include "gigabar/copy.hpp"

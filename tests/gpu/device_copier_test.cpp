@@ -14,7 +14,7 @@
 #include "gigabar/memory.hpp"
 #include "memory/runtime.hpp"
 #include "transport/local/device_copier.hpp"
-#include "transport/local/peer_device.hpp"
+#include "transport/local/peer_memory.hpp"
 
 namespace gigabar::transport::local {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/counted.hpp"
 #include "commands.hpp"
-#include "device/soft_hca/proxy_threads.hpp"
+#include "device/soft_hca/soft_hca.hpp"
 #include "scenarios/soft_hca/run.hpp"
 #include "scenarios/soft_hca/verdict.hpp"
 #include "streams/interrupt.hpp"

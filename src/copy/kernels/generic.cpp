@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Naturally aligned accesses of at most 8 bytes: right on every CPU and for every mapping type, and the only ones that uncached
-// memory allows.
+// What every CPU has. Naturally aligned accesses of at most 8 bytes: right for every mapping type, and the only ones that uncached
+// memory allows. And for coherent memory what memcpy does best, except for single words.
+#include <cstring>
+
 #include "copy/kernels/entries.hpp"
 #include "copy/kernels/stream_loop.hpp"
 
@@ -22,6 +24,18 @@ void generic_store(void* mapped_destination, const void* source, size_t bytes) n
 
 void generic_load(void* destination, const void* mapped_source, size_t bytes) noexcept {
   load_range<Generic>(destination, mapped_source, bytes);
+}
+
+// Single words are release stores and acquire loads, free on x86-64, so that a flag written here orders the data before it for any
+// reader.
+void cached_store(void* mapped_destination, const void* source, size_t bytes) noexcept {
+  if (is_single_access(mapped_destination, bytes)) return store_single<__ATOMIC_RELEASE>(mapped_destination, source, bytes);
+  if (bytes != 0) std::memcpy(mapped_destination, source, bytes);  // it may not be given a null source
+}
+
+void cached_load(void* destination, const void* mapped_source, size_t bytes) noexcept {
+  if (is_single_access(mapped_source, bytes)) return load_single<__ATOMIC_ACQUIRE>(destination, mapped_source, bytes);
+  if (bytes != 0) std::memcpy(destination, mapped_source, bytes);
 }
 
 }  // namespace gigabar::kernels

@@ -88,10 +88,6 @@ void resolve_load(void* destination, const void* mapped_source, std::size_t byte
   streaming().load[detail::size_class(bytes)].load(std::memory_order_relaxed)(destination, mapped_source, bytes);
 }
 
-}  // namespace
-
-namespace {
-
 // In the order of MappingType. Constant: a copy from another file's static constructor finds them in place.
 constinit std::array<ActiveKernels, kMappingTypeCount> kernels_in_use = {
     {everywhere(resolve_store, resolve_load, kEveryClass), everywhere(kernels::generic_store, kernels::generic_load, kEveryClass),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The readback kernels of this process, by device, and whether copies may use them.
+// The readback kernels of this process, by device, and whether copies may use them; the kernel's fat binary, inside the library.
 #include <array>
 #include <atomic>
 #include <mutex>
 
+#include "base/embed_file.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
@@ -13,6 +14,12 @@
 #include "copy/readback/readback.hpp"
 #include "gigabar/copy.hpp"
 #include "mapping/access.hpp"
+
+#if defined(GIGABAR_DEVICE_CODE)
+GIGABAR_EMBED_FILE(gigabar_readback_kernel, GIGABAR_DEVICE_CODE);
+#else
+static const unsigned char* const gigabar_readback_kernel = nullptr;
+#endif
 
 namespace gigabar::inline v0 {
 namespace {
@@ -53,6 +60,8 @@ void heed_environment(Slot& slot, int device) {
 }
 
 }  // namespace
+
+const void* readback_kernel_image() noexcept { return gigabar_readback_kernel; }
 
 Result<Readback*> readback_of(int device) {
   const auto index = static_cast<std::size_t>(device);  // beyond all for one that is negative

@@ -14,6 +14,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/ranges.hpp"
 #include "copy/readback/answer.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/memory.hpp"
@@ -106,9 +107,7 @@ class CudaReadback final : public Readback {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
     std::uint32_t launch = 0;
-    bool holds(std::uintptr_t at, std::size_t count) const {
-      return at >= begin && at - begin < bytes && count <= bytes - (at - begin);
-    }
+    bool holds(std::uintptr_t at, std::size_t count) const { return at >= begin && fits(at - begin, count, bytes); }
   };
   std::array<Range, 4> known_{};
   unsigned next_known_ = 0;

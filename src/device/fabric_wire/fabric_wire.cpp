@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/quietly.hpp"
+#include "base/ranges.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device/handle.hpp"
 
@@ -65,7 +66,7 @@ Syndrome syndrome_of(Status status) {
 std::optional<LocalPlace> FabricWire::find_local(const WireOperation& operation) const {
   for (const FabricRange& range : options_.local) {
     const auto offset = static_cast<std::uint64_t>(operation.local - range.cpu);  // wraps below the start, and is too large then
-    if (offset <= range.bytes && operation.bytes <= range.bytes - offset) return LocalPlace{range.segment, offset};
+    if (fits(offset, operation.bytes, range.bytes)) return LocalPlace{range.segment, offset};
   }
   return std::nullopt;
 }
@@ -73,8 +74,7 @@ std::optional<LocalPlace> FabricWire::find_local(const WireOperation& operation)
 std::byte* FabricWire::find_mapped(const WireOperation& operation) const {
   for (const FabricRange& range : options_.remote) {
     if (range.segment != segment_of(operation)) continue;
-    const bool is_inside = operation.remote_address <= range.bytes && operation.bytes <= range.bytes - operation.remote_address;
-    return is_inside ? range.cpu + operation.remote_address : nullptr;
+    return fits(operation.remote_address, operation.bytes, range.bytes) ? range.cpu + operation.remote_address : nullptr;
   }
   return nullptr;
 }
@@ -88,14 +88,12 @@ bool FabricWire::begin(const WireOperation& operation) {
   Item& item = *added;
   item.operation = operation;
   if (!is_atomic(operation.opcode)) item.local = find_local(operation);
-  const bool fits = operation.bytes <= item.payload.size();
-  if (item.is_kept() && fits) std::memcpy(item.payload.data(), operation.local, static_cast<std::size_t>(operation.bytes));
   if (is_broken_)
     end(item, Syndrome::flushed);
-  else if (item.is_kept() ? !fits : !item.local && !is_atomic(operation.opcode))
+  else if (item.is_inline() ? operation.bytes > kMaxOrderedBytes : !item.local && !is_atomic(operation.opcode))
     end(item, Syndrome::local_protection);
   else if (operation.remote_key >> 10 != options_.peer ||
-           (item.is_for_cpu() && !(item.is_kept() && operation.bytes == sizeof(std::uint32_t))))
+           (item.is_for_cpu() && !(item.is_inline() && operation.bytes == sizeof(std::uint32_t))))
     end(item, Syndrome::remote_access);
   advance();
   return true;
@@ -117,10 +115,10 @@ void FabricWire::advance() {
 }
 
 bool FabricWire::start(Item& item) {
-  // What is kept goes behind all that was posted before, and needs nobody's end.
-  if (item.is_kept()) {
+  // What came inside its request goes behind all that was posted before, and needs nobody's end.
+  if (item.is_inline()) {
     if (item.is_for_cpu()) await_direct_stores();
-    if (store_directly(item.operation, item.payload.data()))
+    if (store_directly(item.operation))
       item.state = State::ended;
     else
       post(item);
@@ -138,12 +136,12 @@ bool FabricWire::start(Item& item) {
 }
 
 // Whether the write is in place by stores of this thread. Behind writes of the fabric it has to go the fabric's way.
-bool FabricWire::store_directly(const WireOperation& write, const std::byte* payload) {
+bool FabricWire::store_directly(const WireOperation& write) {
   if (has_unsettled_writes_) return false;
   std::byte* const to = find_mapped(write);
   if (to == nullptr) return false;
   if (is_word(write)) drain();
-  store_in_pieces(to, payload, static_cast<std::size_t>(write.bytes));
+  store_in_pieces(to, write.local, static_cast<std::size_t>(write.bytes));
   is_drained_ = false;
   last_direct_store_ = to;
   return true;
@@ -152,7 +150,7 @@ bool FabricWire::store_directly(const WireOperation& write, const std::byte* pay
 bool FabricWire::place(const WireOperation& write) {
   idle_polls_ = 0;
   if (is_broken_ || !items_.empty() || write.remote_key >> 10 != options_.peer) return false;
-  return store_directly(write, write.local);
+  return store_directly(write);
 }
 
 // The stores before are on their way, out of buffers that combine writes, in front of those that follow.
@@ -197,12 +195,12 @@ Result<Operation> FabricWire::post_to_fabric(const Item& item) {
   const RemotePlace remote{options_.peer, segment_of(operation), operation.remote_address};
   if (item.is_for_cpu()) {
     std::uint32_t value = 0;
-    std::memcpy(&value, item.payload.data(), sizeof value);
+    std::memcpy(&value, operation.local, sizeof value);
     const std::uint64_t id = (operation.remote_address - kCpuNotificationsAt) / sizeof(device::Notification);
     return fabric_->notify(options_.peer, remote.segment, static_cast<NotificationId>(std::min<std::uint64_t>(id, kNotifications)),
                            value, options);
   }
-  if (item.is_kept()) return fabric_->write_in_order(item.payload.data(), remote, operation.bytes, options);
+  if (item.is_inline()) return fabric_->write_in_order(operation.local, remote, operation.bytes, options);
   const bool is_write = operation.opcode == Opcode::rdma_write;
   return is_write ? fabric_->write(*item.local, remote, operation.bytes, options)
                   : fabric_->read(*item.local, remote, operation.bytes, options);
@@ -215,7 +213,7 @@ void FabricWire::post(Item& item) {
     ++posted_since_wait_;
     item.posted = *posted;
     // Its bytes were copied: it is over here, as it is for an HCA that has sent them.
-    item.state = item.is_kept() ? State::ended : State::posted;
+    item.state = item.is_inline() ? State::ended : State::posted;
     has_unsettled_writes_ = has_unsettled_writes_ || item.operation.opcode == Opcode::rdma_write;
   } else if (posted.status() == Status::busy) {
     static_cast<void>(empty_fabric_queue());

@@ -2,7 +2,6 @@
 // A software HCA's wire over a Fabric: to another process, of this host or another.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -66,19 +65,18 @@ class FabricWire final : public Wire {
   enum class State : std::uint8_t { waiting, posted, ended };
   struct Item {
     WireOperation operation;
-    std::optional<LocalPlace> local;  // none: an atomic, or payload that is kept here
-    std::array<std::byte, kMaxOrderedBytes> payload;
+    std::optional<LocalPlace> local;  // none: an atomic, or payload that came inside its request
     State state = State::waiting;
     Syndrome syndrome = Syndrome::none;
     Operation posted{};
-    bool is_kept() const { return !local && operation.opcode == Opcode::rdma_write; }
+    bool is_inline() const { return !local && operation.opcode == Opcode::rdma_write; }
     bool is_for_cpu() const { return operation.remote_address >= kCpuNotificationsAt; }
   };
   std::optional<LocalPlace> find_local(const WireOperation& operation) const;
   void advance();
   bool start(Item& item);
   std::byte* find_mapped(const WireOperation& operation) const;
-  bool store_directly(const WireOperation& write, const std::byte* payload);
+  bool store_directly(const WireOperation& write);
   void drain();
   void await_direct_stores();
   bool have_earlier_ended(const Item& item);

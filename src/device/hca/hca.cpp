@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/hca/hca.hpp"
 
-#include <arpa/inet.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "base/quietly.hpp"
+#include "base/ranges.hpp"
 #include "driver/verbs/functions.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "rdma/rail_order.hpp"
@@ -46,22 +46,14 @@ Result<PortName> parse(const std::string& name) {
   return parsed;
 }
 
-bool is_link_local(const std::string& gid) {
-  in6_addr address{};
-  if (::inet_pton(AF_INET6, gid.c_str(), &address) != 1) return true;
-  return IN6_IS_ADDR_LINKLOCAL(&address);
-}
-
-// -1: the port has none of RoCE version 2.
+// -1: the port has none of RoCE version 2 that routers know.
 int find_gid(const Topology* topology, const std::string& device, unsigned number) {
   if (topology == nullptr) return -1;
   for (const Nic& nic : topology->nics) {
     for (const RdmaPort& port : nic.ports) {
       if (nic.rdma_device != device || port.number != static_cast<int>(number)) continue;
-      const auto found = std::find_if(port.gids.begin(), port.gids.end(), [](const GidEntry& entry) {
-        return entry.type.find("v2") != std::string::npos && !is_link_local(entry.gid);
-      });
-      return found == port.gids.end() ? -1 : found->index;
+      const GidEntry* const found = rdma::first_gid_v2(port.gids, rdma::GidReach::routed);
+      return found == nullptr ? -1 : found->index;
     }
   }
   return -1;
@@ -113,34 +105,24 @@ bool Hca::is_ours(const void* place, std::size_t bytes) const noexcept {
   auto block = blocks_.upper_bound(first);
   if (block == blocks_.begin()) return false;
   --block;
-  const std::uintptr_t offset = first - block->first;
-  return offset <= block->second.bytes() && bytes <= block->second.bytes() - offset;
+  return fits(first - block->first, bytes, block->second.bytes());
 }
 
-Result<std::uint64_t*> Hca::map_register(void* place) {
+Result<std::shared_ptr<std::uint64_t>> Hca::map_register(void* place) {
   const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(place) % page_bytes;
-  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(place) - offset;
-  MappedPage& page = pages_[first];
-  if (page.users == 0) {
-    auto mapped = runtime_->map_registers(device_, reinterpret_cast<void*>(first), page_bytes);
-    if (!mapped) {
-      pages_.erase(first);
-      return std::move(mapped).error();
-    }
-    page.for_kernels = static_cast<std::byte*>(*mapped);
+  std::byte* const first = static_cast<std::byte*>(place) - offset;
+  std::weak_ptr<std::byte>& known = pages_[first];
+  std::shared_ptr<std::byte> page = known.lock();
+  if (page == nullptr) {
+    auto mapped = runtime_->map_registers(device_, first, page_bytes);
+    if (!mapped) return std::move(mapped).error();
+    const auto unmap = [runtime = runtime_, device = device_, first, page_bytes](std::byte*) {
+      quietly([&] { static_cast<void>(runtime->unmap_registers(device, first, page_bytes)); });
+    };
+    known = page = {static_cast<std::byte*>(*mapped), unmap};
   }
-  ++page.users;
-  return reinterpret_cast<std::uint64_t*>(page.for_kernels + offset);
-}
-
-void Hca::unmap_register(void* place) noexcept {
-  const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(place) / page_bytes * page_bytes;
-  const auto page = pages_.find(first);
-  if (page == pages_.end() || --page->second.users > 0) return;
-  quietly([&] { static_cast<void>(runtime_->unmap_registers(device_, reinterpret_cast<void*>(first), page_bytes)); });
-  pages_.erase(page);
+  return std::shared_ptr<std::uint64_t>(page, reinterpret_cast<std::uint64_t*>(page.get() + offset));
 }
 
 Result<void> Hca::make_domains() {

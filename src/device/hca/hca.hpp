@@ -34,7 +34,7 @@ enum class Ringer : std::uint8_t {
 struct HcaOptions {
   int device = 0;                // whose kernels
   std::string port;              // "mlx5_0" or "mlx5_0/1"; empty: the nearest to the device that is usable
-  int gid_index = -1;            // of RoCE; -1: the first of version 2 that is no link-local address
+  int gid_index = -1;            // of RoCE; -1: the first of version 2 that is no link-local address (rdma::first_gid_v2)
   std::optional<Ringer> ringer;  // unset: kernels where they can
   std::size_t local_rank = 0;    // among the ranks of this host: those that share a device are dealt equally near ports in turn
 };
@@ -74,10 +74,6 @@ class Hca {
 
  private:
   friend class HcaQueue;
-  struct MappedPage {
-    std::byte* for_kernels = nullptr;
-    unsigned users = 0;
-  };
 
   Hca(std::string name, const HcaOptions& options, Runtime* runtime)
       : name_(std::move(name)), device_(options.device), ringer_(options.ringer), runtime_(runtime) {}
@@ -89,8 +85,7 @@ class Hca {
   Result<void> make_domains();
   // Where kernels find a register: its page is mapped once for all queues that share it, as those of one adapter do.
   // Errors: those of Runtime::map_registers.
-  Result<std::uint64_t*> map_register(void* place);
-  void unmap_register(void* place) noexcept;
+  Result<std::shared_ptr<std::uint64_t>> map_register(void* place);
   // Whether the bytes are in memory that libmlx5 took from `blocks_`.
   bool is_ours(const void* place, std::size_t bytes) const noexcept;
 
@@ -105,8 +100,8 @@ class Hca {
   std::uint8_t gid_index_ = 0;
   PortAddress address_;
   std::vector<rdma::Mr> regions_;
-  std::map<std::uintptr_t, HostMemory> blocks_;  // what libmlx5 asked for, by address
-  std::map<std::uintptr_t, MappedPage> pages_;
+  std::map<std::uintptr_t, HostMemory> blocks_;                 // what libmlx5 asked for, by address
+  std::map<const std::byte*, std::weak_ptr<std::byte>> pages_;  // for kernels, by their address
 };
 
 // One queue pair as a device::PeerQueue: ring, doorbell record and CQ are libmlx5's, in memory that kernels reach. For one thread
@@ -155,7 +150,7 @@ class HcaQueue {
   ibv_qp* pair_ = nullptr;
   bool ignores_overrun_ = true;
   std::uint64_t* register_for_cpu_ = nullptr;
-  bool is_mapped_ = false;  // the register, for kernels
+  std::shared_ptr<std::uint64_t> register_for_kernels_;  // null: it is not mapped
   Ringer ringer_ = Ringer::kernel;
   std::string why_cpu_;
   std::uint64_t* word_ = nullptr;

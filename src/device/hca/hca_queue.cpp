@@ -40,7 +40,7 @@ ibv_cq* make_cq(ibv_context* context, ibv_pd* parent, std::uint32_t depth, bool 
 }  // namespace
 
 HcaQueue::~HcaQueue() {
-  if (is_mapped_) hca_.unmap_register(register_for_cpu_);
+  register_for_kernels_.reset();  // before libmlx5 gives the register back
   if (pair_ != nullptr) verbs::functions().ibv_destroy_qp(pair_);
   if (completions_ != nullptr) verbs::functions().ibv_destroy_cq(completions_);
 }
@@ -120,9 +120,9 @@ Result<void> HcaQueue::place_doorbell() {
   ringer_ = hca_.ringer_.value_or(Ringer::kernel);
   if (ringer_ == Ringer::kernel) {
     auto mapped = hca_.map_register(register_for_cpu_);
-    is_mapped_ = mapped.is_ok();
-    if (is_mapped_) {
-      queue_.queue.doorbell = *mapped;
+    if (mapped) {
+      register_for_kernels_ = std::move(*mapped);
+      queue_.queue.doorbell = register_for_kernels_.get();
       return {};
     }
     if (hca_.ringer_) return std::move(mapped).error();

@@ -108,11 +108,7 @@ Result<KernelRing> KernelRing::open(int device, const KernelRingOptions& options
 
 KernelRing::KernelRing(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 KernelRing::KernelRing(KernelRing&&) noexcept = default;
-KernelRing& KernelRing::operator=(KernelRing&& other) noexcept {
-  KernelRing old(std::move(*this));
-  state_ = std::move(other.state_);
-  return *this;
-}
+KernelRing& KernelRing::operator=(KernelRing&&) noexcept = default;
 KernelRing::~KernelRing() = default;
 
 device::RingEnd* KernelRing::from_cpu() const noexcept { return &state_->for_kernels()->from_cpu; }

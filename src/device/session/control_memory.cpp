@@ -174,14 +174,10 @@ Result<void> ControlMemory::put_rings(Rank own_rank, Rank rank, std::byte* share
 }
 
 Result<void> ControlMemory::put_queues(Rank rank, std::span<const device::PeerQueue> queues) {
-  std::byte* const place = own(layout_.queues_at(rank));
-  if (Result<void> done = put(place, queues.data(), queues.size_bytes()); !done) return done;
-  return put(own(layout_.queue_lists_at + rank * sizeof place), static_cast<const void*>(&place), sizeof place);
-}
-
-Result<void> ControlMemory::take_queues(Rank rank) {
-  const std::byte* const none = nullptr;
-  return put(own(layout_.queue_lists_at + rank * sizeof none), static_cast<const void*>(&none), sizeof none);
+  std::byte* const place = queues.empty() ? nullptr : own(layout_.queues_at(rank));
+  Result<void> done = queues.empty() ? Result<void>() : put(place, queues.data(), queues.size_bytes());
+  if (done) done = put(own(layout_.queue_lists_at + rank * sizeof place), static_cast<const void*>(&place), sizeof place);
+  return done;
 }
 
 Result<void> ControlMemory::get_queues(Rank rank, std::span<device::PeerQueue> queues) {

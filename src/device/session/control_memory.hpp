@@ -96,9 +96,8 @@ class ControlMemory {
 
   // Of one rank. Counts and rings go on where they were. Errors: device_error, timed_out (the copy engine).
   Result<void> put_tables(Rank own_rank, Rank rank, const ReachedRank& reached);
+  // Of none: kernels find no queues to the rank any more.
   Result<void> put_queues(Rank rank, std::span<const device::PeerQueue> queues);
-  // Kernels find none to the rank any more.
-  Result<void> take_queues(Rank rank);
   // As kernels left them.
   Result<void> get_queues(Rank rank, std::span<device::PeerQueue> queues);
   // Of the shared part, for what this rank tells of itself and what it has read of others.

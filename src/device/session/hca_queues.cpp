@@ -262,7 +262,7 @@ Result<void> HcaQueues::join(Rank rank, Peer& peer, std::span<const RemoteBytes>
 }
 
 Result<void> HcaQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
-  if (Result<void> taken = memory_.take_queues(rank); !taken) return taken;
+  if (Result<void> taken = memory_.put_queues(rank, {}); !taken) return taken;
   peers_.erase(rank);
   if (Result<void> introduced = introduce(); !introduced) return introduced;
   Peer peer;

@@ -15,7 +15,6 @@
 #include "base/undo.hpp"
 #include "device/fabric_wire/fabric_wire.hpp"
 #include "device/session/session_queues.hpp"
-#include "device/soft_hca/proxy_threads.hpp"
 #include "device/soft_hca/soft_hca.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/memory.hpp"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/soft_hca/soft_hca.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -8,6 +10,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/start_thread.hpp"
 
 namespace gigabar::soft_hca {
 namespace {
@@ -84,10 +87,6 @@ device::Queue make_device_queue(std::uint32_t number, const QueueOptions& option
 }
 
 }  // namespace
-
-QueueSizes sizes_of(const QueueOptions& options) {
-  return {std::uint64_t{options.depth} * sizeof(mlx5::Block), std::uint64_t{cqe_count_of(options)} * sizeof(mlx5::Cqe)};
-}
 
 // Under create_mutex_: nobody else fills it. The one that was closed longest ago would be best; going round comes near to that.
 std::optional<std::uint32_t> SoftHca::find_slot() {
@@ -175,6 +174,41 @@ bool SoftHca::poll(std::uint32_t share, std::uint32_t share_count) {
     if (lock && slots_[i].queue != nullptr && slots_[i].queue->step()) has_progressed = true;
   }
   return has_progressed;
+}
+
+// --- Threads ---------------------------------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<ProxyThreads>> ProxyThreads::start(SoftHca& hca, std::uint32_t thread_count) {
+  if (thread_count == 0 || thread_count > kMaxThreads) {
+    return make_error(Status::invalid_argument, "start proxy threads", counted(thread_count, "thread"),
+                      text("not between 1 and ", kMaxThreads));
+  }
+  std::unique_ptr<ProxyThreads> proxies(new ProxyThreads(thread_count));
+  for (std::uint32_t i = 0; i < thread_count; ++i) {
+    const std::string name = text("thread ", i + 1, " of ", thread_count);
+    const auto work = [&hca, &is_stopping = proxies->is_stopping_, i, thread_count]() noexcept {
+      pthread_setname_np(pthread_self(), "gigabar-hca");
+      std::uint32_t vain_polls = 0;
+      while (!is_stopping.load(std::memory_order_relaxed)) {
+        vain_polls = hca.poll(i, thread_count) ? 0 : vain_polls + 1;
+        if (vain_polls < kSpinPolls) continue;
+        vain_polls = kSpinPolls;
+        std::this_thread::yield();
+      }
+    };
+    // Threads that did start end with the object.
+    if (Result<void> started = start_thread(proxies->threads_[i], "start proxy threads", name, work); !started)
+      return std::move(started).error();
+  }
+  return proxies;
+}
+
+void ProxyThreads::stop() noexcept {
+  is_stopping_.store(true, std::memory_order_relaxed);
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();  // else it was not started
+  }
+  threads_.clear();
 }
 
 }  // namespace gigabar::soft_hca

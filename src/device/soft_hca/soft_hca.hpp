@@ -12,9 +12,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
-#include "device/soft_hca/faults.hpp"
 #include "device/soft_hca/memory_table.hpp"
 #include "device/soft_hca/send_queue.hpp"
 #include "device/soft_hca/wire.hpp"
@@ -25,13 +25,6 @@ namespace gigabar::soft_hca {
 
 inline constexpr std::uint32_t kMaxQueues = 1024;
 inline constexpr std::uint32_t kFirstQueueNumber = 0x40;
-
-// Bytes that a queue needs at those places of QueueMemory that follow its options.
-struct QueueSizes {
-  std::uint64_t ring_bytes = 0;
-  std::uint64_t cq_bytes = 0;
-};
-QueueSizes sizes_of(const QueueOptions& options);
 
 // Threads: any. Queues are executed in poll(), by any number of threads: each queue by one at a time, in its order.
 class SoftHca {
@@ -71,6 +64,30 @@ class SoftHca {
   std::uint32_t next_closed_ = 0;  // where the next closed queue is looked for; guarded by create_mutex_
   std::array<Slot, kMaxQueues> slots_;
   std::atomic<std::uint32_t> slot_count_{0};  // those below exist
+};
+
+// Threads that poll a software HCA, each a share of the queues. One that finds nothing to do looks again for a while, then lets
+// others run between looks: it never sleeps, because nothing wakes it. When they are stopped or stalled, waits on the device end by
+// their own deadlines.
+class ProxyThreads {
+ public:
+  static constexpr std::uint32_t kMaxThreads = 64;
+  static constexpr std::uint32_t kSpinPolls = 2000;  // in vain, before the thread yields: some 100 us
+
+  // `thread_count`: 1 to kMaxThreads. Errors: invalid_argument, out_of_memory (a thread cannot be started; none runs then).
+  static Result<std::unique_ptr<ProxyThreads>> start(SoftHca& hca, std::uint32_t thread_count);
+  ProxyThreads(const ProxyThreads&) = delete;
+  ProxyThreads& operator=(const ProxyThreads&) = delete;
+  ~ProxyThreads() { stop(); }
+
+  // Ends and joins them, after the poll that they are in.
+  void stop() noexcept;
+
+ private:
+  explicit ProxyThreads(std::uint32_t thread_count) : threads_(thread_count) {}
+
+  std::atomic<bool> is_stopping_{false};
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace gigabar::soft_hca

@@ -4,11 +4,12 @@
 #include "transport/local/copy_kernel.hpp"
 
 #include "copy/gpu_copy.hpp"
+#include "gigabar/device/memory.hpp"
 
 namespace {
 
 using namespace gigabar::transport::local;
-using gigabar::global_ns;
+using gigabar::device::now_ns;
 
 constexpr unsigned kPollsPerLook = 32;  // reading the timer costs about as much as a poll
 
@@ -30,12 +31,12 @@ __device__ bool take(const CopyRequest& request, std::uint32_t number, CopyReque
 __device__ bool await(const CopyRequest& request, std::uint32_t number, CopyRequest& taken, std::uint64_t end_ns,
                       std::uint64_t most_idle_ns) {
   if (take(request, number, taken)) return true;
-  const std::uint64_t idle_end_ns = global_ns() + most_idle_ns;
+  const std::uint64_t idle_end_ns = now_ns() + most_idle_ns;
   for (unsigned poll = 1;; ++poll) {
     if (take(request, number, taken)) return true;
     if (poll % kPollsPerLook == 0) {
-      const std::uint64_t now_ns = global_ns();
-      if (now_ns > end_ns || now_ns > idle_end_ns) return false;
+      const std::uint64_t now = now_ns();
+      if (now > end_ns || now > idle_end_ns) return false;
     }
   }
 }
@@ -65,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(kKernelThreads) gigabar_local_copie
   const bool is_first = threadIdx.x == 0;
   std::uint64_t end_ns = 0;
   if (is_first) {
-    end_ns = global_ns() + launch.most_ns;
+    end_ns = now_ns() + launch.most_ns;
     store_release(&launch.words->started[blockIdx.x], launch.launch);
   }
   for (std::uint32_t number = launch.first_request;; ++number) {

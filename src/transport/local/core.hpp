@@ -9,7 +9,6 @@
 
 #include "base/descriptor.hpp"
 #include "transport/local/device_copier.hpp"
-#include "transport/local/peer_device.hpp"
 #include "transport/local/peer_memory.hpp"
 #include "transport/local/wire.hpp"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -47,18 +48,14 @@ std::vector<std::shared_ptr<const void>>& kept_for_ever() {
 
 // Where there is no memory for the list: a reference that nobody gives back.
 void keep_for_ever(const std::shared_ptr<const void>& used) noexcept {
-  union Kept {
-    explicit Kept(std::shared_ptr<const void> given) noexcept : reference(std::move(given)) {}
-    ~Kept() {}  // NOLINT(modernize-use-equals-default): which would be deleted
-    std::shared_ptr<const void> reference;
-  };
+  using Reference = std::shared_ptr<const void>;
   bool is_listed = false;
   quietly([&] {
     kept_for_ever().push_back(used);
     is_listed = true;
   });
-  if (is_listed) return;
-  const Kept kept(used);
+  alignas(Reference) std::byte place[sizeof(Reference)];
+  if (!is_listed) new (place) Reference(used);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/local/peer_device.hpp"
+#include "transport/local/peer_memory.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -43,78 +43,50 @@ CUresult set_access(const cuda::Functions& functions, CUdeviceptr address, std::
   return functions.cuMemSetAccess(address, bytes, &access, 1);
 }
 
-class IpcAllocation final : public OpenedAllocation {
- public:
-  explicit IpcAllocation(CUcontext context) : context_(context) {}
-  ~IpcAllocation() override {
-    if (address_ == 0) return;
-    const cuda::Functions& functions = cuda::driver().functions;
-    const ContextGuard guard(functions, context_);
-    functions.cuIpcCloseMemHandle(address_);
+Result<void> open_handle(CUcontext context, const IpcIdentity& identity, int device, OpenedAllocation& opened) {
+  const cuda::Functions& functions = cuda::driver().functions;
+  CUipcMemHandle handle{};
+  static_assert(sizeof handle == sizeof identity);
+  std::memcpy(&handle, identity.data(), sizeof handle);
+  CUdeviceptr address = 0;
+  CUresult result = CUDA_SUCCESS;
+  {
+    const ContextGuard guard(functions, context);
+    result = guard.result();
+    if (result == CUDA_SUCCESS) result = functions.cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   }
-  Result<void> open(const IpcIdentity& identity, int device) {
-    const cuda::Functions& functions = cuda::driver().functions;
-    CUipcMemHandle handle{};
-    static_assert(sizeof handle == sizeof identity);
-    std::memcpy(&handle, identity.data(), sizeof handle);
-    CUdeviceptr address = 0;
-    CUresult result = CUDA_SUCCESS;
-    {
-      const ContextGuard guard(functions, context_);
-      result = guard.result();
-      if (result == CUDA_SUCCESS) result = functions.cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    }
-    if (result != CUDA_SUCCESS) return open_error("open a CUDA IPC handle", device, result, "check `nvidia-smi topo -p2p r`");
-    address_ = address;
-    // How much there is says the driver, not the peer.
-    const auto known = cuda_runtime()->describe(address);
-    if (!known) return known.error();
-    if (!known->has_value() || (*known)->offset_bytes >= (*known)->length_bytes) {
-      return make_error(Status::device_error, "open a CUDA IPC handle", hex_text(address),
-                        "the driver does not say how large the opened memory is", "stage it");
-    }
-    bytes_ = (*known)->length_bytes - (*known)->offset_bytes;
-    return {};
+  if (result != CUDA_SUCCESS) return open_error("open a CUDA IPC handle", device, result, "check `nvidia-smi topo -p2p r`");
+  const auto close = [context, address] {
+    const ContextGuard guard(cuda::driver().functions, context);
+    cuda::driver().functions.cuIpcCloseMemHandle(address);
+  };
+  opened.hold(address, 0, close);
+  // How much there is says the driver, not the peer.
+  const auto known = cuda_runtime()->describe(address);
+  if (!known) return known.error();
+  if (!known->has_value() || (*known)->offset_bytes >= (*known)->length_bytes) {
+    return make_error(Status::device_error, "open a CUDA IPC handle", hex_text(address),
+                      "the driver does not say how large the opened memory is", "stage it");
   }
+  opened.hold(address, (*known)->length_bytes - (*known)->offset_bytes, close);
+  return {};
+}
 
- private:
-  CUctx_st* const context_;
-};
-
-class VmmAllocation final : public OpenedAllocation {
- public:
-  ~VmmAllocation() override {
-    const cuda::Functions& functions = cuda::driver().functions;
-    if (is_mapped_) functions.cuMemUnmap(address_, bytes_);
-    if (address_ != 0) functions.cuMemAddressFree(address_, bytes_);
-  }
-  Result<void> open(const Descriptor& exported, std::size_t bytes, int device) {
-    const cuda::Functions& functions = cuda::driver().functions;
-    CUmemGenericAllocationHandle handle = 0;
-    auto* const os_handle = reinterpret_cast<void*>(static_cast<std::uintptr_t>(exported.get()));
-    CUresult result = functions.cuMemImportFromShareableHandle(&handle, os_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    if (result != CUDA_SUCCESS) return open_error("import device memory", device, result);
-    result = map(functions, handle, bytes, device);
-    functions.cuMemRelease(handle);  // the mapping keeps the memory
-    if (result != CUDA_SUCCESS) return open_error("map imported device memory", device, result, "check `nvidia-smi topo -p2p r`");
-    return {};
-  }
-
- private:
-  // The driver refuses more bytes than the allocation has.
-  CUresult map(const cuda::Functions& functions, CUmemGenericAllocationHandle handle, std::size_t bytes, int device) {
-    CUdeviceptr address = 0;
-    CUresult result = functions.cuMemAddressReserve(&address, bytes, 0, 0, 0);
-    if (result != CUDA_SUCCESS) return result;
-    address_ = address;
-    bytes_ = bytes;
-    result = functions.cuMemMap(address, bytes, 0, handle, 0);
-    if (result != CUDA_SUCCESS) return result;
-    is_mapped_ = true;
-    return set_access(functions, address, bytes, device);
-  }
-  bool is_mapped_ = false;
-};
+// The driver refuses more bytes than the allocation has.
+CUresult map_handle(CUmemGenericAllocationHandle handle, std::size_t bytes, int device, OpenedAllocation& opened) {
+  const cuda::Functions& functions = cuda::driver().functions;
+  CUdeviceptr address = 0;
+  CUresult result = functions.cuMemAddressReserve(&address, bytes, 0, 0, 0);
+  if (result != CUDA_SUCCESS) return result;
+  opened.hold(address, bytes, [address, bytes] { cuda::driver().functions.cuMemAddressFree(address, bytes); });
+  result = functions.cuMemMap(address, bytes, 0, handle, 0);
+  if (result != CUDA_SUCCESS) return result;
+  opened.hold(address, bytes, [address, bytes] {
+    cuda::driver().functions.cuMemUnmap(address, bytes);
+    cuda::driver().functions.cuMemAddressFree(address, bytes);
+  });
+  return set_access(functions, address, bytes, device);
+}
 
 }  // namespace
 
@@ -129,10 +101,10 @@ Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_ipc(std::int64_t pro
   const cuda::Functions& functions = cuda::driver().functions;
   if (functions.cuIpcOpenMemHandle == nullptr || functions.cuIpcCloseMemHandle == nullptr)
     return no_function("open a CUDA IPC handle", "cuIpcOpenMemHandle");
-  auto allocation = std::make_shared<IpcAllocation>(*context);
-  if (Result<void> opened = allocation->open(handle, device); !opened) return std::move(opened).error();
+  auto allocation = std::make_shared<OpenedAllocation>();
+  if (Result<void> opened = open_handle(*context, handle, device, *allocation); !opened) return std::move(opened).error();
   opened_[name] = allocation;
-  return std::shared_ptr<OpenedAllocation>(std::move(allocation));
+  return allocation;
 }
 
 Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_vmm(const Descriptor& exported, std::size_t bytes, int device) {
@@ -141,9 +113,15 @@ Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_vmm(const Descriptor
   const cuda::Functions& functions = cuda::driver().functions;
   if (functions.cuMemImportFromShareableHandle == nullptr || functions.cuMemMap == nullptr)
     return no_function("import device memory", "cuMemImportFromShareableHandle");
-  auto allocation = std::make_shared<VmmAllocation>();
-  if (Result<void> opened = allocation->open(exported, bytes, device); !opened) return std::move(opened).error();
-  return std::shared_ptr<OpenedAllocation>(std::move(allocation));
+  auto allocation = std::make_shared<OpenedAllocation>();
+  CUmemGenericAllocationHandle handle = 0;
+  auto* const os_handle = reinterpret_cast<void*>(static_cast<std::uintptr_t>(exported.get()));
+  CUresult result = functions.cuMemImportFromShareableHandle(&handle, os_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (result != CUDA_SUCCESS) return open_error("import device memory", device, result);
+  result = map_handle(handle, bytes, device, *allocation);
+  functions.cuMemRelease(handle);  // the mapping keeps the memory
+  if (result != CUDA_SUCCESS) return open_error("map imported device memory", device, result, "check `nvidia-smi topo -p2p r`");
+  return allocation;
 }
 
 int PeerDevices::device_of(const std::string& uuid) {

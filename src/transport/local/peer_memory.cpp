@@ -15,6 +15,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/ranges.hpp"
 #include "base/rounding.hpp"
 
 namespace gigabar::transport::local {
@@ -56,8 +57,7 @@ Result<void> check_memfd(int descriptor, std::uint64_t offset_bytes, std::size_t
   if (::fcntl(descriptor, F_GET_SEALS) < 0) return malformed("is no memfd");
   struct stat status{};
   ::fstat(descriptor, &status);
-  const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
-  if (offset_bytes > file_bytes || bytes > file_bytes - offset_bytes) return malformed("is smaller than the memory told");
+  if (!fits(offset_bytes, bytes, static_cast<std::uint64_t>(status.st_size))) return malformed("is smaller than the memory told");
   return {};
 }
 
@@ -79,8 +79,8 @@ Result<void> PeerFile::map(std::size_t bytes, std::size_t page_bytes) {
   void* const address = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), static_cast<off_t>(begin));
   if (address == MAP_FAILED) {
     const int code = errno;
-    return make_error(status_of_errno(code, Status::out_of_memory), "map", text(counted(bytes, "byte"), " of a peer's memfd"),
-                      std::strerror(code), "free memory, or raise vm.max_map_count", errno_code(code));
+    return make_errno_error(code, "map", text(counted(bytes, "byte"), " of a peer's memfd"), {},
+                            "free memory, or raise vm.max_map_count", Status::out_of_memory);
   }
   mapped_ = {address, UnmapPages{length}};
   ::madvise(address, length, MADV_DONTFORK);

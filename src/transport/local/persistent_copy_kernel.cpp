@@ -1,8 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/local/persistent_copy_kernel.hpp"
+#include "transport/local/device_copier.hpp"
 
+#include "base/embed_file.hpp"
 #include "base/errors.hpp"
 #include "driver/cuda/cuda.hpp"
+
+// The kernel's fat binary, inside the library.
+#if defined(GIGABAR_DEVICE_CODE)
+GIGABAR_EMBED_FILE(gigabar_local_copy_kernel, GIGABAR_DEVICE_CODE);
+#else
+static const unsigned char* const gigabar_local_copy_kernel = nullptr;
+#endif
+
+namespace gigabar::transport::local {
+const void* copy_kernel_image() noexcept { return gigabar_local_copy_kernel; }
+}  // namespace gigabar::transport::local
 
 #if GIGABAR_HAS_CUDA
 

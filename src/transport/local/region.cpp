@@ -43,6 +43,14 @@ bool is_plain_range(std::uint64_t address, std::uint64_t bytes) {
   return address != 0 && bytes != 0 && bytes <= PTRDIFF_MAX && address <= UINT64_MAX - bytes;
 }
 
+// Errors of `operation`: out_of_descriptors.
+Result<Descriptor> duplicate_of(int file, const char* operation, const RegionFacts& facts) {
+  Descriptor copy(::fcntl(file, F_DUPFD_CLOEXEC, 0));
+  if (copy.is_open()) return copy;
+  const int code = errno;
+  return make_errno_error(code, operation, range_text(facts.address, facts.bytes), {}, "raise the descriptor limit (ulimit -n)");
+}
+
 bool is_device_kind(MemoryKind kind) {
   return kind == MemoryKind::device || kind == MemoryKind::device_vmm || kind == MemoryKind::device_pool;
 }
@@ -127,13 +135,10 @@ Result<void> LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes,
   if (Result<void> checked = check_memfd(descriptor, offset_bytes, facts_->bytes); !checked) return checked;
   file_ = descriptor;
   if (!is_kept) {
-    own_file_ = Descriptor(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    auto copy = duplicate_of(descriptor, "register memory", *facts_);
+    if (!copy) return std::move(copy).error();
+    own_file_ = std::move(*copy);
     file_ = own_file_.get();
-  }
-  if (file_ < 0) {
-    const int code = errno;
-    return make_error(status_of_errno(code), "register memory", range_text(facts_->address, facts_->bytes), std::strerror(code),
-                      "raise the descriptor limit (ulimit -n)", errno_code(code));
   }
   ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK);
   key_.form = KeyForm::file;
@@ -213,13 +218,9 @@ Result<Parcel> LocalRegion::key(const Peer& peer) const {
     parcel.descriptors.emplace_back(*exported);
   }
   if (key_.form == KeyForm::file) {
-    Descriptor copy(::fcntl(file_, F_DUPFD_CLOEXEC, 0));
-    const int code = errno;
-    if (!copy.is_open()) {
-      return make_error(status_of_errno(code), "make a key", range_text(facts_->address, facts_->bytes), std::strerror(code),
-                        "raise the descriptor limit (ulimit -n)", errno_code(code));
-    }
-    parcel.descriptors.push_back(std::move(copy));
+    auto copy = duplicate_of(file_, "make a key", *facts_);
+    if (!copy) return std::move(copy).error();
+    parcel.descriptors.push_back(std::move(*copy));
   }
   return parcel;
 }

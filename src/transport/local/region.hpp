@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
-#include "transport/local/peer_device.hpp"
 #include "transport/local/peer_memory.hpp"
 #include "transport/local/wire.hpp"
 #include "transport/transport.hpp"

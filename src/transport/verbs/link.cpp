@@ -29,28 +29,24 @@ constexpr std::uint64_t kReadPieceBytesOfRxe = 256 << 10;
 
 std::uint64_t address_of(const void* memory) noexcept { return reinterpret_cast<std::uintptr_t>(memory); }
 
-// What the completion says about the connection.
-Status status_of(ibv_wc_status status) noexcept {
+// What a completion says about the connection.
+struct Meaning {
+  Status status;
+  const char* remedy;
+};
+Meaning meaning_of(ibv_wc_status status) noexcept {
+  constexpr const char* kSeeLog = "see the adapter's driver in the kernel's log (dmesg)";
   switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
-    case IBV_WC_RNR_RETRY_EXC_ERR:
-    case IBV_WC_WR_FLUSH_ERR:
     case IBV_WC_RESP_TIMEOUT_ERR:
-    case IBV_WC_REM_ABORT_ERR: return Status::peer_lost;
+      return {Status::peer_lost, "the peer's adapter did not answer: check that it runs, its link, cable, MTU and routes"};
+    case IBV_WC_WR_FLUSH_ERR: return {Status::peer_lost, "connect anew if the peer still runs"};
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+    case IBV_WC_REM_ABORT_ERR: return {Status::peer_lost, kSeeLog};
     case IBV_WC_REM_ACCESS_ERR:
-    case IBV_WC_REM_INV_REQ_ERR: return Status::no_permission;
-    default: return Status::device_error;
-  }
-}
-
-const char* remedy_of(ibv_wc_status status) noexcept {
-  switch (status) {
-    case IBV_WC_RETRY_EXC_ERR:
-    case IBV_WC_RESP_TIMEOUT_ERR: return "the peer's adapter did not answer: check that it runs, its link, cable, MTU and routes";
-    case IBV_WC_REM_ACCESS_ERR:
-    case IBV_WC_REM_INV_REQ_ERR: return "the peer's region is deregistered, or smaller or of another key than was told";
-    case IBV_WC_WR_FLUSH_ERR: return "connect anew if the peer still runs";
-    default: return "see the adapter's driver in the kernel's log (dmesg)";
+    case IBV_WC_REM_INV_REQ_ERR:
+      return {Status::no_permission, "the peer's region is deregistered, or smaller or of another key than was told"};
+    default: return {Status::device_error, kSeeLog};
   }
 }
 
@@ -392,10 +388,10 @@ void VerbsLink::on_failed(const ibv_wc& completion) {
   if (state_ == LinkState::connecting && completion.status == IBV_WC_WR_FLUSH_ERR) return;
   // siw's word for a connection that ended under a write, and rxe's for a port that went down.
   const bool has_ended = completion.status == IBV_WC_LOC_QP_OP_ERR && (device_->is_iwarp || !is_port_up());
-  Error error =
-      failed(has_ended ? Status::peer_lost : status_of(completion.status),
-             text(name_of(kind_of(completion.wr_id)), " failed: ", verbs::functions().ibv_wc_status_str(completion.status)),
-             remedy_of(completion.status));
+  const auto [status, remedy] = meaning_of(completion.status);
+  Error error = failed(
+      has_ended ? Status::peer_lost : status,
+      text(name_of(kind_of(completion.wr_id)), " failed: ", verbs::functions().ibv_wc_status_str(completion.status)), remedy);
   edit(error).native = {NativeDomain::none, completion.status,
                         text("completion status ", static_cast<int>(completion.status), ", vendor error ", completion.vendor_err)};
   fail(std::move(error));

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "device/soft_hca/faults.hpp"
+#include "device/soft_hca/send_queue.hpp"
 #include "scenarios/soft_hca/words.hpp"
 
 namespace gigabar::tool::softhca {

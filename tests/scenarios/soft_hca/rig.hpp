@@ -2,6 +2,7 @@
 // A software HCA, the memory of two sides and the queues between them, in one process. What the HCA refuses is thrown.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -50,7 +51,9 @@ class Bytes {
 // A queue and its memory.
 struct QueueRig {
   QueueRig(SoftHca& hca, const QueueOptions& options, Wire& wire)
-      : ring(sizes_of(options).ring_bytes), cq(sizes_of(options).cq_bytes), doorbells(128) {
+      : ring(std::size_t{options.depth} * sizeof(device::mlx5::Block)),
+        cq((options.is_collapsed ? 1 : std::size_t{std::max(options.cq_depth, options.depth)}) * sizeof(device::mlx5::Cqe)),
+        doorbells(128) {
     const QueueMemory memory{Place::plain(ring.data()), Place::plain(doorbells.data()), Place::plain(doorbells.data() + 64),
                              Place::plain(cq.data())};
     number = taken(hca.create_queue(options, memory, wire, queue));

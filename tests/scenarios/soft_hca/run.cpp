@@ -8,7 +8,7 @@
 #include <numeric>
 #include <thread>
 
-#include "device/soft_hca/proxy_threads.hpp"
+#include "device/soft_hca/soft_hca.hpp"
 #include "scenarios/soft_hca/lanes.hpp"
 #include "scenarios/soft_hca/memory_wire.hpp"
 #include "support/failure.hpp"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "device/soft_hca/proxy_threads.hpp"
+#include "device/soft_hca/soft_hca.hpp"
 #include "rig.hpp"
 
 namespace gigabar::soft_hca::test {

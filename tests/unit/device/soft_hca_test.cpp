@@ -8,7 +8,6 @@
 #include <random>
 #include <vector>
 
-#include "device/soft_hca/proxy_threads.hpp"
 #include "rig.hpp"
 
 namespace gigabar::soft_hca::test {

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/soft_hca/proxy_threads.hpp"
+#include "device/soft_hca/soft_hca.hpp"
 #include "gigabar/device/fabric.hpp"
 #include "rig.hpp"
 

@@ -25,8 +25,8 @@ TEST(StreamMeasure, LifeIsFromFirstBeginToLastEnd) {
   Timeline timeline = steady(0, 10 * kMs, 100'000'000);
   EXPECT_DOUBLE_EQ(life_rate(timeline), 10);
   timeline.parts.push_back(steady(5 * kMs, 20 * kMs, 100'000'000).parts.front());
-  EXPECT_EQ(timeline.begin_ns(), 0);
-  EXPECT_EQ(timeline.end_ns(), 20 * kMs);
+  EXPECT_EQ(timeline.life()->begin_ns, 0);
+  EXPECT_EQ(timeline.life()->end_ns, 20 * kMs);
   EXPECT_DOUBLE_EQ(life_rate(timeline), 10);
 }
 
@@ -53,7 +53,7 @@ TEST(StreamMeasure, TheWindowIsWhatAllForegroundHasInCommon) {
 TEST(StreamMeasure, NothingRan) {
   const Timeline never;
   const std::vector<Timeline> timelines(2);
-  EXPECT_FALSE(never.has_run());
+  EXPECT_FALSE(never.life());
   EXPECT_EQ(life_rate(never), 0);
   EXPECT_FALSE(common_window(timelines));
   const Timeline* const all[] = {&never};

@@ -9,8 +9,7 @@
 #include "memory/runtime.hpp"
 #include "support/isolated.hpp"
 #include "transport/local/device_copier.hpp"
-#include "transport/local/peer_device.hpp"
-#include "transport/local/persistent_copy_kernel.hpp"
+#include "transport/local/peer_memory.hpp"
 #include "unit/transport/local/cuda_pair.hpp"
 
 namespace gigabar::transport::local {
