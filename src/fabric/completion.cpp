@@ -28,20 +28,13 @@ Error broken_under(const Peer& peer, const transport::Link& link, const ErrorRec
 
 void Engine::done(transport::Link& link, std::uint64_t cookie, const Result<void>& outcome) try {
   ++changes_;
-  if ((cookie & 1) != 0) {
-    auto& slot = *reinterpret_cast<OutSlot*>(cookie & ~std::uint64_t{1});
-    if (slot.op == nullptr) return;
-    Op& op = *slot.op;
-    if (!outcome) fail(op, broken_under(*op.peer, link, outcome.record()));
-    slot = {};
-    --op.outstanding;
-    if (op.staged_sent < op.bytes) fill_slots(op);
-    end_if_over(op);
-    return;
-  }
-  Op& op = *reinterpret_cast<Op*>(cookie);
+  auto* const slot = (cookie & 1) != 0 ? reinterpret_cast<OutSlot*>(cookie & ~std::uint64_t{1}) : nullptr;
+  if (slot != nullptr && slot->op == nullptr) return;
+  Op& op = slot != nullptr ? *slot->op : *reinterpret_cast<Op*>(cookie);
   if (!outcome) fail(op, broken_under(*op.peer, link, outcome.record()));
+  if (slot != nullptr) *slot = {};
   --op.outstanding;
+  if (slot != nullptr && op.staged_sent < op.bytes) fill_slots(op);
   end_if_over(op);
 } catch (const std::bad_alloc&) {
   if (Peer* const peer = owner_of(link); peer != nullptr) starve(*peer);

@@ -150,10 +150,10 @@ class Engine final : transport::Sink, WireupEvents {
   Result<void> enable(SegmentId id);
   Result<void> deregister(Lock& lock, SegmentId id, const Timeout& timeout);
 
-  // choose.cpp. `is_direct_alone`: see RemoteState::Decision; null: nobody asks.
-  Result<const Choice*> choose(Peer& peer, transport::Direction direction, const LocalSegment& local, RemoteState& remote,
-                               std::uint64_t bytes, const PathPolicy& policy, bool needs_message = true,
-                               bool* is_direct_alone = nullptr);
+  // choose.cpp. Among the decisions of `remote`, until further ones are made for it.
+  Result<const RemoteState::Decision*> choose(Peer& peer, transport::Direction direction, const LocalSegment& local,
+                                              RemoteState& remote, std::uint64_t bytes, const PathPolicy& policy,
+                                              bool needs_message = true);
 
   // operations.cpp
   struct Transfer {
@@ -324,7 +324,7 @@ class Engine final : transport::Sink, WireupEvents {
   void erase_segment(SegmentId id);
   LocalSegment* search_segment(SegmentId id) noexcept;
   // Counts no user of the segment.
-  Result<MappedSegment> make_mapping(const MappedPlace& place, LocalSegment* own, RemoteState* remote) const;
+  Result<void> make_mapping(MappedSegment& mapped, const MappedPlace& place) const;
   Result<void> map_own(MappedSegment& mapped, MappedFor who, const std::string& name) const;
   RemoteState& ask_segment(Peer& peer, SegmentId id);
   std::vector<Descriptor> describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer);

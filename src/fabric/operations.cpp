@@ -155,12 +155,11 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
     if (Result<void> checked = check_transfer(transfer, local); !checked) return std::move(checked).error();
     const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
     const bool needs_message = is_notified && !notifying.is_word;
-    bool is_direct_alone = false;
-    auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, needs_message, &is_direct_alone);
+    auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, needs_message);
     if (!chosen) return std::move(chosen).error();
-    choice = *chosen;
+    choice = (*chosen)->choice;
     notifying.could_be_word =
-        needs_message && is_direct_alone && remote->ways[static_cast<std::size_t>(word_kind(transfer.flags))].is_word;
+        needs_message && (*chosen)->is_direct_alone && remote->ways[static_cast<std::size_t>(word_kind(transfer.flags))].is_word;
   }
   if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles, notifying)) {
     if (!options.policy) open_target(options.queue, transfer, *peer, *remote, local, choice);
@@ -389,7 +388,7 @@ bool Engine::resolve(Op& op) {
   }
   auto chosen = choose(peer, Direction::write, *op.local, remote, op.bytes, op.policy);
   if (chosen) {
-    op.choice = *chosen;
+    op.choice = (*chosen)->choice;
   } else {
     fail(op, std::move(chosen).error());
   }

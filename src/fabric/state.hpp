@@ -20,6 +20,7 @@
 
 #include "base/cycles.hpp"
 #include "base/errors.hpp"
+#include "base/ranges.hpp"
 #include "fabric/local_memory.hpp"
 #include "fabric/notifications.hpp"
 #include "fabric/queue.hpp"
@@ -55,10 +56,6 @@ inline constexpr std::size_t kMaxParts = 16384;     // of collectives that this 
 // Decisions of which each has a text of its own, with reasons that peers give. What comes after has none.
 inline constexpr std::size_t kMaxChoices = 4096;
 inline constexpr std::size_t kRecords = 4096;  // for report(), of the operations posted last
-
-constexpr bool fits(std::uint64_t offset, std::uint64_t bytes, std::uint64_t length) noexcept {
-  return offset <= length && bytes <= length - offset;
-}
 
 // --- Segments, operations, peers ------------------------------------------------------------------------------------------------
 

@@ -60,8 +60,7 @@ gaspi_return_t check_sizes(const List& list, const Timeout& timeout, const char*
     const auto remote = process().fabric->remote_segment(list.rank, list.segment_remote[i], time.left());
     if (remote.status() == Status::out_of_range) return GASPI_ERR_INV_SEG;
     if (!remote) return code_of(remote.error(), function);
-    const bool fits = list.offset_remote[i] <= remote->bytes && list.size[i] <= remote->bytes - list.offset_remote[i];
-    if (!fits) return GASPI_ERR_INV_REM_OFF;
+    if (!fits(list.offset_remote[i], list.size[i], remote->bytes)) return GASPI_ERR_INV_REM_OFF;
   }
   return GASPI_SUCCESS;
 }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/fair_mutex.hpp"
+#include "base/ranges.hpp"
 #include "base/remaining.hpp"
 #include "base/uncancelled.hpp"
 #include "gigabar/fabric.hpp"
@@ -212,7 +213,7 @@ void forget_remote(Rank rank);
 inline gaspi_return_t check_local(SegmentId segment, std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t length = segment < kSegments ? process().segments[segment].bytes.load(std::memory_order_relaxed) : 0;
   if (length == 0) return GASPI_ERR_INV_SEG;
-  return offset <= length && bytes <= length - offset ? GASPI_SUCCESS : GASPI_ERR_INV_LOC_OFF;
+  return fits(offset, bytes, length) ? GASPI_SUCCESS : GASPI_ERR_INV_LOC_OFF;
 }
 inline bool is_segment(SegmentId segment) { return check_local(segment, 0, 0) == GASPI_SUCCESS; }
 
