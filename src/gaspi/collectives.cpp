@@ -64,23 +64,6 @@ gaspi_return_t run_collective(gaspi_group_t id, const Collective& collective, co
 
 constexpr std::uint64_t kSignBit = std::uint64_t{1} << 63;
 
-template <class Wide, class Number>
-void widen(const void* from, std::span<Wide> wide) {
-  for (std::size_t i = 0; i < wide.size(); ++i) {
-    Number number;
-    std::memcpy(&number, static_cast<const char*>(from) + i * sizeof number, sizeof number);
-    wide[i] = static_cast<Wide>(number);
-  }
-}
-
-template <class Number, class Wide>
-void narrow(std::span<const Wide> wide, void* to) {
-  for (std::size_t i = 0; i < wide.size(); ++i) {
-    const auto number = static_cast<Number>(wide[i]);
-    std::memcpy(static_cast<char*>(to) + i * sizeof number, &number, sizeof number);
-  }
-}
-
 // An unsigned number that becomes a signed one with the same place in the order.
 struct Flipped {
   std::uint64_t bits = 0;
@@ -93,12 +76,16 @@ struct Flipped {
 template <class Wide, class Number>
 Result<void> reduce_as(const GroupState& group, const Collective& collective, const void* send, void* receive,
                        const Timeout& timeout) {
-  std::array<Wide, kMaxReduceElements> store_in{}, store_out{};
-  const std::span<Wide> in(store_in.data(), collective.number), out(store_out.data(), collective.number);
-  widen<Wide, Number>(send, in);
-  Result<void> done = process().fabric->all_reduce(group.ranks, static_cast<ReduceOperation>(collective.operation), in, out,
+  std::array<Number, kMaxReduceElements> numbers{};
+  std::array<Wide, kMaxReduceElements> wide{};
+  const std::span<Wide> values(wide.data(), collective.number);
+  std::memcpy(numbers.data(), send, values.size() * sizeof(Number));
+  std::transform(numbers.begin(), numbers.begin() + values.size(), wide.begin(), [](Number one) { return static_cast<Wide>(one); });
+  Result<void> done = process().fabric->all_reduce(group.ranks, static_cast<ReduceOperation>(collective.operation), values, values,
                                                    timeout, group.context);
-  if (done) narrow<Number>(std::span<const Wide>(out), receive);
+  if (!done) return done;
+  std::ranges::transform(values, numbers.begin(), [](Wide one) { return static_cast<Number>(one); });
+  std::memcpy(receive, numbers.data(), values.size() * sizeof(Number));
   return done;
 }
 
