@@ -274,15 +274,13 @@ struct EndedQueue {
   QueueId queue;
   bool has_failed;  // something of it
 };
-// read_notify.cpp. Raises the notifications whose data has arrived. False: none is awaited.
+// notifications.cpp. Raises the notifications whose data has arrived. False: none is awaited.
 bool raise_arrived(std::optional<EndedQueue> ended = std::nullopt);
-bool are_reads_awaited() noexcept;
 // Notification `id` is raised when the reads, all that a call has posted, have ended well.
 void await_reads(std::vector<Operation> operations, QueueId queue, SegmentId segment, NotificationId id);
 void drop_awaited_reads(std::optional<SegmentId> segment = std::nullopt);
 
 // collectives.cpp
-gaspi_return_t commit_group(gaspi_group_t group, const Timeout& timeout, const char* function);
 gaspi_return_t group_barrier(gaspi_group_t group, const Collective& collective, const Timeout& timeout, const char* function);
 GroupState* find_group(gaspi_group_t group);                          // committed or not; null: there is none
 bool is_held(const GroupState& group, const Collective& collective);  // by another collective that has timed out; under the mutex
