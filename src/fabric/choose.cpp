@@ -68,7 +68,7 @@ TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local,
   const bool has_device = local.memory.is_device() || remote.is_device;
   std::array<Candidate, 3> candidates;
   candidates[0] = {Method::message, has_device ? TransferPath::bar : TransferPath::host, true, bytes <= eager_bytes, {}};
-  const transport::Region* const region = local.regions[static_cast<std::size_t>(peer.transport->kind())].get();
+  const transport::Region* const region = local.region(peer.transport->kind());
   if (region != nullptr && remote.region) {
     const Reach reach = peer.rails.front().link->reach(Direction::answer, *region, *remote.region);
     const std::uint64_t limit = std::min(limits(peer).gdr_bytes, limits(peer).gdr_read_bytes);
@@ -117,7 +117,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   const transport::Link& link = *peer.rails.front().link;
   const bool has_device = local.memory.is_device() || remote.is_device;
 
-  const transport::Region* const region = local.regions[static_cast<std::size_t>(kind)].get();
+  const transport::Region* const region = local.region(kind);
   Reach reach;
   if (region == nullptr) {
     reach.reason = text("this rank's memory: ", local.why_not[static_cast<std::size_t>(kind)]);

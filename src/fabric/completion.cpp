@@ -186,7 +186,7 @@ Result<OperationReport> Engine::report(Operation operation) const {
     report.transport = record.choice->transport;
     report.reason = record.choice->reason;
   }
-  if (record.way != nullptr) report.notification = *record.way;
+  if (record.way != nullptr) report.notification = record.way;
   const auto peer = peers_.find(record.rank);
   for (std::size_t index = 0; index < kMaxRails && peer != peers_.end() && index < peer->second->rails.size(); ++index) {
     if (record.rail_bytes[index] == 0) continue;

@@ -351,10 +351,10 @@ class Engine final : transport::Sink, WireupEvents {
   Result<void> check_transfer(const Transfer& transfer, LocalSegment*& local);
   // How far the notification of an operation has come.
   struct Notifying {
-    bool is_word = false;              // it can be one
-    const std::string* way = nullptr;  // for reports
-    bool is_data_written = false;      // but what comes behind it is not posted
-    bool could_be_word = false;        // if nothing before it had taken a message
+    bool is_word = false;          // it can be one
+    const char* way = nullptr;     // for reports
+    bool is_data_written = false;  // but what comes behind it is not posted
+    bool could_be_word = false;    // if nothing before it had taken a message
   };
   std::optional<Operation> post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
                                         const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles,
@@ -378,7 +378,7 @@ class Engine final : transport::Sink, WireupEvents {
   bool seal(Peer& peer);
   // Whether a notification can be a word now: one rail carries the data, and nothing before it is the peer's engine's to carry out.
   // `way` becomes the sentence for reports.
-  bool is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, NotificationId id, const std::string*& way);
+  bool is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, NotificationId id, const char*& way);
   void find_way(const Peer& peer, RemoteState& remote, transport::WordKind kind);
   bool post_word(Peer& peer, const RemoteState& remote, std::uint8_t flags, NotificationId id, std::uint32_t value);
   void wake(Peer& peer);
@@ -430,7 +430,6 @@ class Engine final : transport::Sink, WireupEvents {
   void overrun(Peer& peer, const char* what);
   void on_put(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_notify(Peer& peer, const Message& message);
-  void on_place(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_fence(Peer& peer, const Message& message);
   void pass_fences(Peer& peer);
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
@@ -452,6 +451,7 @@ class Engine final : transport::Sink, WireupEvents {
   void list_receive(Op& op);
   void unlist_receive(Op& op) noexcept;
   Op* find_receive(const Peer& peer, Tag tag);
+  void match(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes) noexcept;
   void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
   std::string description_of_buffer(const Peer& peer, LocalSegment& segment);
   void reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t request);

@@ -133,13 +133,8 @@ Rank Fabric::local_rank() const noexcept { return state_ && state_->engine ? sta
 
 int Fabric::device() const noexcept { return state_ && state_->engine ? state_->engine->device() : -1; }
 
-// Without the lock: they were chosen before open() returned.
-std::vector<int> Fabric::cpus() const try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return {};
-  return state_->engine->placement().cpus;
-} catch (...) {
-  return {};
+std::vector<int> Fabric::cpus() const {
+  return told(state_, [](const Engine& engine) { return engine.placement().cpus; });
 }
 
 std::vector<Setting> Fabric::settings() const {

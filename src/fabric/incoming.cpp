@@ -85,9 +85,9 @@ void Engine::pass_fences(Peer& peer) {
 void Engine::handle(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   if (is_ordered(message.type) && is_late(peer, message)) return hold(peer, peer.held, message, payload);
   switch (message.type) {
-    case MessageType::put: on_put(peer, message, payload); return;
+    case MessageType::put:
+    case MessageType::place: on_put(peer, message, payload); return;
     case MessageType::notify: on_notify(peer, message); return;
-    case MessageType::place: on_place(peer, message, payload); return;
     case MessageType::get_done: on_get_done(peer, message); return;
     case MessageType::rendezvous_done: on_rendezvous_done(peer, message); return;
     case MessageType::ping: say(peer, {.type = MessageType::pong, .a = message.a}); return;
@@ -175,9 +175,11 @@ void Engine::on_refused(Peer& peer, const Message& message) {
 void Engine::on_put(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   LocalSegment* const segment = segment_by_id(peer, message.segment);
   if (!is_usable(segment, message, message.a, payload.size())) return refuse(peer, message, Status::unavailable);
-  if (const Result<void> stored = segment->memory.store(message.a, payload.data(), payload.size()); !stored)
-    return refuse(peer, message, stored.status());
-  if ((message.flags & kHasNotification) == 0) return;
+  const bool is_place = message.type == MessageType::place;
+  const Result<void> stored = is_place ? segment->memory.publish(message.a, payload.data(), payload.size())
+                                       : segment->memory.store(message.a, payload.data(), payload.size());
+  if (!stored) return refuse(peer, message, stored.status());
+  if (is_place || (message.flags & kHasNotification) == 0) return;
   Message notify = message;
   notify.type = MessageType::notify;
   handle(peer, notify, {});
@@ -188,13 +190,6 @@ void Engine::on_notify(Peer& peer, const Message& message) {
   if (!is_usable(segment, message, 0, 0) || !segment->notifications || message.notification() >= kNotifications)
     return refuse(peer, message, Status::unavailable);
   segment->notifications->raise(word_kind(message.flags), message.notification(), message.value());
-}
-
-void Engine::on_place(Peer& peer, const Message& message, std::span<const std::byte> payload) {
-  LocalSegment* const segment = segment_by_id(peer, message.segment);
-  if (!is_usable(segment, message, message.a, payload.size())) return refuse(peer, message, Status::unavailable);
-  if (const Result<void> stored = segment->memory.publish(message.a, payload.data(), payload.size()); !stored)
-    refuse(peer, message, stored.status());
 }
 
 // --- Reads that this rank answers by writing ------------------------------------------------------------------------------------
