@@ -4,6 +4,15 @@
 #include "fabric/engine.hpp"
 
 namespace gigabar::fabric {
+namespace {
+
+std::string name_of(const MappedPlace& place) { return text(segment_text(place.id), " of rank ", place.rank); }
+
+Error not_mapped(const char* operation, const MappedPlace& place) {
+  return make_error(Status::invalid_argument, operation, name_of(place), "it is not mapped", "map it first");
+}
+
+}  // namespace
 
 Result<void> Engine::map_own(MappedSegment& mapped, MappedFor who, const std::string& name) const {
   const LocalMemory& memory = mapped.own->memory;
@@ -22,7 +31,7 @@ Result<void> Engine::map_own(MappedSegment& mapped, MappedFor who, const std::st
 }
 
 Result<void> Engine::make_mapping(MappedSegment& mapped, const MappedPlace& place) const {
-  const std::string name = text(segment_text(place.id), " of rank ", place.rank);
+  const std::string name = name_of(place);
   if (mapped.own != nullptr) return map_own(mapped, place.who, name);
   if (mapped.remote->region == nullptr) {
     return make_error(Status::not_supported, "map segment", name, mapped.remote->why_not, "use operations: they find another path");
@@ -62,24 +71,15 @@ Result<void*> Engine::map_segment(Lock& lock, const MappedPlace& place, const Ti
   return reinterpret_cast<void*>(known->second.region.address);
 }
 
-namespace {
-
-Error not_mapped(const char* operation, Rank rank, SegmentId id) {
-  return make_error(Status::invalid_argument, operation, text(segment_text(id), " of rank ", rank), "it is not mapped",
-                    "map it first");
-}
-
-}  // namespace
-
 Result<std::string> Engine::why_no_atomics(const MappedPlace& place) const {
   const auto found = mapped_segments_.find(place);
-  if (found == mapped_segments_.end()) return not_mapped("why no atomics", place.rank, place.id);
+  if (found == mapped_segments_.end()) return not_mapped("why no atomics", place);
   return found->second.region.why_no_atomics;
 }
 
 Result<void> Engine::unmap_segment(const MappedPlace& place) {
   const auto found = mapped_segments_.find(place);
-  if (found == mapped_segments_.end()) return not_mapped("unmap segment", place.rank, place.id);
+  if (found == mapped_segments_.end()) return not_mapped("unmap segment", place);
   MappedSegment& mapped = found->second;
   if (mapped.count > 1) {
     --mapped.count;

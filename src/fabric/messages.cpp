@@ -89,6 +89,7 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   Op& op = make_op(is_eager ? OpKind::eager : OpKind::rendezvous, options.queue, *peer, true);
   op.tag = tag;
   op.buffer = const_cast<void*>(source);
+  op.received = {to, tag, bytes};
   op.bytes = bytes;
   op.policy = policy;
   op.memory = std::move(memory);
@@ -445,8 +446,7 @@ Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Tim
     return make_error(Status::timed_out, "wait_message", text("operation ", id), "it is not done", "call again");
   }
   std::optional<Error> error = std::move(op.error);
-  Received received = op.received;
-  if (op.kind != OpKind::receive) received = {op.peer->rank, op.tag, op.bytes};
+  const Received received = op.received;
   ops_.erase(id);
   give_back(op);
   if (error) return std::move(*error);

@@ -123,7 +123,8 @@ Result<void> Engine::open_transports() {
     std::string why_not;
   };
   std::map<TransportKind, Opened> opened;
-  const auto open_kind = [&](TransportKind kind) -> Opened {
+  const auto open = [&](TransportKind kind) -> Opened {
+    if (std::ranges::find(settings_.transports, kind) == settings_.transports.end()) return {};
     // Nobody opens a foreign library, or a port, that no peer can need.
     if (kind != TransportKind::local && opened[TransportKind::local].transport != nullptr && job_.is_on_one_host)
       return {nullptr, text(kNotNeeded, name_of(kind), " has it opened")};
@@ -135,16 +136,13 @@ Result<void> Engine::open_transports() {
     auto transport = open_one(kind, options);
     return transport ? Opened{std::move(*transport), {}} : Opened{nullptr, transport.error().record().cause};
   };
-  const auto open = [&](TransportKind kind) {
-    if (std::ranges::find(settings_.transports, kind) != settings_.transports.end()) opened[kind] = open_kind(kind);
-  };
-  open(TransportKind::local);
+  opened[TransportKind::local] = open(TransportKind::local);
   // Then verbs, whose rails may say where the threads of UCX belong.
-  open(TransportKind::verbs);
+  opened[TransportKind::verbs] = open(TransportKind::verbs);
   choose_cpus(opened[TransportKind::verbs].transport.get());
   options.cpus = placement_.cpus;
-  open(TransportKind::tcp);
-  open(TransportKind::ucx);
+  opened[TransportKind::tcp] = open(TransportKind::tcp);
+  opened[TransportKind::ucx] = open(TransportKind::ucx);
   for (const TransportKind kind : settings_.transports) {
     Opened& one = opened[kind];
     if (one.transport) transports_.push_back(std::move(one.transport));

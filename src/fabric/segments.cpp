@@ -232,22 +232,18 @@ Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
   const auto is_local = [](const Peer& peer) {
     return peer.transport != nullptr && peer.transport->kind() == TransportKind::local;
   };
-  for (auto& [rank, peer] : peers_) {
-    if (peer->is_self || !has_under_way_on(*peer, segment) || (is_local(*peer) && segment.known_by.contains(rank))) continue;
-    retire(*peer,
-           make_error(Status::peer_lost, "quiesce", text("rank ", rank),
-                      text("a write or a read of it on ", segment_text(id), " did not end in time; its connection was cut"), {}));
-  }
-  const std::set<Rank> silent = segment.known_by;
   std::string local_ranks;
-  for (const Rank rank : silent) {
-    Peer& peer = *peers_[rank];
-    if (is_local(peer)) {
+  for (auto& [rank, peer] : peers_) {
+    const bool is_silent = segment.known_by.contains(rank);
+    if (is_silent && is_local(*peer)) {
       local_ranks += text(local_ranks.empty() ? "" : ", ", rank);
       continue;
     }
-    retire(peer, make_error(Status::peer_lost, "quiesce", text("rank ", rank),
-                            text("it did not answer in time that it has left ", segment_text(id), "; its connection was cut"), {}));
+    const bool is_under_way = !peer->is_self && has_under_way_on(*peer, segment);
+    if (!is_under_way && !is_silent) continue;
+    const std::string cause = is_under_way ? text("a write or a read of it on ", segment_text(id), " did not end in time")
+                                           : text("it did not answer in time that it has left ", segment_text(id));
+    retire(*peer, make_error(Status::peer_lost, "quiesce", text("rank ", rank), cause + "; its connection was cut", {}));
   }
   // Copies of a lost one, which nothing can stop, end soon.
   const auto is_of_lost = [&] {

@@ -137,13 +137,12 @@ bool Engine::post_staged(Op& op) {
   RemoteState& staging = ask_segment(peer, kStagingSegment);
   if (staging.know == RemoteState::Know::asked) return false;
   if (staging.know == RemoteState::Know::absent || !staging.region) return post_message_op(op);
-  const transport::Region* const own = peer.staging_out->region(peer.transport->kind());
-  const transport::Link& link = *peer.rails.front().link;
-  const transport::Region* const source = op.local->region(peer.transport->kind());
-  op.is_straight = source != nullptr && link.reach(Direction::write, *source, *staging.region).can;
-  if (!op.is_straight && (own == nullptr || !link.reach(Direction::write, *own, *staging.region).can)) {
-    return post_message_op(op);
-  }
+  const auto is_reached_from = [&](const LocalSegment& source) {
+    const transport::Region* const region = source.region(peer.transport->kind());
+    return region != nullptr && peer.rails.front().link->reach(Direction::write, *region, *staging.region).can;
+  };
+  op.is_straight = is_reached_from(*op.local);
+  if (!op.is_straight && !is_reached_from(*peer.staging_out)) return post_message_op(op);
   return say_opened(op, chunk_bytes_of(op, limits(peer)));
 }
 
