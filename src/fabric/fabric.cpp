@@ -6,6 +6,7 @@
 #include "gigabar/fabric.hpp"
 
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -546,42 +547,40 @@ Result<void> Fabric::barrier(const Group& group, Timeout timeout, CollectiveCont
 
 namespace {
 
-template <class Number>
-Result<void> reduce(Engine& engine, Engine::Lock& lock, fabric::Collective::Kind kind, const Group& group,
-                    CollectiveContext context, ReduceOperation operation, std::span<const Number> values, std::span<Number> results,
-                    Timeout timeout) {
-  const std::string object = text(values.size(), " values");
-  if (values.empty() || values.size() > kMaxReduceElements) {
-    return make_error(Status::out_of_range, "all_reduce", object, text("1 to ", kMaxReduceElements, " are reduced at once"),
-                      "reduce in parts");
-  }
-  if (results.size() != values.size() || values.data() == nullptr || results.data() == nullptr) {
-    return make_error(Status::invalid_argument, "all_reduce", "results", "there must be as many as values",
-                      "give spans of one length");
-  }
-  if (operation > ReduceOperation::sum) {
-    return make_error(Status::invalid_argument, "all_reduce", "operation", "it is none of minimum, maximum and sum", {});
-  }
-  std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  if (Result<void> done = engine.collect(lock, group, context, kind, operation, bytes, timeout); !done) return done;
-  std::memcpy(results.data(), bytes.data(), results.size_bytes());
-  return {};
+template <class State, class Number>
+Result<void> reduce(const State& state, const Group& group, CollectiveContext context, ReduceOperation operation,
+                    std::span<const Number> values, std::span<Number> results, Timeout timeout) {
+  using Kind = fabric::Collective::Kind;
+  return guarded(state, "all_reduce", [&](Engine& engine, auto& lock) -> Result<void> {
+    if (values.empty() || values.size() > kMaxReduceElements) {
+      return make_error(Status::out_of_range, "all_reduce", text(values.size(), " values"),
+                        text("1 to ", kMaxReduceElements, " are reduced at once"), "reduce in parts");
+    }
+    if (results.size() != values.size() || values.data() == nullptr || results.data() == nullptr) {
+      return make_error(Status::invalid_argument, "all_reduce", "results", "there must be as many as values",
+                        "give spans of one length");
+    }
+    if (operation > ReduceOperation::sum) {
+      return make_error(Status::invalid_argument, "all_reduce", "operation", "it is none of minimum, maximum and sum", {});
+    }
+    constexpr Kind kKind = std::is_integral_v<Number> ? Kind::integers : Kind::reals;
+    std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+    if (Result<void> done = engine.collect(lock, group, context, kKind, operation, bytes, timeout); !done) return done;
+    std::memcpy(results.data(), bytes.data(), results.size_bytes());
+    return {};
+  });
 }
 
 }  // namespace
 
 Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
                                 std::span<std::int64_t> results, Timeout timeout, CollectiveContext context) {
-  return guarded(state_, "all_reduce", [&](Engine& engine, auto& lock) {
-    return reduce(engine, lock, fabric::Collective::Kind::integers, group, context, operation, values, results, timeout);
-  });
+  return reduce(state_, group, context, operation, values, results, timeout);
 }
 
 Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const double> values,
                                 std::span<double> results, Timeout timeout, CollectiveContext context) {
-  return guarded(state_, "all_reduce", [&](Engine& engine, auto& lock) {
-    return reduce(engine, lock, fabric::Collective::Kind::reals, group, context, operation, values, results, timeout);
-  });
+  return reduce(state_, group, context, operation, values, results, timeout);
 }
 
 }  // namespace gigabar::inline v0

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <ranges>
 #include <string_view>
+#include <vector>
 
 #include "base/errors.hpp"
 #include "base/options.hpp"
@@ -119,14 +119,9 @@ Result<Launcher> launcher_called(const std::string& name) {
 }
 
 // "RANK", "RANK and WORLD_SIZE", "RANK, WORLD_SIZE and MASTER_ADDR".
-std::string list_of(std::span<const NeededVariable> variables, bool are_there, std::size_t& count) {
-  count = 0;
+std::string list_of(const std::vector<std::string_view>& names) {
   std::string list;
-  for (const NeededVariable& variable : std::views::reverse(variables)) {
-    if (variable.is_there != are_there) continue;
-    list = text(variable.name, count == 0 ? "" : count == 1 ? " and " : ", ", list);
-    ++count;
-  }
+  for (std::size_t i = 0; i < names.size(); ++i) list += text(i == 0 ? "" : i + 1 == names.size() ? " and " : ", ", names[i]);
   return list;
 }
 
@@ -155,14 +150,13 @@ Error refuse_job(const std::string& object, std::string cause, std::string remed
 bool is_set(const char* variable) { return variable != nullptr && environment(variable).has_value(); }
 
 Result<void> require_all(std::span<const NeededVariable> variables, std::string remedy) {
-  std::size_t missing_count = 0, there_count = 0;
-  const std::string missing = list_of(variables, false, missing_count);
-  if (missing_count == 0) return {};
-  const std::string there = list_of(variables, true, there_count);
-  const char* const are_not = missing_count == 1 ? " is not" : " are not";
-  const std::string cause =
-      there_count == 0 ? text("none of them is set") : text(there, there_count == 1 ? " is set, " : " are set, ", missing, are_not);
-  return refuse_job(missing, cause, std::move(remedy));
+  std::vector<std::string_view> missing, there;
+  for (const NeededVariable& variable : variables) (variable.is_there ? there : missing).emplace_back(variable.name);
+  if (missing.empty()) return {};
+  const std::string cause = there.empty() ? std::string("none of them is set")
+                                          : text(list_of(there), there.size() == 1 ? " is set, " : " are set, ", list_of(missing),
+                                                 missing.size() == 1 ? " is not" : " are not");
+  return refuse_job(list_of(missing), cause, std::move(remedy));
 }
 
 Result<std::optional<std::uint64_t>> number_from(const char* variable, std::uint64_t min, std::uint64_t max) {
