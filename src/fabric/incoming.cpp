@@ -267,13 +267,11 @@ using Atomics = std::map<std::uint64_t, AtomicAnswer>;
 
 // Of an equal call that has timed out. 0: there is none.
 std::uint64_t take_left(Atomics& atomics, const AtomicRequest& asked) noexcept {
-  for (auto& [request, answer] : atomics) {
-    if (answer.is_left && answer.asked == asked) {
-      answer.is_left = false;
-      return request;
-    }
-  }
-  return 0;
+  const auto left =
+      std::ranges::find_if(atomics, [&](const auto& entry) { return entry.second.is_left && entry.second.asked == asked; });
+  if (left == atomics.end()) return 0;
+  left->second.is_left = false;
+  return left->first;
 }
 
 void leave(Atomics& atomics, std::uint64_t request) noexcept {

@@ -95,9 +95,7 @@ void Engine::cut_off(Peer& peer) {
       answer.status = Status::peer_lost;
     }
   }
-  std::vector<SegmentId> known;
-  for (const auto& [id, segment] : segments_) known.push_back(id);
-  for (const SegmentId id : known) forget_knower(id, peer.rank);
+  for (auto next = segments_.begin(); next != segments_.end();) forget_knower((next++)->first, peer.rank);  // which may erase it
   peer.is_cut_off = true;
 }
 

@@ -135,12 +135,11 @@ Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, co
   for (const SegmentId id : idle_anonymous_) {
     LocalSegment& segment = *segments_[id];
     // CUDA's buffer ids are never used again: the same one is the same memory.
-    if (segment.is_retiring || segment.memory.address() != address || segment.memory.bytes() != bytes ||
-        segment.memory.buffer_id() != buffer_id || buffer_id == 0) {
-      continue;
+    if (!segment.is_retiring && segment.memory.address() == address && segment.memory.bytes() == bytes &&
+        segment.memory.buffer_id() == buffer_id && buffer_id != 0) {
+      ++segment.users;
+      return &segment;
     }
-    ++segment.users;
-    return &segment;
   }
   SegmentId id = next_anonymous_;
   for (unsigned tries = 0; segments_.contains(id); ++tries) {
@@ -164,11 +163,8 @@ Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, co
   if (made->memory.buffer_id() != 0 && made->memory.kind() != MemoryKind::stand_in) {
     idle_anonymous_.push_back(id);
     if (idle_anonymous_.size() > kIdleAnonymous) {
-      for (const SegmentId old : idle_anonymous_) {
-        if (segments_[old]->users != 0) continue;
-        retire(*segments_[old]);
-        break;
-      }
+      const auto old = std::ranges::find_if(idle_anonymous_, [&](SegmentId idle) { return segments_[idle]->users == 0; });
+      if (old != idle_anonymous_.end()) retire(*segments_[*old]);
     }
   }
   erase.call_off();
