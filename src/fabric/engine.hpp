@@ -301,7 +301,6 @@ class Engine final : transport::Sink, WireupEvents {
   static void add_rail(Peer& peer, std::unique_ptr<transport::Link> link, std::uint32_t number);
   void cut_off(Peer& peer);
   void drop_links(Peer& peer);
-  void end_links(Peer& peer) noexcept;
   void end_retired_links();
   // The part of that transport; of none: why some are not open.
   static std::string_view part_of_address(std::string_view rank_address, std::optional<TransportKind> wanted);
@@ -402,7 +401,6 @@ class Engine final : transport::Sink, WireupEvents {
   }
   void close_targets_of(Peer& peer) noexcept;
   void close_targets_from(const LocalSegment& segment) noexcept;
-  std::uint64_t store_count() const noexcept;
 
   // staged.cpp
   Result<void> make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging);
@@ -430,7 +428,6 @@ class Engine final : transport::Sink, WireupEvents {
   void overrun(Peer& peer, const char* what);
   void on_put(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_notify(Peer& peer, const Message& message);
-  void on_fence(Peer& peer, const Message& message);
   void pass_fences(Peer& peer);
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_get_done(Peer& peer, const Message& message);

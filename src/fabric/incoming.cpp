@@ -41,6 +41,7 @@ void Engine::message(transport::Link& link, const transport::Header& header, std
   }
   if (peer.stalled_fence != 0) return hold(peer, peer.stalled, message, payload);
   handle(peer, message, payload);
+  if (peer.stalled_fence != 0) pass_fences(peer);
 } catch (const std::bad_alloc&) {
   if (Peer* const peer = owner_of(link); peer != nullptr) starve(*peer);
 }
@@ -56,12 +57,6 @@ void Engine::hold(Peer& peer, std::deque<HeldMessage>& list, const Message& mess
   list.push_back(std::move(held));
 }
 
-// A fence stops what comes behind it on the first rail until all of its marks are in.
-void Engine::on_fence(Peer& peer, const Message& message) {
-  peer.stalled_fence = message.a;
-  peer.stalled_marks = message.count;
-}
-
 // As far as marks are in. A loop: there may be tens of thousands of fences behind one another.
 void Engine::pass_fences(Peer& peer) {
   while (peer.stalled_fence != 0) {
@@ -73,11 +68,7 @@ void Engine::pass_fences(Peer& peer) {
       const HeldMessage next = std::move(peer.stalled.front());
       peer.stalled.pop_front();
       peer.held_bytes -= next.bytes();
-      if (next.message.type == MessageType::fence) {
-        on_fence(peer, next.message);
-      } else {
-        handle(peer, next.message, std::as_bytes(std::span(next.payload)));
-      }
+      handle(peer, next.message, std::as_bytes(std::span(next.payload)));
     }
   }
 }
@@ -92,8 +83,9 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::rendezvous_done: on_rendezvous_done(peer, message); return;
     case MessageType::ping: say(peer, {.type = MessageType::pong, .a = message.a}); return;
     case MessageType::fence:
-      on_fence(peer, message);
-      pass_fences(peer);
+      // It stops what comes behind it on the first rail until all of its marks are in.
+      peer.stalled_fence = message.a;
+      peer.stalled_marks = message.count;
       return;
     case MessageType::stage_open: on_stage_open(peer, message, payload); return;
     case MessageType::stage_grant: on_stage_grant(peer, message); return;

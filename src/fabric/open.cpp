@@ -226,7 +226,14 @@ Engine::~Engine() {
       stop_sleeping();
     }
     if (thread_.joinable()) thread_.join();
-    for (auto& [rank, peer] : peers_) end_links(*peer);
+    // Links at once: nobody polls any more, so none is ended from inside itself.
+    for (auto& [rank, peer] : peers_) {
+      close_targets(*peer);
+      for (const Rail& rail : peer->rails) rail.link->owner = nullptr;
+      if (peer->self_end) peer->self_end->owner = nullptr;
+      peer->rails.clear();
+      peer->self_end.reset();
+    }
     copy_streams_.clear();  // which waits for copies from and to the peers' staging memory
   } else if (thread_.joinable()) {
     thread_.detach();  // it runs in the parent
@@ -254,7 +261,10 @@ std::string Engine::make_rank_address() const {
 
 FabricStatistics Engine::statistics() const {
   FabricStatistics statistics = statistics_;
-  statistics.operations += store_count();
+  for (const Queue& queue : queues_) {
+    const std::lock_guard guard(queue.mutex);
+    statistics.operations += queue.store_count;
+  }
   statistics.refused_strangers = wireup_->refusals().total() + (directory_ ? directory_->refused_count() : 0);
   for (const auto& transport : transports_) statistics.refused_strangers += transport->refused_count();
   return statistics;

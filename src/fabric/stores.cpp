@@ -123,13 +123,4 @@ void Engine::close_targets_from(const LocalSegment& segment) noexcept {
   for (Queue& queue : queues_) queue.close_targets([&](const StoreTarget& target) { return target.local == &segment; });
 }
 
-std::uint64_t Engine::store_count() const noexcept {
-  std::uint64_t count = 0;
-  for (const Queue& queue : queues_) {
-    const std::lock_guard guard(queue.mutex);
-    count += queue.store_count;
-  }
-  return count;
-}
-
 }  // namespace gigabar::fabric

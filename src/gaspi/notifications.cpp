@@ -82,13 +82,7 @@ using namespace gigabar::gaspi;
 
 namespace {
 
-constexpr std::chrono::microseconds kBetweenLooks{100};
-
-// A piece of the time that is left: while reads are awaited, somebody has to look whether they have ended.
-Timeout piece_of(const Timeout& left, bool are_awaited) {
-  const Timeout piece(kBetweenLooks);
-  return are_awaited && (left.is_forever() || left.ns() > piece.ns()) ? piece : left;
-}
+constexpr Timeout kBetweenLooks(std::chrono::microseconds(100));
 
 Result<NotificationId> wait_and_raise(SegmentId segment, NotificationId first, std::uint32_t number, const Timeout& timeout) {
   Fabric& fabric = *process().fabric;
@@ -96,7 +90,9 @@ Result<NotificationId> wait_and_raise(SegmentId segment, NotificationId first, s
   for (;;) {
     const bool are_awaited = raise_arrived();
     const Timeout left = time.left();
-    Result<NotificationId> found = fabric.notification_wait(segment, first, number, piece_of(left, are_awaited));
+    // While reads are awaited, somebody has to look whether they have ended.
+    const bool is_in_pieces = are_awaited && (left.is_forever() || left.ns() > kBetweenLooks.ns());
+    Result<NotificationId> found = fabric.notification_wait(segment, first, number, is_in_pieces ? kBetweenLooks : left);
     if (found.status() != Status::timed_out || (!left.is_forever() && left.ns() <= 0)) return found;
   }
 }

@@ -65,8 +65,6 @@ gaspi_return_t allocate(gaspi_segment_id_t id, std::uint64_t bytes, gaspi_alloc_
   return publish(id, std::get<HostMemory>(all.segments[id].memory = std::move(*memory)).address(), bytes, function);
 }
 
-bool is_of_gpu(MemoryKind kind) { return kind != MemoryKind::host_pageable && kind != MemoryKind::host_pinned; }
-
 gaspi_return_t bind(gaspi_segment_id_t id, void* pointer, std::uint64_t bytes, gaspi_memory_description_t description,
                     const char* function) {
   if (pointer == nullptr) return GASPI_ERR_NULLPTR;
@@ -74,7 +72,7 @@ gaspi_return_t bind(gaspi_segment_id_t id, void* pointer, std::uint64_t bytes, g
   if ((static_cast<unsigned>(description) & GASPI_MEM_GPU) != 0) {
     const Result<PointerInfo> info = describe(pointer);
     if (!info) return code_of(info.error(), function);
-    if (!is_of_gpu(info->kind)) return GASPI_ERR_DEVICE;
+    if (info->kind == MemoryKind::host_pageable || info->kind == MemoryKind::host_pinned) return GASPI_ERR_DEVICE;
   }
   return publish(id, pointer, bytes, function);
 }

@@ -36,9 +36,6 @@ std::string hash_id(const std::string& of) {
   return sodium_bin2hex(digits.data(), digits.size(), hash.data(), hash.size());
 }
 
-// A job of one rank has no others to agree with.
-std::string lone_id() { return text("alone-", ::getpid(), "-", randombytes_random()); }
-
 // The rules for the id, in their order; `name_space` is PMIx's or empty.
 Result<std::string> find_id(const Job& job, const std::string& name_space) {
   if (auto id = environment("GIGABAR_JOB_ID")) {
@@ -51,7 +48,7 @@ Result<std::string> find_id(const Job& job, const std::string& name_space) {
   if (auto id = environment("TORCHELASTIC_RUN_ID"); id && !id->empty() && *id != "none")
     return id->size() <= kMaxIdBytes ? *id : hash_id(*id);
   if (!name_space.empty()) return name_space;
-  if (job.rank_count == 1) return lone_id();
+  if (job.rank_count == 1) return text("alone-", ::getpid(), "-", randombytes_random());  // there are no others to agree with
   return hash_id(text(job.master_address, " ", job.master_port));
 }
 

@@ -51,12 +51,6 @@ bool has_pmix_server() {
   return false;
 }
 
-Result<bool> is_slurm_job() {
-  const auto step = slurm_step();
-  if (!step) return step.error();
-  return *step && (*step)->rank_count > 1;
-}
-
 // The numbers are those of the step of which this process is a task, as srun's plugins for PMI set them. mpiexec of Hydra starts
 // its processes from tasks of a step too: one on each node, which have other numbers.
 bool is_of_step(std::optional<std::uint64_t> rank, std::optional<std::uint64_t> count) {
@@ -83,12 +77,12 @@ Result<bool> refuse_larger_job(const Row& row) {
 
 // Whether the launcher of `row`, of which there is a sign, started this process as part of a job.
 Result<bool> is_started_by(const Row& row) {
-  switch (row.launcher) {
-    case Launcher::pmix: return has_pmix_server();
-    case Launcher::slurm: return is_slurm_job();
-    case Launcher::unsupported: return refuse_larger_job(row);
-    default: return true;
-  }
+  if (row.launcher == Launcher::pmix) return has_pmix_server();
+  if (row.launcher == Launcher::unsupported) return refuse_larger_job(row);
+  if (row.launcher != Launcher::slurm) return true;
+  const auto step = slurm_step();
+  if (!step) return step.error();
+  return *step && (*step)->rank_count > 1;
 }
 
 Result<Launcher> find_by(const char* Row::* sign) {
