@@ -177,6 +177,8 @@ constexpr std::array kNodeLists = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", 
 constexpr std::array kTaskCounts = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
 constexpr const char* kListRemedy = "set MASTER_ADDR to the host name or address of rank 0";
 
+constexpr std::uint64_t kMaxNumber = 999'999'999'999'999'999;
+
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 
 bool is_of_name(char byte) {
@@ -184,68 +186,44 @@ bool is_of_name(char byte) {
          byte == '.';
 }
 
-// Reads a node list from its beginning to its end. Each function answers what is wrong, null when nothing is.
-class NodeListReader {
- public:
-  explicit NodeListReader(std::string_view list) : rest_(list) {}
+bool take(std::string_view& rest, char byte) {
+  if (rest.empty() || rest.front() != byte) return false;
+  rest.remove_prefix(1);
+  return true;
+}
 
-  // `first`: the list's first name.
-  const char* read(std::string& first) {
-    if (const char* wrong = read_name(first)) return wrong;
-    while (take(',')) {
-      std::string other;
-      if (const char* wrong = read_name(other)) return wrong;
-    }
-    return rest_.empty() ? nullptr : rest_.front() == ']' ? "a ']' has no '['" : "a node's name has an unexpected character";
+std::string_view take_all(std::string_view& rest, bool (*is_one)(char)) {
+  const auto count = static_cast<std::size_t>(std::ranges::find_if_not(rest, is_one) - rest.begin());
+  const std::string_view taken = rest.substr(0, count);
+  rest.remove_prefix(count);
+  return taken;
+}
+
+// The following read from the beginning of what is left of a node list, and answer what is wrong; null: nothing.
+
+// "003-010,12]": appends the first number as it is written.
+const char* read_ranges(std::string_view& rest, std::string& name) {
+  for (bool is_first = true; is_first || take(rest, ','); is_first = false) {
+    const std::string_view low = take_all(rest, is_digit);
+    const std::string_view high = take(rest, '-') ? take_all(rest, is_digit) : low;
+    const auto first = parse_number(low, 0, kMaxNumber), last = parse_number(high, 0, kMaxNumber);
+    if (!first || !last) return "what stands in brackets is no list of numbers and ranges";
+    if (*first > *last) return "a range ends before it begins";
+    if (is_first) name += low;
   }
+  return take(rest, ']') ? nullptr : "what stands in brackets is no list of numbers and ranges, or a '[' has no ']'";
+}
 
- private:
-  bool take(char byte) {
-    if (rest_.empty() || rest_.front() != byte) return false;
-    rest_.remove_prefix(1);
-    return true;
+// The first of the names that "r[1-2]n[01-04]" stands for.
+const char* read_name(std::string_view& rest, std::string& name) {
+  name = take_all(rest, is_of_name);
+  while (take(rest, '[')) {
+    if (const char* wrong = read_ranges(rest, name)) return wrong;
+    name += take_all(rest, is_of_name);
   }
-
-  // The first of the names that "r[1-2]n[01-04]" stands for.
-  const char* read_name(std::string& name) {
-    while (!rest_.empty()) {
-      if (take('[')) {
-        if (const char* wrong = read_ranges(name)) return wrong;
-      } else if (is_of_name(rest_.front())) {
-        name += rest_.front();
-        rest_.remove_prefix(1);
-      } else {
-        break;
-      }
-    }
-    if (name.empty()) return "a node's name is empty";
-    return name.size() <= kMaxNameBytes ? nullptr : "a node's name is too long";
-  }
-
-  // "003-010,12]": appends the first number as it is written.
-  const char* read_ranges(std::string& name) {
-    for (bool is_first = true; is_first || take(','); is_first = false) {
-      const std::string_view low = take_digits();
-      const std::string_view high = take('-') ? take_digits() : low;
-      const auto first = parse_number(low, 0, kMaxNumber), last = parse_number(high, 0, kMaxNumber);
-      if (!first || !last) return "what stands in brackets is no list of numbers and ranges";
-      if (*first > *last) return "a range ends before it begins";
-      if (is_first) name += low;
-    }
-    return take(']') ? nullptr : "what stands in brackets is no list of numbers and ranges, or a '[' has no ']'";
-  }
-
-  std::string_view take_digits() {
-    std::size_t count = 0;
-    while (count < rest_.size() && is_digit(rest_[count])) ++count;
-    const std::string_view digits = rest_.substr(0, count);
-    rest_.remove_prefix(count);
-    return digits;
-  }
-
-  static constexpr std::uint64_t kMaxNumber = 999'999'999'999'999'999;
-  std::string_view rest_;
-};
+  if (name.empty()) return "a node's name is empty";
+  return name.size() <= kMaxNameBytes ? nullptr : "a node's name is too long";
+}
 
 // Nothing when no variable tells it.
 Result<std::optional<Rank>> rank_count_of_step() {
@@ -326,10 +304,14 @@ Result<std::uint16_t> slurm_port() {
 }
 
 Result<std::string> first_node(const char* variable, std::string_view list) {
-  std::string first;
-  if (const char* wrong = NodeListReader(list).read(first))
-    return refuse_job(variable, text("'", list.substr(0, 64), "' is no list of nodes: ", wrong), kListRemedy);
-  return first;
+  std::string first, other;
+  std::string_view rest = list;
+  const char* wrong = read_name(rest, first);
+  while (wrong == nullptr && take(rest, ',')) wrong = read_name(rest, other);
+  if (wrong == nullptr && !rest.empty())
+    wrong = rest.front() == ']' ? "a ']' has no '['" : "a node's name has an unexpected character";
+  if (wrong == nullptr) return first;
+  return refuse_job(variable, text("'", list.substr(0, 64), "' is no list of nodes: ", wrong), kListRemedy);
 }
 
 }  // namespace gigabar::fabric
