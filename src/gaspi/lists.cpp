@@ -128,10 +128,9 @@ gaspi_return_t check_and_post(const char* function, const List& list, Direction 
   }
   // The notification has a place of the queue as the reads have: it is awaited with them.
   if (are_awaited && code == GASPI_SUCCESS) await_reads(std::move(reads), queue, notification->segment, notification->id);
-  if (!is_write) return count_posted(code, {{Counter::reads, list.number}, {Counter::read_bytes, bytes}});
-  const std::uint64_t notifications = notification ? 1 : 0;
-  return count_posted(code,
-                      {{Counter::writes, list.number}, {Counter::write_bytes, bytes}, {Counter::notifications, notifications}});
+  return count_posted(code, {{is_write ? Counter::writes : Counter::reads, list.number},
+                             {is_write ? Counter::write_bytes : Counter::read_bytes, bytes},
+                             {Counter::notifications, is_write && notification ? 1 : 0}});
 }
 
 gaspi_return_t post_list(const char* function, const List& list, Direction direction,

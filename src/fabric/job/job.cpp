@@ -69,13 +69,12 @@ Result<void> find_master_address(Job& job, const FabricOptions& options, const c
   }
   if (!written) return refuse_job("MASTER_ADDR", text(who, " is set, MASTER_ADDR is not"));
   std::string address = without_brackets(*written);
-  if (address.empty() || address.size() > kMaxAddressBytes ||
+  const bool is_every = address == "0.0.0.0" || address == "::";
+  if (is_every || address.empty() || address.size() > kMaxAddressBytes ||
       address.find_first_of(std::string_view("[]\0", 3)) != std::string::npos)
-    return refuse_job(options.master_address ? "master_address" : "MASTER_ADDR", "it is no host name or address",
-                      "give the host name or address of rank 0");
-  if (address == "0.0.0.0" || address == "::")
     return refuse_job(options.master_address ? "master_address" : "MASTER_ADDR",
-                      text(address, " stands for all addresses of a host, and for none that others could connect to"),
+                      is_every ? text(address, " stands for all addresses of a host, and for none that others could connect to")
+                               : "it is no host name or address",
                       "give the host name or address of rank 0");
   job.master_address = std::move(address);
   return {};
