@@ -120,13 +120,14 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
   if (peer.state == Peer::State::idle) return {};  // nothing was ever posted
   if (peer.state == Peer::State::lost) return *peer.why;
   const AwaitedPeer awaited(peer);
-  const auto is_lost = [&] { return awaited.is_lost(); };
-  const auto late = [&] {
-    return make_error(Status::timed_out, "flush", text("rank ", rank), "not everything is in place yet", "call again");
+  const auto wait_until = [&](const auto& is_done) -> Result<void> {
+    if (!progress_until(lock, time.left(), [&] { return awaited.is_lost() || is_done(); }))
+      return make_error(Status::timed_out, "flush", text("rank ", rank), "not everything is in place yet", "call again");
+    if (awaited.is_lost()) return awaited.why("flush");
+    return {};
   };
-  if (!progress_until(lock, timeout, [&] { return is_lost() || (peer.op_count == 0 && peer.state == Peer::State::ready); }))
-    return late();
-  if (is_lost()) return awaited.why("flush");
+  const Result<void> posted = wait_until([&] { return peer.op_count == 0 && peer.state == Peer::State::ready; });
+  if (!posted) return posted;
   // Who calls again waits for the ping of the call before: however short the calls, one of them sees its answer.
   if (!peer.is_ping_last || peer.pong_seen == peer.ping_sent) {
     Op& ping = make_op(OpKind::ping, 0, &peer, true);
@@ -134,9 +135,7 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
     submit(ping);
   }
   const std::uint64_t number = peer.ping_sent;
-  if (!progress_until(lock, time.left(), [&] { return is_lost() || peer.pong_seen >= number; })) return late();
-  if (is_lost()) return awaited.why("flush");
-  return {};
+  return wait_until([&] { return peer.pong_seen >= number; });
 }
 
 // Of one that is under way it may be another operation's.

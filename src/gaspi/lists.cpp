@@ -120,7 +120,11 @@ gaspi_return_t check_and_post(const char* function, const List& list, Direction 
   };
   const unsigned requests = list.number + (notification ? 1 : 0);
   const SegmentId known = is_write && notification ? notification->segment : list.segment_remote[0];
-  const gaspi_return_t code = post_to(function, queue, list.rank, known, requests, time.left(), post);
+  const gaspi_return_t code = post_to(function, queue, list.rank, known, requests, time.left(),
+                                      {{is_write ? Counter::writes : Counter::reads, list.number},
+                                       {is_write ? Counter::write_bytes : Counter::read_bytes, bytes},
+                                       {Counter::notifications, is_write && notification ? 1 : 0}},
+                                      post);
   if (refusal && refusal->status() == Status::out_of_range) {
     // Why it was refused, not how asking for it ends.
     const gaspi_return_t wrong = check_sizes(list, Remaining(std::chrono::seconds(1)), function);
@@ -128,9 +132,7 @@ gaspi_return_t check_and_post(const char* function, const List& list, Direction 
   }
   // The notification has a place of the queue as the reads have: it is awaited with them.
   if (are_awaited && code == GASPI_SUCCESS) await_reads(std::move(reads), queue, notification->segment, notification->id);
-  return count_posted(code, {{is_write ? Counter::writes : Counter::reads, list.number},
-                             {is_write ? Counter::write_bytes : Counter::read_bytes, bytes},
-                             {Counter::notifications, is_write && notification ? 1 : 0}});
+  return code;
 }
 
 gaspi_return_t post_list(const char* function, const List& list, Direction direction,

@@ -227,17 +227,11 @@ inline void count(Counter counter, std::uint64_t number = 1) noexcept {
   statistic_counters[std::size_t(counter)].fetch_add(number, std::memory_order_relaxed);
 }
 
-// What a call posts. Returns the code of the call; what was refused is not counted.
-inline gaspi_return_t count_posted(gaspi_return_t code, std::initializer_list<std::pair<Counter, std::uint64_t>> posting) noexcept {
-  if (code != GASPI_SUCCESS || statistic_level.load(std::memory_order_relaxed) == 0) return code;
-  for (const auto& [counter, number] : posting) count(counter, number);
-  return code;
-}
-
-// Room for `requests` more, the rank and its segment: then `post`, which returns a Result<Operation>.
+// Room for `requests` more, the rank and its segment: then `post`, which returns a Result<Operation>. `posting`: what of it is
+// counted; what was refused is not.
 template <class Post>
 gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId segment, unsigned requests, const Timeout& timeout,
-                       const Post& post) {
+                       std::initializer_list<std::pair<Counter, std::uint64_t>> posting, const Post& post) {
   Process& all = process();
   if (queue >= kProgramQueues || !all.queues[queue].exists.load(std::memory_order_relaxed)) return GASPI_ERR_INV_QUEUE;
   if (rank >= all.rank_count) return GASPI_ERR_INV_RANK;
@@ -250,6 +244,7 @@ gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId
   const Result<Operation> posted = post();
   if (!posted) return guarded([&] { return code_of_post(posted.error(), rank, segment, function); });
   used.posted.fetch_add(requests, std::memory_order_relaxed);
+  for (const auto& [counter, number] : posting) count(counter, number);
   return GASPI_SUCCESS;
 }
 
