@@ -73,7 +73,7 @@ MUTANTS = [
         ("notification_taken_whole", "const std::uint32_t part = std::min(seen.stored, value);", "const std::uint32_t part = seen.stored;", "*FabricNotificationCount.*"),
     ),
     *of("engine", "src/fabric/outbox.cpp", "fabric_conformance")(
-        ("word_overtakes_messages", "if (peer.data_said != peer.data_placed || peer.fence_marks != 0) way = &behind_messages;", "", "*FabricNotificationPair.ItsWayIsReported/*"),
+        ("word_overtakes_messages", "if (peer.data_said != peer.data_placed || peer.fence_marks != 0) way = kBehindMessages;", "", "*FabricNotificationPair.ItsWayIsReported/*"),
     ),
     *of("engine", "src/fabric/segments.cpp", "fabric_fault")(
         ("segments_key_without_a_reason", "key.bytes.empty() ? \"the peer has no key for it, and gives no reason\" : shown(key.bytes, kMaxSaidBytes);", "shown(key.bytes, kMaxSaidBytes);", "FabricNotifications.WithoutAKey*"),

@@ -68,7 +68,7 @@ TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local,
   const bool has_device = local.memory.is_device() || remote.is_device;
   std::array<Candidate, 3> candidates;
   candidates[0] = {Method::message, has_device ? TransferPath::bar : TransferPath::host, true, bytes <= eager_bytes, {}};
-  const transport::Region* const region = local.regions[static_cast<std::size_t>(peer.transport->kind())].get();
+  const transport::Region* const region = local.region(peer.transport->kind());
   if (region != nullptr && remote.region) {
     const Reach reach = peer.rails.front().link->reach(Direction::answer, *region, *remote.region);
     const std::uint64_t limit = std::min(limits(peer).gdr_bytes, limits(peer).gdr_read_bytes);
@@ -79,8 +79,8 @@ TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local,
   return taken == nullptr ? candidates[2].path : taken->path;
 }
 
-Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const LocalSegment& local, RemoteState& remote,
-                                     std::uint64_t bytes, const PathPolicy& policy, bool needs_message, bool* is_direct_alone) {
+Result<const RemoteState::Decision*> Engine::choose(Peer& peer, Direction direction, const LocalSegment& local, RemoteState& remote,
+                                                    std::uint64_t bytes, const PathPolicy& policy, bool needs_message) {
   std::uint64_t eager_bytes = std::min<std::uint64_t>(settings_.eager_bytes, peer.peer_eager_bytes);
   // Who writes loads the bytes: this rank, or the peer that answers a read.
   const bool is_device_load = direction == Direction::write ? local.memory.is_device() && !local.memory.is_plain()
@@ -95,23 +95,20 @@ Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const Loca
                                                     (is_quick ? 16 : 0) + (local.is_enabled ? 32 : 0));
   for (const RemoteState::Decision& known : remote.decisions) {
     if (known.local == &local && known.local_epoch == local.epoch && known.direction == direction &&
-        known.size_class == size_class && known.policy == policy) {
-      if (is_direct_alone != nullptr) *is_direct_alone = known.is_direct_alone;
-      return known.choice;
-    }
+        known.size_class == size_class && known.policy == policy)
+      return &known;
   }
   const Uncancelled uncancelled;
   auto choice = decide(peer, direction, local, remote, bytes, eager_bytes, policy, needs_message);
-  if (!choice) return choice;
+  if (!choice) return std::move(choice).error();
   bool is_direct = false;
   if (needs_message && direction == Direction::write && (*choice)->method == Method::message) {
     const auto alone = decide(peer, direction, local, remote, bytes, eager_bytes, policy, false);
     is_direct = alone && (*alone)->method == Method::direct;
   }
-  if (is_direct_alone != nullptr) *is_direct_alone = is_direct;
-  remote.decisions[remote.next_decision++ % remote.decisions.size()] = {&local, local.epoch, direction, size_class,
-                                                                        policy, *choice,     is_direct};
-  return choice;
+  RemoteState::Decision& decision = remote.decisions[remote.next_decision++ % remote.decisions.size()];
+  decision = {&local, local.epoch, direction, size_class, policy, *choice, is_direct};
+  return &decision;
 }
 
 Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const LocalSegment& local, const RemoteState& remote,
@@ -120,7 +117,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   const transport::Link& link = *peer.rails.front().link;
   const bool has_device = local.memory.is_device() || remote.is_device;
 
-  const transport::Region* const region = local.regions[static_cast<std::size_t>(kind)].get();
+  const transport::Region* const region = local.region(kind);
   Reach reach;
   if (region == nullptr) {
     reach.reason = text("this rank's memory: ", local.why_not[static_cast<std::size_t>(kind)]);
@@ -228,11 +225,11 @@ Result<Explanation> Engine::explain(Lock& lock, const Transfer& transfer, const 
     return explanation;
   }
   const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
-  auto choice = choose(**peer, direction, *segment, **state, bytes, options.policy ? *options.policy : settings_.policy, false);
-  if (choice) {
-    explanation = static_cast<const Explanation&>(**choice);
+  auto chosen = choose(**peer, direction, *segment, **state, bytes, options.policy ? *options.policy : settings_.policy, false);
+  if (chosen) {
+    explanation = static_cast<const Explanation&>(*(*chosen)->choice);
   } else {
-    explanation.reason = choice.error().record().cause;
+    explanation.reason = chosen.error().record().cause;
     explanation.alternatives = considered_;
   }
   for (const Rail& rail : (*peer)->rails) explanation.rails.push_back(rail.link->rail());

@@ -269,13 +269,14 @@ Result<void> Engine::collect(Lock& lock, const Group& asked, CollectiveContext c
   }
   const Remaining time(timeout);
   // Before it connects, which may take longer than the caller waits: from now on it is this collective that goes on.
-  if (!std::exchange(collective.is_under_way, true)) {
-    collective.kind = kind;
-    collective.operation = operation;
-    collective.round = 0;
-    collective.has_said = false;
-    collective.silence = {};
-    collective.values = values;
+  if (!collective.is_under_way) {
+    collective = {.kind = kind,
+                  .operation = operation,
+                  .sequence = collective.sequence,
+                  .is_entered = true,
+                  .is_under_way = true,
+                  .silence = {},
+                  .values = values};
   }
   CollectiveCall call(*this, name, group, context, collective);
   if (Result<void> connected = call.connect_to_parent(lock, time.left()); !connected) return connected;

@@ -28,20 +28,13 @@ Error broken_under(const Peer& peer, const transport::Link& link, const ErrorRec
 
 void Engine::done(transport::Link& link, std::uint64_t cookie, const Result<void>& outcome) try {
   ++changes_;
-  if ((cookie & 1) != 0) {
-    auto& slot = *reinterpret_cast<OutSlot*>(cookie & ~std::uint64_t{1});
-    if (slot.op == nullptr) return;
-    Op& op = *slot.op;
-    if (!outcome) fail(op, broken_under(*op.peer, link, outcome.record()));
-    slot = {};
-    --op.outstanding;
-    if (op.staged_sent < op.bytes) fill_slots(op);
-    end_if_over(op);
-    return;
-  }
-  Op& op = *reinterpret_cast<Op*>(cookie);
+  auto* const slot = (cookie & 1) != 0 ? reinterpret_cast<OutSlot*>(cookie & ~std::uint64_t{1}) : nullptr;
+  if (slot != nullptr && slot->op == nullptr) return;
+  Op& op = slot != nullptr ? *slot->op : *reinterpret_cast<Op*>(cookie);
   if (!outcome) fail(op, broken_under(*op.peer, link, outcome.record()));
+  if (slot != nullptr) *slot = {};
   --op.outstanding;
+  if (slot != nullptr && op.staged_sent < op.bytes) fill_slots(op);
   end_if_over(op);
 } catch (const std::bad_alloc&) {
   if (Peer* const peer = owner_of(link); peer != nullptr) starve(*peer);
@@ -127,13 +120,14 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
   if (peer.state == Peer::State::idle) return {};  // nothing was ever posted
   if (peer.state == Peer::State::lost) return *peer.why;
   const AwaitedPeer awaited(peer);
-  const auto is_lost = [&] { return awaited.is_lost(); };
-  const auto late = [&] {
-    return make_error(Status::timed_out, "flush", text("rank ", rank), "not everything is in place yet", "call again");
+  const auto wait_until = [&](const auto& is_done) -> Result<void> {
+    if (!progress_until(lock, time.left(), [&] { return awaited.is_lost() || is_done(); }))
+      return make_error(Status::timed_out, "flush", text("rank ", rank), "not everything is in place yet", "call again");
+    if (awaited.is_lost()) return awaited.why("flush");
+    return {};
   };
-  if (!progress_until(lock, timeout, [&] { return is_lost() || (peer.op_count == 0 && peer.state == Peer::State::ready); }))
-    return late();
-  if (is_lost()) return awaited.why("flush");
+  const Result<void> posted = wait_until([&] { return peer.op_count == 0 && peer.state == Peer::State::ready; });
+  if (!posted) return posted;
   // Who calls again waits for the ping of the call before: however short the calls, one of them sees its answer.
   if (!peer.is_ping_last || peer.pong_seen == peer.ping_sent) {
     Op& ping = make_op(OpKind::ping, 0, &peer, true);
@@ -141,9 +135,7 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
     submit(ping);
   }
   const std::uint64_t number = peer.ping_sent;
-  if (!progress_until(lock, time.left(), [&] { return is_lost() || peer.pong_seen >= number; })) return late();
-  if (is_lost()) return awaited.why("flush");
-  return {};
+  return wait_until([&] { return peer.pong_seen >= number; });
 }
 
 // Of one that is under way it may be another operation's.
@@ -193,7 +185,7 @@ Result<OperationReport> Engine::report(Operation operation) const {
     report.transport = record.choice->transport;
     report.reason = record.choice->reason;
   }
-  if (record.way != nullptr) report.notification = *record.way;
+  if (record.way != nullptr) report.notification = record.way;
   const auto peer = peers_.find(record.rank);
   for (std::size_t index = 0; index < kMaxRails && peer != peers_.end() && index < peer->second->rails.size(); ++index) {
     if (record.rail_bytes[index] == 0) continue;

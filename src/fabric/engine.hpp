@@ -150,10 +150,10 @@ class Engine final : transport::Sink, WireupEvents {
   Result<void> enable(SegmentId id);
   Result<void> deregister(Lock& lock, SegmentId id, const Timeout& timeout);
 
-  // choose.cpp. `is_direct_alone`: see RemoteState::Decision; null: nobody asks.
-  Result<const Choice*> choose(Peer& peer, transport::Direction direction, const LocalSegment& local, RemoteState& remote,
-                               std::uint64_t bytes, const PathPolicy& policy, bool needs_message = true,
-                               bool* is_direct_alone = nullptr);
+  // choose.cpp. Among the decisions of `remote`, until further ones are made for it.
+  Result<const RemoteState::Decision*> choose(Peer& peer, transport::Direction direction, const LocalSegment& local,
+                                              RemoteState& remote, std::uint64_t bytes, const PathPolicy& policy,
+                                              bool needs_message = true);
 
   // operations.cpp
   struct Transfer {
@@ -301,7 +301,6 @@ class Engine final : transport::Sink, WireupEvents {
   static void add_rail(Peer& peer, std::unique_ptr<transport::Link> link, std::uint32_t number);
   void cut_off(Peer& peer);
   void drop_links(Peer& peer);
-  void end_links(Peer& peer) noexcept;
   void end_retired_links();
   // The part of that transport; of none: why some are not open.
   static std::string_view part_of_address(std::string_view rank_address, std::optional<TransportKind> wanted);
@@ -324,7 +323,7 @@ class Engine final : transport::Sink, WireupEvents {
   void erase_segment(SegmentId id);
   LocalSegment* search_segment(SegmentId id) noexcept;
   // Counts no user of the segment.
-  Result<MappedSegment> make_mapping(const MappedPlace& place, LocalSegment* own, RemoteState* remote) const;
+  Result<void> make_mapping(MappedSegment& mapped, const MappedPlace& place) const;
   Result<void> map_own(MappedSegment& mapped, MappedFor who, const std::string& name) const;
   RemoteState& ask_segment(Peer& peer, SegmentId id);
   std::vector<Descriptor> describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer);
@@ -351,10 +350,10 @@ class Engine final : transport::Sink, WireupEvents {
   Result<void> check_transfer(const Transfer& transfer, LocalSegment*& local);
   // How far the notification of an operation has come.
   struct Notifying {
-    bool is_word = false;              // it can be one
-    const std::string* way = nullptr;  // for reports
-    bool is_data_written = false;      // but what comes behind it is not posted
-    bool could_be_word = false;        // if nothing before it had taken a message
+    bool is_word = false;          // it can be one
+    const char* way = nullptr;     // for reports
+    bool is_data_written = false;  // but what comes behind it is not posted
+    bool could_be_word = false;    // if nothing before it had taken a message
   };
   std::optional<Operation> post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
                                         const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles,
@@ -378,7 +377,7 @@ class Engine final : transport::Sink, WireupEvents {
   bool seal(Peer& peer);
   // Whether a notification can be a word now: one rail carries the data, and nothing before it is the peer's engine's to carry out.
   // `way` becomes the sentence for reports.
-  bool is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, NotificationId id, const std::string*& way);
+  bool is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, NotificationId id, const char*& way);
   void find_way(const Peer& peer, RemoteState& remote, transport::WordKind kind);
   bool post_word(Peer& peer, const RemoteState& remote, std::uint8_t flags, NotificationId id, std::uint32_t value);
   void wake(Peer& peer);
@@ -402,7 +401,6 @@ class Engine final : transport::Sink, WireupEvents {
   }
   void close_targets_of(Peer& peer) noexcept;
   void close_targets_from(const LocalSegment& segment) noexcept;
-  std::uint64_t store_count() const noexcept;
 
   // staged.cpp
   Result<void> make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging);
@@ -430,8 +428,6 @@ class Engine final : transport::Sink, WireupEvents {
   void overrun(Peer& peer, const char* what);
   void on_put(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_notify(Peer& peer, const Message& message);
-  void on_place(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void on_fence(Peer& peer, const Message& message);
   void pass_fences(Peer& peer);
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_get_done(Peer& peer, const Message& message);
@@ -452,6 +448,7 @@ class Engine final : transport::Sink, WireupEvents {
   void list_receive(Op& op);
   void unlist_receive(Op& op) noexcept;
   Op* find_receive(const Peer& peer, Tag tag);
+  void match(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes) noexcept;
   void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
   std::string description_of_buffer(const Peer& peer, LocalSegment& segment);
   void reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t request);

@@ -6,11 +6,47 @@
 #include "gigabar/fabric.hpp"
 
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
 #include "fabric/calls.hpp"
+#include "fabric/settings.hpp"
+#include "fabric/tuning.hpp"
+
+namespace gigabar::fabric {
+
+Error why_unusable(const Engine* engine, std::string_view operation) {
+  if (engine != nullptr && !engine->belongs_to_this_process()) {
+    return make_error(Status::foreign_process, std::string(operation), "fabric", "it belongs to the parent of this process",
+                      "open a fabric in this process");
+  }
+  return make_error(Status::unavailable, std::string(operation), "fabric",
+                    engine == nullptr ? "it was moved from or never opened" : "it is closed", "open the fabric first");
+}
+
+Error bad_queue(std::string_view operation, QueueId queue) {
+  return make_error(Status::out_of_range, std::string(operation), text("queue ", static_cast<unsigned>(queue)),
+                    text("there are ", kQueues, " queues"), "give a number below that");
+}
+
+Error QueueGuard::why_not(std::string_view operation) const {
+  if (!engine_.is_open()) return why_unusable(&engine_, operation);
+  return make_error(Status::timed_out, std::string(operation), text("queue ", static_cast<unsigned>(queue_)),
+                    "another thread is using it", "call again, or use one queue per thread");
+}
+
+std::optional<Error> look_at_options(std::string_view operation, const PostOptions& options) {
+  if (options.chunk_bytes && *options.chunk_bytes < kMinChunkBytes) {
+    return make_error(Status::invalid_argument, std::string(operation), text("chunk_bytes ", *options.chunk_bytes),
+                      "it is below 4096", "give at least 4096, or none for the fabric's");
+  }
+  if (!options.policy) return std::nullopt;
+  return refuse_policy(operation, *options.policy);
+}
+
+}  // namespace gigabar::fabric
 
 namespace gigabar::inline v0 {
 
@@ -98,13 +134,8 @@ Rank Fabric::local_rank() const noexcept { return state_ && state_->engine ? sta
 
 int Fabric::device() const noexcept { return state_ && state_->engine ? state_->engine->device() : -1; }
 
-// Without the lock: they were chosen before open() returned.
-std::vector<int> Fabric::cpus() const try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return {};
-  return state_->engine->placement().cpus;
-} catch (...) {
-  return {};
+std::vector<int> Fabric::cpus() const {
+  return told(state_, [](const Engine& engine) { return engine.placement().cpus; });
 }
 
 std::vector<Setting> Fabric::settings() const {
@@ -516,42 +547,40 @@ Result<void> Fabric::barrier(const Group& group, Timeout timeout, CollectiveCont
 
 namespace {
 
-template <class Number>
-Result<void> reduce(Engine& engine, Engine::Lock& lock, fabric::Collective::Kind kind, const Group& group,
-                    CollectiveContext context, ReduceOperation operation, std::span<const Number> values, std::span<Number> results,
-                    Timeout timeout) {
-  const std::string object = text(values.size(), " values");
-  if (values.empty() || values.size() > kMaxReduceElements) {
-    return make_error(Status::out_of_range, "all_reduce", object, text("1 to ", kMaxReduceElements, " are reduced at once"),
-                      "reduce in parts");
-  }
-  if (results.size() != values.size() || values.data() == nullptr || results.data() == nullptr) {
-    return make_error(Status::invalid_argument, "all_reduce", "results", "there must be as many as values",
-                      "give spans of one length");
-  }
-  if (operation > ReduceOperation::sum) {
-    return make_error(Status::invalid_argument, "all_reduce", "operation", "it is none of minimum, maximum and sum", {});
-  }
-  std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  if (Result<void> done = engine.collect(lock, group, context, kind, operation, bytes, timeout); !done) return done;
-  std::memcpy(results.data(), bytes.data(), results.size_bytes());
-  return {};
+template <class State, class Number>
+Result<void> reduce(const State& state, const Group& group, CollectiveContext context, ReduceOperation operation,
+                    std::span<const Number> values, std::span<Number> results, Timeout timeout) {
+  using Kind = fabric::Collective::Kind;
+  return guarded(state, "all_reduce", [&](Engine& engine, auto& lock) -> Result<void> {
+    if (values.empty() || values.size() > kMaxReduceElements) {
+      return make_error(Status::out_of_range, "all_reduce", text(values.size(), " values"),
+                        text("1 to ", kMaxReduceElements, " are reduced at once"), "reduce in parts");
+    }
+    if (results.size() != values.size() || values.data() == nullptr || results.data() == nullptr) {
+      return make_error(Status::invalid_argument, "all_reduce", "results", "there must be as many as values",
+                        "give spans of one length");
+    }
+    if (operation > ReduceOperation::sum) {
+      return make_error(Status::invalid_argument, "all_reduce", "operation", "it is none of minimum, maximum and sum", {});
+    }
+    constexpr Kind kKind = std::is_integral_v<Number> ? Kind::integers : Kind::reals;
+    std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+    if (Result<void> done = engine.collect(lock, group, context, kKind, operation, bytes, timeout); !done) return done;
+    std::memcpy(results.data(), bytes.data(), results.size_bytes());
+    return {};
+  });
 }
 
 }  // namespace
 
 Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
                                 std::span<std::int64_t> results, Timeout timeout, CollectiveContext context) {
-  return guarded(state_, "all_reduce", [&](Engine& engine, auto& lock) {
-    return reduce(engine, lock, fabric::Collective::Kind::integers, group, context, operation, values, results, timeout);
-  });
+  return reduce(state_, group, context, operation, values, results, timeout);
 }
 
 Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const double> values,
                                 std::span<double> results, Timeout timeout, CollectiveContext context) {
-  return guarded(state_, "all_reduce", [&](Engine& engine, auto& lock) {
-    return reduce(engine, lock, fabric::Collective::Kind::reals, group, context, operation, values, results, timeout);
-  });
+  return reduce(state_, group, context, operation, values, results, timeout);
 }
 
 }  // namespace gigabar::inline v0

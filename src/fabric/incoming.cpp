@@ -41,6 +41,7 @@ void Engine::message(transport::Link& link, const transport::Header& header, std
   }
   if (peer.stalled_fence != 0) return hold(peer, peer.stalled, message, payload);
   handle(peer, message, payload);
+  if (peer.stalled_fence != 0) pass_fences(peer);
 } catch (const std::bad_alloc&) {
   if (Peer* const peer = owner_of(link); peer != nullptr) starve(*peer);
 }
@@ -56,12 +57,6 @@ void Engine::hold(Peer& peer, std::deque<HeldMessage>& list, const Message& mess
   list.push_back(std::move(held));
 }
 
-// A fence stops what comes behind it on the first rail until all of its marks are in.
-void Engine::on_fence(Peer& peer, const Message& message) {
-  peer.stalled_fence = message.a;
-  peer.stalled_marks = message.count;
-}
-
 // As far as marks are in. A loop: there may be tens of thousands of fences behind one another.
 void Engine::pass_fences(Peer& peer) {
   while (peer.stalled_fence != 0) {
@@ -73,11 +68,7 @@ void Engine::pass_fences(Peer& peer) {
       const HeldMessage next = std::move(peer.stalled.front());
       peer.stalled.pop_front();
       peer.held_bytes -= next.bytes();
-      if (next.message.type == MessageType::fence) {
-        on_fence(peer, next.message);
-      } else {
-        handle(peer, next.message, std::as_bytes(std::span(next.payload)));
-      }
+      handle(peer, next.message, std::as_bytes(std::span(next.payload)));
     }
   }
 }
@@ -85,15 +76,16 @@ void Engine::pass_fences(Peer& peer) {
 void Engine::handle(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   if (is_ordered(message.type) && is_late(peer, message)) return hold(peer, peer.held, message, payload);
   switch (message.type) {
-    case MessageType::put: on_put(peer, message, payload); return;
+    case MessageType::put:
+    case MessageType::place: on_put(peer, message, payload); return;
     case MessageType::notify: on_notify(peer, message); return;
-    case MessageType::place: on_place(peer, message, payload); return;
     case MessageType::get_done: on_get_done(peer, message); return;
     case MessageType::rendezvous_done: on_rendezvous_done(peer, message); return;
     case MessageType::ping: say(peer, {.type = MessageType::pong, .a = message.a}); return;
     case MessageType::fence:
-      on_fence(peer, message);
-      pass_fences(peer);
+      // It stops what comes behind it on the first rail until all of its marks are in.
+      peer.stalled_fence = message.a;
+      peer.stalled_marks = message.count;
       return;
     case MessageType::stage_open: on_stage_open(peer, message, payload); return;
     case MessageType::stage_grant: on_stage_grant(peer, message); return;
@@ -175,9 +167,11 @@ void Engine::on_refused(Peer& peer, const Message& message) {
 void Engine::on_put(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   LocalSegment* const segment = segment_by_id(peer, message.segment);
   if (!is_usable(segment, message, message.a, payload.size())) return refuse(peer, message, Status::unavailable);
-  if (const Result<void> stored = segment->memory.store(message.a, payload.data(), payload.size()); !stored)
-    return refuse(peer, message, stored.status());
-  if ((message.flags & kHasNotification) == 0) return;
+  const bool is_place = message.type == MessageType::place;
+  const Result<void> stored = is_place ? segment->memory.publish(message.a, payload.data(), payload.size())
+                                       : segment->memory.store(message.a, payload.data(), payload.size());
+  if (!stored) return refuse(peer, message, stored.status());
+  if (is_place || (message.flags & kHasNotification) == 0) return;
   Message notify = message;
   notify.type = MessageType::notify;
   handle(peer, notify, {});
@@ -188,13 +182,6 @@ void Engine::on_notify(Peer& peer, const Message& message) {
   if (!is_usable(segment, message, 0, 0) || !segment->notifications || message.notification() >= kNotifications)
     return refuse(peer, message, Status::unavailable);
   segment->notifications->raise(word_kind(message.flags), message.notification(), message.value());
-}
-
-void Engine::on_place(Peer& peer, const Message& message, std::span<const std::byte> payload) {
-  LocalSegment* const segment = segment_by_id(peer, message.segment);
-  if (!is_usable(segment, message, message.a, payload.size())) return refuse(peer, message, Status::unavailable);
-  if (const Result<void> stored = segment->memory.publish(message.a, payload.data(), payload.size()); !stored)
-    refuse(peer, message, stored.status());
 }
 
 // --- Reads that this rank answers by writing ------------------------------------------------------------------------------------
@@ -272,13 +259,11 @@ using Atomics = std::map<std::uint64_t, AtomicAnswer>;
 
 // Of an equal call that has timed out. 0: there is none.
 std::uint64_t take_left(Atomics& atomics, const AtomicRequest& asked) noexcept {
-  for (auto& [request, answer] : atomics) {
-    if (answer.is_left && answer.asked == asked) {
-      answer.is_left = false;
-      return request;
-    }
-  }
-  return 0;
+  const auto left =
+      std::ranges::find_if(atomics, [&](const auto& entry) { return entry.second.is_left && entry.second.asked == asked; });
+  if (left == atomics.end()) return 0;
+  left->second.is_left = false;
+  return left->first;
 }
 
 void leave(Atomics& atomics, std::uint64_t request) noexcept {

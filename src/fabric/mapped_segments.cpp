@@ -4,6 +4,15 @@
 #include "fabric/engine.hpp"
 
 namespace gigabar::fabric {
+namespace {
+
+std::string name_of(const MappedPlace& place) { return text(segment_text(place.id), " of rank ", place.rank); }
+
+Error not_mapped(const char* operation, const MappedPlace& place) {
+  return make_error(Status::invalid_argument, operation, name_of(place), "it is not mapped", "map it first");
+}
+
+}  // namespace
 
 Result<void> Engine::map_own(MappedSegment& mapped, MappedFor who, const std::string& name) const {
   const LocalMemory& memory = mapped.own->memory;
@@ -21,76 +30,56 @@ Result<void> Engine::map_own(MappedSegment& mapped, MappedFor who, const std::st
   return {};
 }
 
-Result<MappedSegment> Engine::make_mapping(const MappedPlace& place, LocalSegment* own, RemoteState* remote) const {
-  MappedSegment mapped;
-  mapped.own = own;
-  mapped.remote = remote;
-  const std::string name = text(segment_text(place.id), " of rank ", place.rank);
-  if (own != nullptr) {
-    if (Result<void> done = map_own(mapped, place.who, name); !done) return std::move(done).error();
-    return mapped;
+Result<void> Engine::make_mapping(MappedSegment& mapped, const MappedPlace& place) const {
+  const std::string name = name_of(place);
+  if (mapped.own != nullptr) return map_own(mapped, place.who, name);
+  if (mapped.remote->region == nullptr) {
+    return make_error(Status::not_supported, "map segment", name, mapped.remote->why_not, "use operations: they find another path");
   }
-  if (remote->region == nullptr) {
-    return make_error(Status::not_supported, "map segment", name, remote->why_not, "use operations: they find another path");
-  }
-  auto region = place.who == MappedFor::cpu ? remote->region->map_for_cpu() : remote->region->map(gpu_ ? device_ : -1);
+  transport::RemoteRegion& remote = *mapped.remote->region;
+  auto region = place.who == MappedFor::cpu ? remote.map_for_cpu() : remote.map(gpu_ ? device_ : -1);
   if (!region) {
-    Error error = std::move(region).error();
-    edit(error).object = name;
-    return error;
+    edit(region.error()).object = name;
+    return std::move(region).error();
   }
   mapped.region = std::move(*region);
-  return mapped;
+  return {};
 }
 
 Result<void*> Engine::map_segment(Lock& lock, const MappedPlace& place, const Timeout& timeout) {
-  const auto one_more = [](MappedSegment& mapped) {
-    ++mapped.count;
-    return reinterpret_cast<void*>(mapped.region.address);
-  };
-  LocalSegment* own = nullptr;
+  MappedSegment mapped;
   if (place.rank == job_.rank) {
     auto found = local_segment(place.id);
     if (!found) return std::move(found).error();
-    own = *found;
-  }
-  if (const auto known = mapped_segments_.find(place); known != mapped_segments_.end()) return one_more(known->second);
-  RemoteState* remote = nullptr;
-  if (own == nullptr) {
+    mapped.own = *found;
+  } else if (!mapped_segments_.contains(place)) {
     auto peer = ready_peer(lock, place.rank, timeout);
     if (!peer) return std::move(peer).error();
     auto found = remote_segment(lock, **peer, place.id, timeout);
     if (!found) return std::move(found).error();
-    remote = *found;
-    // Another thread may have mapped it while this one waited.
-    if (const auto known = mapped_segments_.find(place); known != mapped_segments_.end()) return one_more(known->second);
+    mapped.remote = *found;
   }
-  auto mapped = make_mapping(place, own, remote);
-  if (!mapped) return std::move(mapped).error();
-  MappedSegment& made = mapped_segments_.emplace(place, std::move(*mapped)).first->second;
-  if (own != nullptr) ++own->users;
-  if (remote != nullptr) ++remote->users;
-  return one_more(made);
+  // Another thread may have mapped it while this one waited.
+  auto known = mapped_segments_.find(place);
+  if (known == mapped_segments_.end()) {
+    if (Result<void> made = make_mapping(mapped, place); !made) return std::move(made).error();
+    known = mapped_segments_.emplace(place, std::move(mapped)).first;
+    if (known->second.own != nullptr) ++known->second.own->users;
+    if (known->second.remote != nullptr) ++known->second.remote->users;
+  }
+  ++known->second.count;
+  return reinterpret_cast<void*>(known->second.region.address);
 }
-
-namespace {
-
-Error not_mapped(const char* operation, Rank rank, SegmentId id) {
-  return make_error(Status::invalid_argument, operation, text(segment_text(id), " of rank ", rank), "it is not mapped",
-                    "map it first");
-}
-
-}  // namespace
 
 Result<std::string> Engine::why_no_atomics(const MappedPlace& place) const {
   const auto found = mapped_segments_.find(place);
-  if (found == mapped_segments_.end()) return not_mapped("why no atomics", place.rank, place.id);
+  if (found == mapped_segments_.end()) return not_mapped("why no atomics", place);
   return found->second.region.why_no_atomics;
 }
 
 Result<void> Engine::unmap_segment(const MappedPlace& place) {
   const auto found = mapped_segments_.find(place);
-  if (found == mapped_segments_.end()) return not_mapped("unmap segment", place.rank, place.id);
+  if (found == mapped_segments_.end()) return not_mapped("unmap segment", place);
   MappedSegment& mapped = found->second;
   if (mapped.count > 1) {
     --mapped.count;

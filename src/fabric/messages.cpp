@@ -88,7 +88,8 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   ops_.make_room();
   Op& op = make_op(is_eager ? OpKind::eager : OpKind::rendezvous, options.queue, *peer, true);
   op.tag = tag;
-  op.source = source;
+  op.buffer = const_cast<void*>(source);
+  op.received = {to, tag, bytes};
   op.bytes = bytes;
   op.policy = policy;
   op.memory = std::move(memory);
@@ -117,7 +118,7 @@ Result<bool> Engine::say_eager(Peer& peer, Tag tag, const void* source, const Lo
 
 bool Engine::post_eager(Op& op) {
   const LocalMemory* const memory = op.local != nullptr ? &op.local->memory : op.memory.get();
-  auto said = say_eager(*op.peer, op.tag, op.source, memory, op.local_offset, op.bytes);
+  auto said = say_eager(*op.peer, op.tag, op.buffer, memory, op.local_offset, op.bytes);
   if (!said) {
     op.peer->eager_in_flight -= std::min(op.peer->eager_in_flight, cost_of(op.bytes));  // the peer will not say that it took it
     fail(op, std::move(said).error());
@@ -170,7 +171,7 @@ void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<c
     if (op.local != nullptr) {
       write.use(op.local, op.local_offset);
     } else {
-      auto made = segment_for(const_cast<void*>(op.source), op.bytes, op.memory.get(), write.local_offset);
+      auto made = segment_for(op.buffer, op.bytes, op.memory.get(), write.local_offset);
       if (made) {
         write.local = *made;
       } else {
@@ -296,13 +297,17 @@ void Engine::took_eager(Peer& peer, std::uint64_t bytes) {
   say(peer, {.type = MessageType::eager_taken, .a = std::exchange(peer.eager_taken, 0)});
 }
 
-// The message is consumed and the receive over, whatever happens: its sender may be lost, so that nobody else would end it.
-void Engine::deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data) {
+void Engine::match(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes) noexcept {
   unlist_receive(receive);
   receive.is_matched = true;
   receive.peer = &peer;
-  receive.received = {peer.rank, tag, data.size()};
-  receive.bytes = data.size();
+  receive.received = {peer.rank, tag, bytes};
+  receive.bytes = bytes;
+}
+
+// The message is consumed and the receive over, whatever happens: its sender may be lost, so that nobody else would end it.
+void Engine::deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data) {
+  match(receive, peer, tag, data.size());
   try {
     if (data.size() > receive.capacity) fail(receive, truncated(peer, data.size(), receive.capacity));
     const std::size_t bytes = std::min<std::size_t>(data.size(), receive.capacity);
@@ -328,11 +333,7 @@ void Engine::on_rendezvous_request(Peer& peer, const Message& message) {
 }
 
 void Engine::reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t request) {
-  unlist_receive(receive);
-  receive.is_matched = true;
-  receive.peer = &peer;
-  receive.received = {peer.rank, tag, bytes};
-  receive.bytes = bytes;
+  match(receive, peer, tag, bytes);
   Message reply{.type = MessageType::rendezvous_reply, .a = request, .b = receive.id, .c = bytes};
   const auto discard = [&] {
     reply.flags = kDiscard;
@@ -445,8 +446,7 @@ Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Tim
     return make_error(Status::timed_out, "wait_message", text("operation ", id), "it is not done", "call again");
   }
   std::optional<Error> error = std::move(op.error);
-  Received received = op.received;
-  if (op.kind != OpKind::receive) received = {op.peer->rank, op.tag, op.bytes};
+  const Received received = op.received;
   ops_.erase(id);
   give_back(op);
   if (error) return std::move(*error);

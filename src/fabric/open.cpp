@@ -123,7 +123,8 @@ Result<void> Engine::open_transports() {
     std::string why_not;
   };
   std::map<TransportKind, Opened> opened;
-  const auto open_kind = [&](TransportKind kind) -> Opened {
+  const auto open = [&](TransportKind kind) -> Opened {
+    if (std::ranges::find(settings_.transports, kind) == settings_.transports.end()) return {};
     // Nobody opens a foreign library, or a port, that no peer can need.
     if (kind != TransportKind::local && opened[TransportKind::local].transport != nullptr && job_.is_on_one_host)
       return {nullptr, text(kNotNeeded, name_of(kind), " has it opened")};
@@ -135,16 +136,13 @@ Result<void> Engine::open_transports() {
     auto transport = open_one(kind, options);
     return transport ? Opened{std::move(*transport), {}} : Opened{nullptr, transport.error().record().cause};
   };
-  const auto open = [&](TransportKind kind) {
-    if (std::ranges::find(settings_.transports, kind) != settings_.transports.end()) opened[kind] = open_kind(kind);
-  };
-  open(TransportKind::local);
+  opened[TransportKind::local] = open(TransportKind::local);
   // Then verbs, whose rails may say where the threads of UCX belong.
-  open(TransportKind::verbs);
+  opened[TransportKind::verbs] = open(TransportKind::verbs);
   choose_cpus(opened[TransportKind::verbs].transport.get());
   options.cpus = placement_.cpus;
-  open(TransportKind::tcp);
-  open(TransportKind::ucx);
+  opened[TransportKind::tcp] = open(TransportKind::tcp);
+  opened[TransportKind::ucx] = open(TransportKind::ucx);
   for (const TransportKind kind : settings_.transports) {
     Opened& one = opened[kind];
     if (one.transport) transports_.push_back(std::move(one.transport));
@@ -228,7 +226,14 @@ Engine::~Engine() {
       stop_sleeping();
     }
     if (thread_.joinable()) thread_.join();
-    for (auto& [rank, peer] : peers_) end_links(*peer);
+    // Links at once: nobody polls any more, so none is ended from inside itself.
+    for (auto& [rank, peer] : peers_) {
+      close_targets(*peer);
+      for (const Rail& rail : peer->rails) rail.link->owner = nullptr;
+      if (peer->self_end) peer->self_end->owner = nullptr;
+      peer->rails.clear();
+      peer->self_end.reset();
+    }
     copy_streams_.clear();  // which waits for copies from and to the peers' staging memory
   } else if (thread_.joinable()) {
     thread_.detach();  // it runs in the parent
@@ -256,7 +261,10 @@ std::string Engine::make_rank_address() const {
 
 FabricStatistics Engine::statistics() const {
   FabricStatistics statistics = statistics_;
-  statistics.operations += store_count();
+  for (const Queue& queue : queues_) {
+    const std::lock_guard guard(queue.mutex);
+    statistics.operations += queue.store_count;
+  }
   statistics.refused_strangers = wireup_->refusals().total() + (directory_ ? directory_->refused_count() : 0);
   for (const auto& transport : transports_) statistics.refused_strangers += transport->refused_count();
   return statistics;

@@ -24,14 +24,8 @@ using transport::Posted;
 constexpr unsigned kPiecesPerTurn = 16;
 constexpr std::uint64_t kStripeAlignment = 4096;
 
-const std::string& with_data() {
-  static const std::string way = "in the message with the data";
-  return way;
-}
-const std::string& beside_atomics() {
-  static const std::string way = "in a message: the adapter has as many atomics under way as it can";
-  return way;
-}
+constexpr const char* kWithData = "in the message with the data";
+constexpr const char* kBesideAtomics = "in a message: the adapter has as many atomics under way as it can";
 
 std::string place_text(std::string_view what, SegmentId segment, std::uint64_t offset, std::uint64_t bytes) {
   return text(what, " segment ", segment, " at ", offset, " +", bytes);
@@ -155,12 +149,11 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
     if (Result<void> checked = check_transfer(transfer, local); !checked) return std::move(checked).error();
     const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
     const bool needs_message = is_notified && !notifying.is_word;
-    bool is_direct_alone = false;
-    auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, needs_message, &is_direct_alone);
+    auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, needs_message);
     if (!chosen) return std::move(chosen).error();
-    choice = *chosen;
+    choice = (*chosen)->choice;
     notifying.could_be_word =
-        needs_message && is_direct_alone && remote->ways[static_cast<std::size_t>(word_kind(transfer.flags))].is_word;
+        needs_message && (*chosen)->is_direct_alone && remote->ways[static_cast<std::size_t>(word_kind(transfer.flags))].is_word;
   }
   if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles, notifying)) {
     if (!options.policy) open_target(options.queue, transfer, *peer, *remote, local, choice);
@@ -290,7 +283,7 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
     if (post_word(peer, remote, transfer.flags, transfer.notification, transfer.value)) return recorded();
     // An adapter has few atomics under way, and a message counts as well.
     if (word_kind(transfer.flags) == transport::WordKind::set) return std::nullopt;
-    notifying.way = &beside_atomics();
+    notifying.way = kBesideAtomics;
   }
   const bool is_place = transfer.kind == OpKind::place;
   if (is_place) payload = {static_cast<const std::byte*>(transfer.ordered_bytes), static_cast<std::size_t>(transfer.bytes)};
@@ -300,7 +293,7 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
   message.a = transfer.remote.offset_bytes;
   if (is_notified) message.b = Message::pair(transfer.notification, transfer.value);
   if (!(is_notified || is_place ? post_after_data(peer, message, payload) : say_first(peer, message, payload))) return std::nullopt;
-  if (is_notified && is_with_data) notifying.way = &with_data();
+  if (is_notified && is_with_data) notifying.way = kWithData;
   if (is_notified && (!is_with_data || notifying.could_be_word)) ask_for_words(peer, remote, transfer.flags);
   return recorded();
 }
@@ -389,7 +382,7 @@ bool Engine::resolve(Op& op) {
   }
   auto chosen = choose(peer, Direction::write, *op.local, remote, op.bytes, op.policy);
   if (chosen) {
-    op.choice = *chosen;
+    op.choice = (*chosen)->choice;
   } else {
     fail(op, std::move(chosen).error());
   }
@@ -437,7 +430,7 @@ bool Engine::post_tail(Op& op) {
     op.is_notified = post_word(*op.peer, *op.remote, op.flags, op.notification, op.value);
     // An adapter has few atomics under way, and a message counts as well.
     if (!op.is_notified && word_kind(op.flags) == transport::WordKind::set) return false;
-    if (!op.is_notified) op.way = &beside_atomics();
+    if (!op.is_notified) op.way = kBesideAtomics;
   }
   if (is_notifying && !op.is_notified) {
     Message notify = message_to_target(op, MessageType::notify);
@@ -478,7 +471,7 @@ bool Engine::post_message_op(Op& op) {
       put.b = Message::pair(op.notification, op.value);
       if (!post_after_data(peer, put, *payload)) return false;
       op.is_notified = true;
-      op.way = &with_data();
+      op.way = kWithData;
       if (op.could_be_word) ask_placed(peer);
     } else if (!say_first(peer, put, *payload)) {
       ++op.retries;
@@ -501,7 +494,6 @@ bool Engine::post_direct(Op& op) {
   if (op.next == 0 && rail_count > 1 && settings_.rail_policy == RailPolicy::round_robin) {
     op.rail = static_cast<std::uint8_t>(peer.next_rail++ % rail_count);
   }
-  const auto kind = static_cast<std::size_t>(peer.transport->kind());
   for (unsigned piece = 0; op.next < op.bytes; ++piece) {
     if (piece == kPiecesPerTurn) return false;
     Rail& rail = peer.rails[op.rail];
@@ -509,7 +501,7 @@ bool Engine::post_direct(Op& op) {
     std::uint64_t bytes = std::min(op.bytes - op.next, is_read ? limits.read_bytes : limits.write_bytes);
     if (is_striped) bytes = std::min(bytes, round_up(op.bytes / rail_count, kStripeAlignment));
     const auto cookie = reinterpret_cast<std::uint64_t>(&op);
-    const transport::Region& region = *op.local->regions[kind];
+    const transport::Region& region = *op.local->region(peer.transport->kind());
     const Posted posted = is_read ? rail.link->post_read(region, op.local_offset + op.next, *op.remote->region,
                                                          op.remote_offset + op.next, bytes, cookie)
                                   : rail.link->post_write(region, op.local_offset + op.next, *op.remote->region,

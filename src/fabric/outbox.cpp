@@ -95,13 +95,12 @@ void Engine::find_way(const Peer& peer, RemoteState& remote, transport::WordKind
   why = way.is_word ? text("a word behind the data, over ", link.rail(), ", without the peer's CPU") : text("in a message: ", why);
   // Peers give reasons too, and could go on giving new ones.
   if (ways_.size() >= kMaxChoices) why = way.is_word ? "a word behind the data" : "in a message";
-  way.reason = &*ways_.insert(std::move(why)).first;
+  way.reason = ways_.insert(std::move(why)).first->c_str();
 }
 
-bool Engine::is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, NotificationId id, const std::string*& way) {
-  static const std::string other_rails = "in a message: the data took several rails, which only the peer's CPU brings together";
-  static const std::string behind_messages =
-      "in a message: what was before it went through the peer's CPU, and may not be in place";
+bool Engine::is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, NotificationId id, const char*& way) {
+  constexpr const char* kOtherRails = "in a message: the data took several rails, which only the peer's CPU brings together";
+  constexpr const char* kBehindMessages = "in a message: what was before it went through the peer's CPU, and may not be in place";
   static const std::string beyond_the_words =
       text("in a message: adapters write the notifications below ", transport::kCountedWords, " only, so that no more is pinned");
   const transport::WordKind kind = word_kind(flags);
@@ -109,11 +108,11 @@ bool Engine::is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, Not
   if (known.reason == nullptr) find_way(peer, remote, kind);
   way = known.reason;
   if (!known.is_word) return false;
-  if (id >= transport::words_in(remote.words->bytes())) way = &beyond_the_words;
+  if (id >= transport::words_in(remote.words->bytes())) way = beyond_the_words.c_str();
   for (std::size_t index = 1; index < peer.rails.size(); ++index) {
-    if (peer.rails[index].is_dirty) way = &other_rails;
+    if (peer.rails[index].is_dirty) way = kOtherRails;
   }
-  if (peer.data_said != peer.data_placed || peer.fence_marks != 0) way = &behind_messages;
+  if (peer.data_said != peer.data_placed || peer.fence_marks != 0) way = kBehindMessages;
   return way == known.reason;
 }
 

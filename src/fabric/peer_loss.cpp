@@ -54,15 +54,6 @@ void Engine::end_retired_links() {
   }
 }
 
-// At once, and without memory: nobody polls any more, so no link is ended from inside itself.
-void Engine::end_links(Peer& peer) noexcept {
-  close_targets(peer);
-  for (const Rail& rail : peer.rails) rail.link->owner = nullptr;
-  if (peer.self_end) peer.self_end->owner = nullptr;
-  peer.rails.clear();
-  peer.self_end.reset();
-}
-
 void Engine::starve_all() noexcept {
   for (auto& [rank, peer] : peers_) {
     if (peer->state != Peer::State::idle && peer->state != Peer::State::lost) starve(*peer);
@@ -95,9 +86,7 @@ void Engine::cut_off(Peer& peer) {
       answer.status = Status::peer_lost;
     }
   }
-  std::vector<SegmentId> known;
-  for (const auto& [id, segment] : segments_) known.push_back(id);
-  for (const SegmentId id : known) forget_knower(id, peer.rank);
+  for (auto next = segments_.begin(); next != segments_.end();) forget_knower((next++)->first, peer.rank);  // which may erase it
   peer.is_cut_off = true;
 }
 

@@ -51,13 +51,13 @@ struct StoreTarget {
   const transport::RemoteRegion* region = nullptr;
   const transport::RemoteRegion* words = nullptr;
   std::size_t word_count = 0;
-  std::array<const std::string*, 2> ways{};  // by WordKind: the sentence for reports; null: not as a word
+  std::array<const char*, 2> ways{};  // by WordKind: the sentence for reports; null: not as a word
 };
 
 // What stays of an operation by stores for report().
 struct StoreRecord {
   const Choice* choice = nullptr;
-  const std::string* way = nullptr;
+  const char* way = nullptr;
   std::uint64_t cycles = 0;
   std::uint32_t bytes = 0;
   Rank rank = 0;

@@ -135,12 +135,11 @@ Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, co
   for (const SegmentId id : idle_anonymous_) {
     LocalSegment& segment = *segments_[id];
     // CUDA's buffer ids are never used again: the same one is the same memory.
-    if (segment.is_retiring || segment.memory.address() != address || segment.memory.bytes() != bytes ||
-        segment.memory.buffer_id() != buffer_id || buffer_id == 0) {
-      continue;
+    if (!segment.is_retiring && segment.memory.address() == address && segment.memory.bytes() == bytes &&
+        segment.memory.buffer_id() == buffer_id && buffer_id != 0) {
+      ++segment.users;
+      return &segment;
     }
-    ++segment.users;
-    return &segment;
   }
   SegmentId id = next_anonymous_;
   for (unsigned tries = 0; segments_.contains(id); ++tries) {
@@ -164,11 +163,8 @@ Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, co
   if (made->memory.buffer_id() != 0 && made->memory.kind() != MemoryKind::stand_in) {
     idle_anonymous_.push_back(id);
     if (idle_anonymous_.size() > kIdleAnonymous) {
-      for (const SegmentId old : idle_anonymous_) {
-        if (segments_[old]->users != 0) continue;
-        retire(*segments_[old]);
-        break;
-      }
+      const auto old = std::ranges::find_if(idle_anonymous_, [&](SegmentId idle) { return segments_[idle]->users == 0; });
+      if (old != idle_anonymous_.end()) retire(*segments_[*old]);
     }
   }
   erase.call_off();
@@ -232,22 +228,18 @@ Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
   const auto is_local = [](const Peer& peer) {
     return peer.transport != nullptr && peer.transport->kind() == TransportKind::local;
   };
-  for (auto& [rank, peer] : peers_) {
-    if (peer->is_self || !has_under_way_on(*peer, segment) || (is_local(*peer) && segment.known_by.contains(rank))) continue;
-    retire(*peer,
-           make_error(Status::peer_lost, "quiesce", text("rank ", rank),
-                      text("a write or a read of it on ", segment_text(id), " did not end in time; its connection was cut"), {}));
-  }
-  const std::set<Rank> silent = segment.known_by;
   std::string local_ranks;
-  for (const Rank rank : silent) {
-    Peer& peer = *peers_[rank];
-    if (is_local(peer)) {
+  for (auto& [rank, peer] : peers_) {
+    const bool is_silent = segment.known_by.contains(rank);
+    if (is_silent && is_local(*peer)) {
       local_ranks += text(local_ranks.empty() ? "" : ", ", rank);
       continue;
     }
-    retire(peer, make_error(Status::peer_lost, "quiesce", text("rank ", rank),
-                            text("it did not answer in time that it has left ", segment_text(id), "; its connection was cut"), {}));
+    const bool is_under_way = !peer->is_self && has_under_way_on(*peer, segment);
+    if (!is_under_way && !is_silent) continue;
+    const std::string cause = is_under_way ? text("a write or a read of it on ", segment_text(id), " did not end in time")
+                                           : text("it did not answer in time that it has left ", segment_text(id));
+    retire(*peer, make_error(Status::peer_lost, "quiesce", text("rank ", rank), cause + "; its connection was cut", {}));
   }
   // Copies of a lost one, which nothing can stop, end soon.
   const auto is_of_lost = [&] {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <type_traits>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -50,37 +51,104 @@ std::string join(const std::vector<std::string>& parts, std::string_view when_em
   return line.empty() ? std::string(when_empty) : line;
 }
 
-std::optional<std::uint64_t> limit_from(std::string_view value) {
-  if (value == "0") return 0;
-  if (value == "unlimited") return kNoLimit;
-  return parse_bytes(value);
-}
-
 constexpr std::array<std::string_view, 4> kPreferences = {"allow", "prefer", "require", "forbid"};
 
 std::string_view name_of(Preference preference) { return kPreferences[static_cast<std::size_t>(preference)]; }
 
-// Collects one value after the other; the first error stays.
+// What values of one kind look like, how they are read, and how they are shown.
+template <class Value>
+struct Form {
+  std::string allowed;
+  std::function<std::optional<Value>(std::string_view)> parse;
+  std::function<std::string(const Value&)> print;
+};
+
+Form<std::uint64_t> bytes() {
+  const auto parse = [](std::string_view value) -> std::optional<std::uint64_t> {
+    if (value == "0") return 0;
+    if (value == "unlimited") return kNoLimit;
+    return parse_bytes(value);
+  };
+  return {"a size such as 64K, 0 or unlimited", parse, limit_text};
+}
+
+template <class Number>
+Form<Number> number(std::uint64_t least, std::uint64_t most) {
+  const auto parse = [=](std::string_view value) -> std::optional<Number> {
+    const auto read = parse_number(value, least, most);
+    if (!read) return std::nullopt;
+    return static_cast<Number>(*read);
+  };
+  return {text("a number from ", least, " to ", most), parse, [](const Number& value) { return std::to_string(value); }};
+}
+
+// The first kCount values of Enum have names.
+template <class Enum, std::size_t kCount>
+std::optional<Enum> named(std::string_view name) {
+  for (std::size_t index = 0; index < kCount; ++index) {
+    if (name_of(static_cast<Enum>(index)) == name) return static_cast<Enum>(index);
+  }
+  return std::nullopt;
+}
+
+template <class Enum, std::size_t kCount>
+Form<Enum> one_of(const char* allowed) {
+  return {allowed, named<Enum, kCount>, [](const Enum& value) { return std::string(name_of(value)); }};
+}
+
+// `also`: other words for the same two.
+Form<bool> either(std::string_view yes, std::string_view no, std::string_view also_yes = {}, std::string_view also_no = {}) {
+  const auto parse = [=](std::string_view value) -> std::optional<bool> {
+    if (value == yes || value == also_yes) return true;
+    if (value == no || value == also_no) return false;
+    return std::nullopt;
+  };
+  return {text(yes, " or ", no), parse, [=](const bool& value) { return std::string(value ? yes : no); }};
+}
+
+Form<std::vector<TransportKind>> transports() {
+  using Kinds = std::vector<TransportKind>;
+  const auto parse = [](std::string_view value) -> std::optional<Kinds> {
+    Kinds kinds;
+    for (const std::string& name : split(value)) {
+      const auto kind = named<TransportKind, kTransportKinds>(name);
+      if (!kind) return std::nullopt;
+      kinds.push_back(*kind);
+    }
+    if (kinds.empty()) return std::nullopt;
+    return kinds;
+  };
+  const auto print = [](const Kinds& kinds) {
+    std::vector<std::string> names;
+    for (const TransportKind kind : kinds) names.emplace_back(name_of(kind));
+    return join(names, "none");
+  };
+  return {"a list of local, verbs, tcp and ucx", parse, print};
+}
+
+// Collects one value after the other; the first error stays. The variable of a setting is GIGABAR_ and its name in capitals.
 class Collector {
  public:
   explicit Collector(Settings& settings) : settings_(settings) {}
 
   template <class Value>
-  void take(Value& target, const std::optional<Value>& option, const std::string& name, const char* variable, Value otherwise,
-            std::string_view allowed, const std::function<std::optional<Value>(std::string_view)>& parse,
-            const std::function<std::string(const Value&)>& print) {
+  void take(Value& target, const std::optional<std::type_identity_t<Value>>& option, const std::string& name,
+            std::type_identity_t<Value> otherwise, const Form<Value>& form) {
     std::string source = "default";
+    std::string variable = "GIGABAR_" + name;
+    for (char& letter : variable) letter = letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
     target = std::move(otherwise);
     if (option) {
       target = *option;
       source = "option";
-    } else if (const auto given = environment(variable); given && !given->empty()) {
-      const auto value = parse(*given);
-      if (!value) return fail(bad_value(variable, *given, allowed));
+      if (!form.parse(form.print(target))) fail(bad_value(name, form.print(target), form.allowed));
+    } else if (const auto given = environment(variable.c_str()); given && !given->empty()) {
+      const auto value = form.parse(*given);
+      if (!value) return fail(bad_value(variable, *given, form.allowed));
       target = *value;
       source = variable;
     }
-    settings_.table.push_back({name, print(target), source});
+    settings_.table.push_back({name, form.print(target), source});
   }
 
   void fail(Error error) {
@@ -93,69 +161,17 @@ class Collector {
   std::optional<Error> error_;
 };
 
-void take_bytes(Collector& collector, std::uint64_t& target, const std::optional<std::uint64_t>& option, const std::string& name,
-                const char* variable, std::uint64_t otherwise) {
-  collector.take<std::uint64_t>(target, option, name, variable, otherwise, "a size such as 64K, 0 or unlimited", limit_from,
-                                limit_text);
-}
-
-template <class Number>
-void take_number(Collector& collector, Number& target, const std::optional<Number>& option, const std::string& name,
-                 const char* variable, Number otherwise, std::uint64_t least, std::uint64_t most) {
-  collector.take<Number>(
-      target, option, name, variable, otherwise, text("a number from ", least, " to ", most),
-      [&](std::string_view value) -> std::optional<Number> {
-        const auto number = parse_number(value, least, most);
-        if (!number) return std::nullopt;
-        return static_cast<Number>(*number);
-      },
-      [](const Number& value) { return std::to_string(value); });
-  if (option &&
-      (static_cast<std::int64_t>(*option) < static_cast<std::int64_t>(least) || static_cast<std::uint64_t>(*option) > most)) {
-    collector.fail(bad_value(name, std::to_string(*option), text("a number from ", least, " to ", most)));
-  }
-}
-
-// The first kCount values of Enum have names.
-template <class Enum, std::size_t kCount>
-std::optional<Enum> named(std::string_view name) {
-  for (std::size_t index = 0; index < kCount; ++index) {
-    if (name_of(static_cast<Enum>(index)) == name) return static_cast<Enum>(index);
-  }
-  return std::nullopt;
-}
-
-void take_preference(Collector& collector, Preference& target, const std::string& name, const char* variable) {
-  const std::optional<Preference> option = target == Preference::allow ? std::nullopt : std::optional(target);
-  collector.take<Preference>(target, option, name, variable, Preference::allow, "allow, prefer, require or forbid",
-                             named<Preference, kPreferences.size()>,
-                             [](const Preference& value) { return std::string(name_of(value)); });
-}
-
-std::optional<std::vector<TransportKind>> transports_from(std::string_view value) {
-  std::vector<TransportKind> kinds;
-  for (const std::string& name : split(value)) {
-    const auto kind = named<TransportKind, kTransportKinds>(name);
-    if (!kind) return std::nullopt;
-    kinds.push_back(*kind);
-  }
-  if (kinds.empty()) return std::nullopt;
-  return kinds;
-}
-
-std::string transports_text(const std::vector<TransportKind>& kinds) {
-  std::vector<std::string> names;
-  names.reserve(kinds.size());
-  for (const TransportKind kind : kinds) names.emplace_back(name_of(kind));
-  return join(names, "none");
-}
-
 void take_policies(Collector& collector, Settings& settings, const FabricOptions& options) {
   settings.policy = options.policy;
-  take_preference(collector, settings.policy.gdr, "gdr", "GIGABAR_GDR");
-  take_preference(collector, settings.policy.p2p, "p2p", "GIGABAR_P2P");
-  take_preference(collector, settings.policy.bar, "bar", "GIGABAR_BAR");
-  take_preference(collector, settings.policy.staged, "staged", "GIGABAR_STAGED");
+  const auto take = [&](Preference& target, const std::string& name) {
+    const std::optional<Preference> option = target == Preference::allow ? std::nullopt : std::optional(target);
+    collector.take(target, option, name, Preference::allow,
+                   one_of<Preference, kPreferences.size()>("allow, prefer, require or forbid"));
+  };
+  take(settings.policy.gdr, "gdr");
+  take(settings.policy.p2p, "p2p");
+  take(settings.policy.bar, "bar");
+  take(settings.policy.staged, "staged");
   if (auto refused = refuse_policy("fabric open", settings.policy)) collector.fail(std::move(*refused));
 }
 
@@ -174,60 +190,44 @@ void take_socket_chunks(Settings& settings, TransportKind kind, std::uint64_t ch
 
 void take_limits(Collector& collector, Settings& settings, const FabricLimits& options) {
   Limits limits;
-  take_bytes(collector, settings.eager_bytes, options.eager_bytes, "eager_limit", "GIGABAR_EAGER_LIMIT", kEagerBytes);
-  take_bytes(collector, limits.gdr_bytes, options.gdr_bytes, "gdr_limit", "GIGABAR_GDR_LIMIT", kNoLimit);
-  take_bytes(collector, limits.gdr_read_bytes, options.gdr_read_bytes, "gdr_read_limit", "GIGABAR_GDR_READ_LIMIT", kNoLimit);
-  take_bytes(collector, settings.of_transports.most_kernel_bytes, options.kernel_bytes, "kernel_limit", "GIGABAR_KERNEL_LIMIT",
-             kKernelBytes);
-  take_bytes(collector, limits.chunk_bytes, options.chunk_bytes, "chunk", "GIGABAR_CHUNK", kChunkBytes);
+  collector.take(settings.eager_bytes, options.eager_bytes, "eager_limit", kEagerBytes, bytes());
+  collector.take(limits.gdr_bytes, options.gdr_bytes, "gdr_limit", kNoLimit, bytes());
+  collector.take(limits.gdr_read_bytes, options.gdr_read_bytes, "gdr_read_limit", kNoLimit, bytes());
+  collector.take(settings.of_transports.most_kernel_bytes, options.kernel_bytes, "kernel_limit", kKernelBytes, bytes());
+  collector.take(limits.chunk_bytes, options.chunk_bytes, "chunk", kChunkBytes, bytes());
   if (limits.chunk_bytes < kMinChunkBytes || limits.chunk_bytes > kMaxChunkBytes) {
     collector.fail(bad_value("chunk", limit_text(limits.chunk_bytes), "a size from 4K to 64M"));
   }
-  take_number<unsigned>(collector, limits.chunk_count, options.chunk_count, "chunks", "GIGABAR_CHUNKS", kChunkCount, 1, 64);
-  take_bytes(collector, limits.stripe_bytes, options.stripe_bytes, "stripe", "GIGABAR_STRIPE", kStripeBytes);
+  collector.take(limits.chunk_count, options.chunk_count, "chunks", kChunkCount, number<unsigned>(1, 64));
+  collector.take(limits.stripe_bytes, options.stripe_bytes, "stripe", kStripeBytes, bytes());
   for (auto& by_host : settings.limits_by_peer) by_host.fill(limits);
   take_socket_chunks(settings, TransportKind::ucx, kUcxChunkBytes, kUcxChunkCount, limits);
   take_socket_chunks(settings, TransportKind::tcp, kTcpChunkBytes, kTcpChunkCount, limits);
 }
 
 void take_rails(Collector& collector, Settings& settings, const FabricOptions& options) {
-  using Names = std::vector<std::string>;
   transport::TransportOptions& taken = settings.of_transports;
   const auto given = options.rails.empty() ? std::nullopt : std::optional(options.rails);
-  collector.take<Names>(
-      taken.rails, given, "rails", "GIGABAR_RAILS", {}, "a list such as mlx5_0,mlx5_1/1",
-      [](std::string_view value) { return std::optional(split(value)); },
-      [](const Names& names) { return join(names, "nearest"); });
-  take_number<unsigned>(collector, taken.rail_count, options.rail_count, "rail_count", "GIGABAR_RAIL_COUNT", 1, 1, 8);
-  collector.take<RailPolicy>(settings.rail_policy, options.rail_policy, "rail_policy", "GIGABAR_RAIL_POLICY", RailPolicy::first,
-                             "first, round_robin or fixed", named<RailPolicy, 3>,
-                             [](const RailPolicy& policy) { return std::string(name_of(policy)); });
-  take_number<int>(collector, taken.gid_index, options.gid_index, "gid_index", "GIGABAR_GID_INDEX", -1, 0, 255);
-  take_number<int>(collector, taken.traffic_class, options.traffic_class, "traffic_class", "GIGABAR_TRAFFIC_CLASS", -1, 0, 255);
-  take_number<int>(collector, taken.service_level, options.service_level, "service_level", "GIGABAR_SERVICE_LEVEL", -1, 0, 15);
+  const Form<std::vector<std::string>> names{"a list such as mlx5_0,mlx5_1/1",
+                                             [](std::string_view value) { return std::optional(split(value)); },
+                                             [](const auto& rails) { return join(rails, "nearest"); }};
+  collector.take(taken.rails, given, "rails", {}, names);
+  collector.take(taken.rail_count, options.rail_count, "rail_count", 1, number<unsigned>(1, 8));
+  collector.take(settings.rail_policy, options.rail_policy, "rail_policy", RailPolicy::first,
+                 one_of<RailPolicy, 3>("first, round_robin or fixed"));
+  collector.take(taken.gid_index, options.gid_index, "gid_index", -1, number<int>(0, 255));
+  collector.take(taken.traffic_class, options.traffic_class, "traffic_class", -1, number<int>(0, 255));
+  collector.take(taken.service_level, options.service_level, "service_level", -1, number<int>(0, 15));
 }
 
 // The table's value is completed when it is known what is near.
 void take_cpus(Collector& collector, Settings& settings, const FabricOptions& options) {
   std::string wished;
-  collector.take<std::string>(
-      wished, options.cpus, "cpus", "GIGABAR_CPUS", "near", {},
-      [](std::string_view value) { return std::optional(std::string(value)); }, [](const std::string& value) { return value; });
+  const auto as_it_is = [](std::string_view value) { return std::string(value); };
+  collector.take(wished, options.cpus, "cpus", "near", {{}, as_it_is, as_it_is});
   auto wish = parse_cpu_wish(options.cpus ? "cpus" : "GIGABAR_CPUS", wished);
   if (!wish) return collector.fail(std::move(wish).error());
   settings.cpus = std::move(*wish);
-}
-
-void take_switch(Collector& collector, bool& target, const std::optional<bool>& option, const std::string& name,
-                 const char* variable, bool otherwise) {
-  collector.take<bool>(
-      target, option, name, variable, otherwise, "yes or no",
-      [](std::string_view value) -> std::optional<bool> {
-        if (value == "yes" || value == "1") return true;
-        if (value == "no" || value == "0") return false;
-        return std::nullopt;
-      },
-      [](const bool& value) { return std::string(value ? "yes" : "no"); });
 }
 
 }  // namespace
@@ -258,31 +258,20 @@ Result<Settings> find_settings(const FabricOptions& options) {
     }
   }
   Collector collector(settings);
-  using Kinds = std::vector<TransportKind>;
-  collector.take<Kinds>(settings.transports, options.transports.empty() ? std::nullopt : std::optional(options.transports),
-                        "transports", "GIGABAR_TRANSPORTS",
-                        Kinds{TransportKind::local, TransportKind::verbs, TransportKind::ucx, TransportKind::tcp},
-                        "a list of local, verbs, tcp and ucx", transports_from, transports_text);
-  take_switch(collector, settings.ucx_trust_network, options.ucx_trust_network, "ucx_trust_network", "GIGABAR_UCX_TRUST_NETWORK",
-              false);
-  collector.take<bool>(
-      settings.of_transports.is_tcp_sealed, std::nullopt, "tcp_protection", "GIGABAR_TCP_PROTECTION", false,
-      "sealed or authenticated",
-      [](std::string_view value) -> std::optional<bool> {
-        if (value != "sealed" && value != "authenticated") return std::nullopt;
-        return value == "sealed";
-      },
-      [](const bool& is_sealed) { return std::string(is_sealed ? "sealed" : "authenticated"); });
+  collector.take(settings.transports, options.transports.empty() ? std::nullopt : std::optional(options.transports), "transports",
+                 {TransportKind::local, TransportKind::verbs, TransportKind::ucx, TransportKind::tcp}, transports());
+  const Form<bool> yes_or_no = either("yes", "no", "1", "0");
+  collector.take(settings.ucx_trust_network, options.ucx_trust_network, "ucx_trust_network", false, yes_or_no);
+  collector.take(settings.of_transports.is_tcp_sealed, std::nullopt, "tcp_protection", false, either("sealed", "authenticated"));
   take_rails(collector, settings, options);
-  take_number<int>(collector, settings.device, options.device, "device", "GIGABAR_DEVICE", -1, 0, 1023);
+  collector.take(settings.device, options.device, "device", -1, number<int>(0, 1023));
   take_cpus(collector, settings, options);
   take_policies(collector, settings, options);
   take_limits(collector, settings, options.limits);
-  take_switch(collector, settings.of_transports.stand_in_registration, options.stand_in_registration, "stand_in_registration",
-              "GIGABAR_STAND_IN_REGISTRATION", true);
-  take_switch(collector, settings.progress_thread, options.progress_thread, "progress_thread", "GIGABAR_PROGRESS_THREAD", true);
-  take_switch(collector, settings.notification_words, options.notification_words, "notification_words",
-              "GIGABAR_NOTIFICATION_WORDS", true);
+  collector.take(settings.of_transports.stand_in_registration, options.stand_in_registration, "stand_in_registration", true,
+                 yes_or_no);
+  collector.take(settings.progress_thread, options.progress_thread, "progress_thread", true, yes_or_no);
+  collector.take(settings.notification_words, options.notification_words, "notification_words", true, yes_or_no);
   settings.connect_timeout_ns = options.connect_timeout.is_forever() ? INT64_MAX / 4 : options.connect_timeout.ns();
   if (auto error = std::move(collector).error()) return std::move(*error);
   return settings;

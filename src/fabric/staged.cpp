@@ -68,7 +68,7 @@ std::uint64_t chunk_bytes_of(const Op& op, const Limits& limits) noexcept {
 // Into host memory, or through the mapping of a GPU; whoever requires staging has both ends of it.
 bool is_placed_by_link(const Op& op) {
   const Peer& peer = *op.peer;
-  const transport::Region* const own = peer.staging_out->regions[static_cast<std::size_t>(peer.transport->kind())].get();
+  const transport::Region* const own = peer.staging_out->region(peer.transport->kind());
   if (own == nullptr || !op.remote->region || op.policy.staged == Preference::require) return false;
   const transport::Reach reach = peer.rails.front().link->reach(Direction::write, *own, *op.remote->region);
   return reach.can &&
@@ -137,14 +137,12 @@ bool Engine::post_staged(Op& op) {
   RemoteState& staging = ask_segment(peer, kStagingSegment);
   if (staging.know == RemoteState::Know::asked) return false;
   if (staging.know == RemoteState::Know::absent || !staging.region) return post_message_op(op);
-  const auto kind = static_cast<std::size_t>(peer.transport->kind());
-  const transport::Region* const own = peer.staging_out->regions[kind].get();
-  const transport::Link& link = *peer.rails.front().link;
-  const transport::Region* const source = op.local->regions[kind].get();
-  op.is_straight = source != nullptr && link.reach(Direction::write, *source, *staging.region).can;
-  if (!op.is_straight && (own == nullptr || !link.reach(Direction::write, *own, *staging.region).can)) {
-    return post_message_op(op);
-  }
+  const auto is_reached_from = [&](const LocalSegment& source) {
+    const transport::Region* const region = source.region(peer.transport->kind());
+    return region != nullptr && peer.rails.front().link->reach(Direction::write, *region, *staging.region).can;
+  };
+  op.is_straight = is_reached_from(*op.local);
+  if (!op.is_straight && !is_reached_from(*peer.staging_out)) return post_message_op(op);
   return say_opened(op, chunk_bytes_of(op, limits(peer)));
 }
 
@@ -182,7 +180,6 @@ void Engine::on_stage_grant(Peer& peer, const Message& message) {
 bool Engine::fill_slots(Op& op) {
   Peer& peer = *op.peer;
   const LocalMemory& memory = op.local->memory;
-  const auto kind = static_cast<std::size_t>(peer.transport->kind());
   const std::uint64_t most_bytes = chunk_bytes_of(op, limits(peer));
   while ((op.is_placed_by_link || !op.grants.empty()) && op.next < op.bytes) {
     const auto free =
@@ -194,10 +191,10 @@ bool Engine::fill_slots(Op& op) {
     const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>({op.bytes - op.next, most_bytes, slot_bytes}));
     slot = {};
     if (op.is_straight) {
-      slot.source = op.local->regions[kind].get();
+      slot.source = op.local->region(peer.transport->kind());
       slot.local_offset = op.local_offset + op.next;
     } else {
-      slot.source = peer.staging_out->regions[kind].get();
+      slot.source = peer.staging_out->region(peer.transport->kind());
       slot.local_offset = static_cast<std::uint64_t>(&slot - peer.out_slots.data()) * limits(peer).chunk_bytes;
       auto copy = copy_staged(memory, true, peer.staging_out->memory.address() + slot.local_offset,
                               memory.address() + op.local_offset + op.next, bytes);

@@ -20,6 +20,7 @@
 
 #include "base/cycles.hpp"
 #include "base/errors.hpp"
+#include "base/ranges.hpp"
 #include "fabric/local_memory.hpp"
 #include "fabric/notifications.hpp"
 #include "fabric/queue.hpp"
@@ -56,10 +57,6 @@ inline constexpr std::size_t kMaxParts = 16384;     // of collectives that this 
 inline constexpr std::size_t kMaxChoices = 4096;
 inline constexpr std::size_t kRecords = 4096;  // for report(), of the operations posted last
 
-constexpr bool fits(std::uint64_t offset, std::uint64_t bytes, std::uint64_t length) noexcept {
-  return offset <= length && bytes <= length - offset;
-}
-
 // --- Segments, operations, peers ------------------------------------------------------------------------------------------------
 
 inline constexpr std::size_t kMaxRails = 8;
@@ -82,6 +79,7 @@ struct LocalSegment {
   LocalMemory memory;
   std::array<std::unique_ptr<transport::Region>, kTransportKinds> regions;
   std::array<std::string, kTransportKinds> why_not;
+  const transport::Region* region(TransportKind kind) const noexcept { return regions[static_cast<std::size_t>(kind)].get(); }
   std::unique_ptr<Notifications> notifications;  // of the program's segments only
   std::set<Rank> known_by;                       // who has a key and did not say `revoked`
   unsigned users = 0;                            // operations of this rank under way on it
@@ -123,7 +121,7 @@ struct RemoteState {
   // How notifications of each kind go: as a word, else in a message; and the sentence for reports.
   struct Way {
     bool is_word = false;
-    const std::string* reason = nullptr;  // null: not asked yet
+    const char* reason = nullptr;  // null: not asked yet
   };
   std::array<Way, 2> ways;
   Status absence = Status::out_of_range;
@@ -196,8 +194,8 @@ struct Record {
   const Choice* choice = nullptr;
   std::uint64_t bytes = 0;
   unsigned chunks = 0, retries = 0;
-  std::uint64_t cycles = 0;          // from its post to its end
-  const std::string* way = nullptr;  // of its notification
+  std::uint64_t cycles = 0;   // from its post to its end
+  const char* way = nullptr;  // of its notification
   Rank rank = 0;
   std::array<std::uint64_t, kMaxRails> rail_bytes{};
 };
@@ -236,8 +234,7 @@ struct Op : Record {
   // messages
   Tag tag = 0, mask = 0;
   Rank from = kAnyRank;
-  void* buffer = nullptr;
-  const void* source = nullptr;
+  void* buffer = nullptr;  // of a receive to write, else to read
   std::shared_ptr<const LocalMemory> memory;
   std::uint64_t capacity = 0;
   Received received;

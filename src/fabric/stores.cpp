@@ -25,7 +25,7 @@ std::optional<Operation> Engine::post_stores(const Transfer& transfer, const Pos
   if (target == nullptr) return std::nullopt;
   const bool is_notified = (transfer.flags & kHasNotification) != 0;
   const transport::WordKind kind = word_kind(transfer.flags);
-  const std::string* const way = is_notified ? target->ways[static_cast<std::size_t>(kind)] : nullptr;
+  const char* const way = is_notified ? target->ways[static_cast<std::size_t>(kind)] : nullptr;
   if (is_notified && (way == nullptr || transfer.notification >= target->word_count)) return std::nullopt;
   if (is_write) {
     if (!fits(transfer.local.offset_bytes, transfer.bytes, target->source_bytes) ||
@@ -94,7 +94,7 @@ void Engine::open_target(QueueId id, const Transfer& transfer, Peer& peer, const
     target.ways[kind] = can_store_words && remote.ways[kind].is_word ? remote.ways[kind].reason : nullptr;
   }
   target.word_count = remote.words != nullptr ? transport::words_in(remote.words->bytes()) : 0;
-  if (!is_write && target.ways == std::array<const std::string*, 2>{}) return;
+  if (!is_write && target.ways == std::array<const char*, 2>{}) return;
   if (cycles_per_look_ == 0) {
     const std::uint64_t cycles = cycles_per_ms(opened_at_, {}) / kLooksPerMs;
     if (cycles == 0) return;  // no counter, or no time has passed
@@ -121,15 +121,6 @@ void Engine::close_targets_of(Peer& peer) noexcept {
 
 void Engine::close_targets_from(const LocalSegment& segment) noexcept {
   for (Queue& queue : queues_) queue.close_targets([&](const StoreTarget& target) { return target.local == &segment; });
-}
-
-std::uint64_t Engine::store_count() const noexcept {
-  std::uint64_t count = 0;
-  for (const Queue& queue : queues_) {
-    const std::lock_guard guard(queue.mutex);
-    count += queue.store_count;
-  }
-  return count;
 }
 
 }  // namespace gigabar::fabric

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Barriers and reductions. The fabric keeps what a time-out interrupts; here is remembered which call may go on with it.
+// Groups, their barriers and reductions. The fabric keeps what a time-out interrupts; here is remembered which call may go on with
+// it.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -7,6 +8,13 @@
 #include "gaspi/process.hpp"
 
 namespace gigabar::gaspi {
+
+// Under the mutex.
+GroupState* find_group(gaspi_group_t group) {
+  const auto& groups = process().groups;
+  return group < groups.size() && groups[group]->exists ? groups[group].get() : nullptr;
+}
+
 namespace {
 
 // Groups get contexts of their own when they are committed: commits of the same ranks have one in common.
@@ -64,23 +72,6 @@ gaspi_return_t run_collective(gaspi_group_t id, const Collective& collective, co
 
 constexpr std::uint64_t kSignBit = std::uint64_t{1} << 63;
 
-template <class Wide, class Number>
-void widen(const void* from, std::span<Wide> wide) {
-  for (std::size_t i = 0; i < wide.size(); ++i) {
-    Number number;
-    std::memcpy(&number, static_cast<const char*>(from) + i * sizeof number, sizeof number);
-    wide[i] = static_cast<Wide>(number);
-  }
-}
-
-template <class Number, class Wide>
-void narrow(std::span<const Wide> wide, void* to) {
-  for (std::size_t i = 0; i < wide.size(); ++i) {
-    const auto number = static_cast<Number>(wide[i]);
-    std::memcpy(static_cast<char*>(to) + i * sizeof number, &number, sizeof number);
-  }
-}
-
 // An unsigned number that becomes a signed one with the same place in the order.
 struct Flipped {
   std::uint64_t bits = 0;
@@ -93,12 +84,16 @@ struct Flipped {
 template <class Wide, class Number>
 Result<void> reduce_as(const GroupState& group, const Collective& collective, const void* send, void* receive,
                        const Timeout& timeout) {
-  std::array<Wide, kMaxReduceElements> store_in{}, store_out{};
-  const std::span<Wide> in(store_in.data(), collective.number), out(store_out.data(), collective.number);
-  widen<Wide, Number>(send, in);
-  Result<void> done = process().fabric->all_reduce(group.ranks, static_cast<ReduceOperation>(collective.operation), in, out,
+  std::array<Number, kMaxReduceElements> numbers{};
+  std::array<Wide, kMaxReduceElements> wide{};
+  const std::span<Wide> values(wide.data(), collective.number);
+  std::memcpy(numbers.data(), send, values.size() * sizeof(Number));
+  std::transform(numbers.begin(), numbers.begin() + values.size(), wide.begin(), [](Number one) { return static_cast<Wide>(one); });
+  Result<void> done = process().fabric->all_reduce(group.ranks, static_cast<ReduceOperation>(collective.operation), values, values,
                                                    timeout, group.context);
-  if (done) narrow<Number>(std::span<const Wide>(out), receive);
+  if (!done) return done;
+  std::ranges::transform(values, numbers.begin(), [](Wide one) { return static_cast<Number>(one); });
+  std::memcpy(receive, numbers.data(), values.size() * sizeof(Number));
   return done;
 }
 
@@ -154,28 +149,115 @@ gaspi_return_t group_barrier(gaspi_group_t group, const Collective& collective, 
   });
 }
 
-gaspi_return_t commit_group(gaspi_group_t group, const Timeout& timeout, const char* function) {
-  return run_collective(
-      group, {Collective::Kind::commit, 0, 0, 0}, timeout, function, [](GroupState& of, const Remaining& time) -> Result<void> {
-        Process& all = process();
-        std::array<std::int64_t, 1> own{}, most{};
-        {
-          const std::scoped_lock lock(all.mutex);
-          own[0] = all.next_context;
-        }
-        Result<void> agreed = all.fabric->all_reduce(of.ranks, ReduceOperation::maximum, own, most, time.left(), kContextOfCommits);
-        if (!agreed) return agreed;
-        const std::scoped_lock lock(all.mutex);
-        of.context = static_cast<CollectiveContext>(most[0]);
-        all.next_context = std::max(all.next_context, of.context + 1);
-        return {};
-      });
-}
-
 }  // namespace gigabar::gaspi
 
 using namespace gigabar;
 using namespace gigabar::gaspi;
+
+namespace {
+
+// A call that concerns one group, under the mutex. NOINIT, INV_GROUP.
+template <class Body>
+gaspi_return_t with_group(gaspi_group_t group, const Body& body) {
+  return when_ready([&] {
+    const std::scoped_lock lock(process().mutex);
+    GroupState* const found = find_group(group);
+    return found == nullptr ? GASPI_ERR_INV_GROUP : body(*found);
+  });
+}
+
+}  // namespace
+
+gaspi_return_t pgaspi_group_create(gaspi_group_t* const group) {
+  return when_ready([&]() -> gaspi_return_t {
+    if (group == nullptr) return GASPI_ERR_NULLPTR;
+    Process& all = process();
+    const std::scoped_lock lock(all.mutex);
+    std::size_t id = 0;
+    while (id < all.groups.size() && all.groups[id]->exists) ++id;
+    if (id >= all.config.group_max) return GASPI_ERR_MANY_GRP;
+    if (id == all.groups.size()) all.groups.push_back(std::make_unique<GroupState>());
+    GroupState& made = *all.groups[id];
+    made.exists = true;
+    made.is_committed = false;
+    made.ranks.clear();
+    made.active.reset();
+    return store(group, id);
+  });
+}
+GASPI_NAMED(gaspi_group_create);
+
+gaspi_return_t pgaspi_group_delete(const gaspi_group_t group) {
+  return with_group(group, [&](GroupState& found) {
+    if (group == GASPI_GROUP_ALL) return GASPI_ERR_INV_GROUP;
+    found.exists = false;
+    return GASPI_SUCCESS;
+  });
+}
+GASPI_NAMED(gaspi_group_delete);
+
+gaspi_return_t pgaspi_group_add(const gaspi_group_t group, const gaspi_rank_t rank) {
+  return with_group(group, [&](GroupState& found) {
+    if (found.is_committed || found.active) return GASPI_ERR_INV_GROUP;
+    const auto place = std::ranges::lower_bound(found.ranks, Rank{rank});
+    if (rank >= process().rank_count || (place != found.ranks.end() && *place == rank)) return GASPI_ERR_INV_RANK;
+    found.ranks.insert(place, rank);
+    return GASPI_SUCCESS;
+  });
+}
+GASPI_NAMED(gaspi_group_add);
+
+gaspi_return_t pgaspi_group_commit(const gaspi_group_t group, const gaspi_timeout_t timeout_ms) {
+  return when_ready([&]() -> gaspi_return_t {
+    Process& all = process();
+    {
+      const std::scoped_lock lock(all.mutex);
+      const GroupState* found = find_group(group);
+      if (found == nullptr || !std::ranges::binary_search(found->ranks, all.rank)) return GASPI_ERR_INV_GROUP;
+      if (found->is_committed) return GASPI_SUCCESS;
+    }
+    const Collective collective{Collective::Kind::commit, 0, 0, 0};
+    return run_collective(group, collective, timeout_of(timeout_ms), "gaspi_group_commit",
+                          [&](GroupState& of, const Remaining& time) -> Result<void> {
+                            std::array<std::int64_t, 1> own{}, most{};
+                            {
+                              const std::scoped_lock lock(all.mutex);
+                              own[0] = all.next_context;
+                            }
+                            Result<void> agreed = all.fabric->all_reduce(of.ranks, ReduceOperation::maximum, own, most, time.left(),
+                                                                         kContextOfCommits);
+                            if (!agreed) return agreed;
+                            const std::scoped_lock lock(all.mutex);
+                            of.context = static_cast<CollectiveContext>(most[0]);
+                            of.is_committed = true;
+                            all.next_context = std::max(all.next_context, of.context + 1);
+                            return {};
+                          });
+  });
+}
+GASPI_NAMED(gaspi_group_commit);
+
+gaspi_return_t pgaspi_group_num(gaspi_number_t* const group_num) {
+  return when_ready([&]() -> gaspi_return_t {
+    const std::scoped_lock lock(process().mutex);
+    return store(group_num, std::ranges::count_if(process().groups, [](const auto& one) { return one->exists; }));
+  });
+}
+GASPI_NAMED(gaspi_group_num);
+
+gaspi_return_t pgaspi_group_size(const gaspi_group_t group, gaspi_number_t* const group_size) {
+  return with_group(group, [&](const GroupState& found) { return store(group_size, found.ranks.size()); });
+}
+GASPI_NAMED(gaspi_group_size);
+
+gaspi_return_t pgaspi_group_ranks(const gaspi_group_t group, gaspi_rank_t* const group_ranks) {
+  return with_group(group, [&](const GroupState& found) {
+    if (group_ranks == nullptr) return GASPI_ERR_NULLPTR;
+    std::ranges::transform(found.ranks, group_ranks, [](Rank rank) { return static_cast<gaspi_rank_t>(rank); });
+    return GASPI_SUCCESS;
+  });
+}
+GASPI_NAMED(gaspi_group_ranks);
 
 gaspi_return_t pgaspi_barrier(const gaspi_group_t group, const gaspi_timeout_t timeout_ms) {
   return when_ready([&]() -> gaspi_return_t {

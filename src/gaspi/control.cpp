@@ -14,16 +14,6 @@
 
 namespace gigabar::gaspi {
 
-namespace {
-
-constexpr NotificationId kEnd = 0, kPrint = 1;  // of the control segment
-constexpr Tag kPrintTag = 0x6761'7370'6900'0002;
-constexpr std::chrono::milliseconds kBetweenLooks{20};
-constexpr std::size_t kMaxLine = 2048;
-constexpr PostOptions kOptions{.queue = kInternalQueue, .policy = std::nullopt};
-
-}  // namespace
-
 struct Control {
   alignas(64) std::uint64_t word = 0;  // the control segment
   std::mutex mutex;
@@ -33,6 +23,12 @@ struct Control {
 };
 
 namespace {
+
+constexpr NotificationId kEnd = 0, kPrint = 1;  // of the control segment
+constexpr Tag kPrintTag = 0x6761'7370'6900'0002;
+constexpr std::chrono::milliseconds kBetweenLooks{20};
+constexpr std::size_t kMaxLine = 2048;
+constexpr PostOptions kOptions{.queue = kInternalQueue, .policy = std::nullopt};
 
 void print_from(Fabric& fabric) {
   std::array<char, kMaxLine> line{};

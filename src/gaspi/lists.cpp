@@ -43,9 +43,8 @@ std::vector<ListPiece> pieces_of(const List& list, std::uint64_t& bytes) {
 }
 
 // Every segment of the list is known at the rank: the fabric's refusal does not say which was wrong.
-gaspi_return_t check_remote(const List& list, const Timeout& timeout, const char* function) {
+gaspi_return_t check_remote(const List& list, const Remaining& time, const char* function) {
   if (list.rank >= process().rank_count) return GASPI_ERR_INV_RANK;
-  const Remaining time(timeout);
   for (gaspi_number_t i = 0; i < list.number; ++i) {
     const gaspi_return_t known = know_remote(list.rank, list.segment_remote[i], time.left(), function);
     if (known != GASPI_SUCCESS) return known;
@@ -54,14 +53,12 @@ gaspi_return_t check_remote(const List& list, const Timeout& timeout, const char
 }
 
 // Every piece fits.
-gaspi_return_t check_sizes(const List& list, const Timeout& timeout, const char* function) {
-  const Remaining time(timeout);
+gaspi_return_t check_sizes(const List& list, const Remaining& time, const char* function) {
   for (gaspi_number_t i = 0; i < list.number; ++i) {
     const auto remote = process().fabric->remote_segment(list.rank, list.segment_remote[i], time.left());
     if (remote.status() == Status::out_of_range) return GASPI_ERR_INV_SEG;
     if (!remote) return code_of(remote.error(), function);
-    const bool fits = list.offset_remote[i] <= remote->bytes && list.size[i] <= remote->bytes - list.offset_remote[i];
-    if (!fits) return GASPI_ERR_INV_REM_OFF;
+    if (!fits(list.offset_remote[i], list.size[i], remote->bytes)) return GASPI_ERR_INV_REM_OFF;
   }
   return GASPI_SUCCESS;
 }
@@ -96,12 +93,12 @@ gaspi_return_t check_and_post(const char* function, const List& list, Direction 
     if (is_write ? notification->segment >= kSegments : !is_segment(notification->segment)) return GASPI_ERR_INV_SEG;
   }
   const Remaining time(timeout_of(timeout_ms));
-  if (const gaspi_return_t refused = check_remote(list, time.left(), function); refused != GASPI_SUCCESS) return refused;
+  if (const gaspi_return_t refused = check_remote(list, time, function); refused != GASPI_SUCCESS) return refused;
   // A report of the fabric is of one read: each is posted alone, all of them or none, and awaited.
   const bool are_awaited = !is_write && notification;
   std::vector<Operation> reads;
   if (are_awaited) {
-    if (const gaspi_return_t refused = check_sizes(list, time.left(), function); refused != GASPI_SUCCESS) return refused;
+    if (const gaspi_return_t refused = check_sizes(list, time, function); refused != GASPI_SUCCESS) return refused;
   }
   std::uint64_t bytes = 0;
   const std::vector<ListPiece> pieces = pieces_of(list, bytes);
@@ -123,18 +120,19 @@ gaspi_return_t check_and_post(const char* function, const List& list, Direction 
   };
   const unsigned requests = list.number + (notification ? 1 : 0);
   const SegmentId known = is_write && notification ? notification->segment : list.segment_remote[0];
-  const gaspi_return_t code = post_to(function, queue, list.rank, known, requests, time.left(), post);
+  const gaspi_return_t code = post_to(function, queue, list.rank, known, requests, time.left(),
+                                      {{is_write ? Counter::writes : Counter::reads, list.number},
+                                       {is_write ? Counter::write_bytes : Counter::read_bytes, bytes},
+                                       {Counter::notifications, is_write && notification ? 1 : 0}},
+                                      post);
   if (refusal && refusal->status() == Status::out_of_range) {
     // Why it was refused, not how asking for it ends.
-    const gaspi_return_t wrong = check_sizes(list, std::chrono::seconds(1), function);
+    const gaspi_return_t wrong = check_sizes(list, Remaining(std::chrono::seconds(1)), function);
     return wrong == GASPI_ERR_INV_SEG ? wrong : GASPI_ERR_INV_REM_OFF;
   }
   // The notification has a place of the queue as the reads have: it is awaited with them.
   if (are_awaited && code == GASPI_SUCCESS) await_reads(std::move(reads), queue, notification->segment, notification->id);
-  if (!is_write) return count_posted(code, {{Counter::reads, list.number}, {Counter::read_bytes, bytes}});
-  const std::uint64_t notifications = notification ? 1 : 0;
-  return count_posted(code,
-                      {{Counter::writes, list.number}, {Counter::write_bytes, bytes}, {Counter::notifications, notifications}});
+  return code;
 }
 
 gaspi_return_t post_list(const char* function, const List& list, Direction direction,

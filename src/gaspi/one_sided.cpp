@@ -30,10 +30,9 @@ gaspi_return_t pgaspi_write(const gaspi_segment_id_t segment_id_local, const gas
                             const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
   const LocalPlace local{segment_id_local, offset_local};
   if (const gaspi_return_t refused = check_transfer(local, size); refused != GASPI_SUCCESS) return refused;
-  return count_posted(
-      post_to("gaspi_write", queue, rank, segment_id_remote, size == 0 ? 0 : 1, timeout_of(timeout_ms),
-              [&] { return process().fabric->write(local, {rank, segment_id_remote, offset_remote}, size, on(queue)); }),
-      {{Counter::writes, 1}, {Counter::write_bytes, size}});
+  return post_to("gaspi_write", queue, rank, segment_id_remote, size == 0 ? 0 : 1, timeout_of(timeout_ms),
+                 {{Counter::writes, 1}, {Counter::write_bytes, size}},
+                 [&] { return process().fabric->write(local, {rank, segment_id_remote, offset_remote}, size, on(queue)); });
 }
 GASPI_NAMED(gaspi_write);
 
@@ -42,10 +41,9 @@ gaspi_return_t pgaspi_read(const gaspi_segment_id_t segment_id_local, const gasp
                            const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
   const LocalPlace local{segment_id_local, offset_local};
   if (const gaspi_return_t refused = check_transfer(local, size); refused != GASPI_SUCCESS) return refused;
-  return count_posted(
-      post_to("gaspi_read", queue, rank, segment_id_remote, size == 0 ? 0 : 1, timeout_of(timeout_ms),
-              [&] { return process().fabric->read(local, {rank, segment_id_remote, offset_remote}, size, on(queue)); }),
-      {{Counter::reads, 1}, {Counter::read_bytes, size}});
+  return post_to("gaspi_read", queue, rank, segment_id_remote, size == 0 ? 0 : 1, timeout_of(timeout_ms),
+                 {{Counter::reads, 1}, {Counter::read_bytes, size}},
+                 [&] { return process().fabric->read(local, {rank, segment_id_remote, offset_remote}, size, on(queue)); });
 }
 GASPI_NAMED(gaspi_read);
 
@@ -54,10 +52,8 @@ gaspi_return_t pgaspi_notify(const gaspi_segment_id_t segment_id_remote, const g
                              const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
   const gaspi_return_t refused = check_notification(notification_id, notification_value);
   if (refused != GASPI_SUCCESS) return refused;
-  return count_posted(
-      post_to("gaspi_notify", queue, rank, segment_id_remote, 1, timeout_of(timeout_ms),
-              [&] { return notify_taker(rank, segment_id_remote, notification_id, notification_value, on(queue)); }),
-      {{Counter::notifications, 1}});
+  return post_to("gaspi_notify", queue, rank, segment_id_remote, 1, timeout_of(timeout_ms), {{Counter::notifications, 1}},
+                 [&] { return notify_taker(rank, segment_id_remote, notification_id, notification_value, on(queue)); });
 }
 GASPI_NAMED(gaspi_notify);
 
@@ -72,13 +68,11 @@ gaspi_return_t pgaspi_write_notify(const gaspi_segment_id_t segment_id_local, co
   if (refused != GASPI_SUCCESS) return refused;
   const RemotePlace remote{rank, segment_id_remote, offset_remote};
   const auto device = taker_in_kernels(segment_id_remote);
-  return count_posted(
-      post_to("gaspi_write_notify", queue, rank, segment_id_remote, device != nullptr ? 2 : 1, timeout_of(timeout_ms),
-              [&] {
-                if (device != nullptr)
-                  return write_notify_kernel(*device, local, remote, size, notification_id, notification_value, on(queue));
-                return process().fabric->write_notify(local, remote, size, notification_id, notification_value, on(queue));
-              }),
-      {{Counter::writes, 1}, {Counter::write_bytes, size}, {Counter::notifications, 1}});
+  return post_to("gaspi_write_notify", queue, rank, segment_id_remote, device != nullptr ? 2 : 1, timeout_of(timeout_ms),
+                 {{Counter::writes, 1}, {Counter::write_bytes, size}, {Counter::notifications, 1}}, [&] {
+                   if (device != nullptr)
+                     return write_notify_kernel(*device, local, remote, size, notification_id, notification_value, on(queue));
+                   return process().fabric->write_notify(local, remote, size, notification_id, notification_value, on(queue));
+                 });
 }
 GASPI_NAMED(gaspi_write_notify);

@@ -18,8 +18,9 @@ std::optional<Rank> rank_of(const Error& error) {
   return code == std::errc() ? std::optional(rank) : std::nullopt;
 }
 
-gaspi_config_t default_config() {
-  gaspi_config_t config{};
+}  // namespace
+
+Process::Process() : config{} {
   config.logger = 1;
   config.sn_port = 12121;
   config.sn_timeout = 30000;
@@ -38,12 +39,7 @@ gaspi_config_t default_config() {
   config.allreduce_buf_size = kAllreduceBytes;
   config.allreduce_elem_max = kMaxReduceElements;
   config.build_infrastructure = GASPI_TOPOLOGY_DYNAMIC;
-  return config;
 }
-
-}  // namespace
-
-Process::Process() : config(default_config()) {}
 
 Process& process() {
   static Process& all = *new Process;  // lives as long as threads that end late

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/fair_mutex.hpp"
+#include "base/ranges.hpp"
 #include "base/remaining.hpp"
 #include "base/uncancelled.hpp"
 #include "gigabar/fabric.hpp"
@@ -212,7 +213,7 @@ void forget_remote(Rank rank);
 inline gaspi_return_t check_local(SegmentId segment, std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t length = segment < kSegments ? process().segments[segment].bytes.load(std::memory_order_relaxed) : 0;
   if (length == 0) return GASPI_ERR_INV_SEG;
-  return offset <= length && bytes <= length - offset ? GASPI_SUCCESS : GASPI_ERR_INV_LOC_OFF;
+  return fits(offset, bytes, length) ? GASPI_SUCCESS : GASPI_ERR_INV_LOC_OFF;
 }
 inline bool is_segment(SegmentId segment) { return check_local(segment, 0, 0) == GASPI_SUCCESS; }
 
@@ -226,17 +227,11 @@ inline void count(Counter counter, std::uint64_t number = 1) noexcept {
   statistic_counters[std::size_t(counter)].fetch_add(number, std::memory_order_relaxed);
 }
 
-// What a call posts. Returns the code of the call; what was refused is not counted.
-inline gaspi_return_t count_posted(gaspi_return_t code, std::initializer_list<std::pair<Counter, std::uint64_t>> posting) noexcept {
-  if (code != GASPI_SUCCESS || statistic_level.load(std::memory_order_relaxed) == 0) return code;
-  for (const auto& [counter, number] : posting) count(counter, number);
-  return code;
-}
-
-// Room for `requests` more, the rank and its segment: then `post`, which returns a Result<Operation>.
+// Room for `requests` more, the rank and its segment: then `post`, which returns a Result<Operation>. `posting`: what of it is
+// counted; what was refused is not.
 template <class Post>
 gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId segment, unsigned requests, const Timeout& timeout,
-                       const Post& post) {
+                       std::initializer_list<std::pair<Counter, std::uint64_t>> posting, const Post& post) {
   Process& all = process();
   if (queue >= kProgramQueues || !all.queues[queue].exists.load(std::memory_order_relaxed)) return GASPI_ERR_INV_QUEUE;
   if (rank >= all.rank_count) return GASPI_ERR_INV_RANK;
@@ -249,6 +244,7 @@ gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId
   const Result<Operation> posted = post();
   if (!posted) return guarded([&] { return code_of_post(posted.error(), rank, segment, function); });
   used.posted.fetch_add(requests, std::memory_order_relaxed);
+  for (const auto& [counter, number] : posting) count(counter, number);
   return GASPI_SUCCESS;
 }
 
@@ -273,15 +269,13 @@ struct EndedQueue {
   QueueId queue;
   bool has_failed;  // something of it
 };
-// read_notify.cpp. Raises the notifications whose data has arrived. False: none is awaited.
+// notifications.cpp. Raises the notifications whose data has arrived. False: none is awaited.
 bool raise_arrived(std::optional<EndedQueue> ended = std::nullopt);
-bool are_reads_awaited() noexcept;
 // Notification `id` is raised when the reads, all that a call has posted, have ended well.
 void await_reads(std::vector<Operation> operations, QueueId queue, SegmentId segment, NotificationId id);
 void drop_awaited_reads(std::optional<SegmentId> segment = std::nullopt);
 
 // collectives.cpp
-gaspi_return_t commit_group(gaspi_group_t group, const Timeout& timeout, const char* function);
 gaspi_return_t group_barrier(gaspi_group_t group, const Collective& collective, const Timeout& timeout, const char* function);
 GroupState* find_group(gaspi_group_t group);                          // committed or not; null: there is none
 bool is_held(const GroupState& group, const Collective& collective);  // by another collective that has timed out; under the mutex

@@ -65,8 +65,6 @@ gaspi_return_t allocate(gaspi_segment_id_t id, std::uint64_t bytes, gaspi_alloc_
   return publish(id, std::get<HostMemory>(all.segments[id].memory = std::move(*memory)).address(), bytes, function);
 }
 
-bool is_of_gpu(MemoryKind kind) { return kind != MemoryKind::host_pageable && kind != MemoryKind::host_pinned; }
-
 gaspi_return_t bind(gaspi_segment_id_t id, void* pointer, std::uint64_t bytes, gaspi_memory_description_t description,
                     const char* function) {
   if (pointer == nullptr) return GASPI_ERR_NULLPTR;
@@ -74,24 +72,13 @@ gaspi_return_t bind(gaspi_segment_id_t id, void* pointer, std::uint64_t bytes, g
   if ((static_cast<unsigned>(description) & GASPI_MEM_GPU) != 0) {
     const Result<PointerInfo> info = describe(pointer);
     if (!info) return code_of(info.error(), function);
-    if (!is_of_gpu(info->kind)) return GASPI_ERR_DEVICE;
+    if (info->kind == MemoryKind::host_pageable || info->kind == MemoryKind::host_pinned) return GASPI_ERR_DEVICE;
   }
   return publish(id, pointer, bytes, function);
 }
 
-// Behind the allocation: waits for the group. After a time-out the same call comes here again.
-gaspi_return_t finish_creation(gaspi_segment_id_t id, const Creation& creation, const Collective& collective, const Remaining& time,
-                               const char* function) {
-  Process& all = process();
-  const gaspi_return_t met = group_barrier(creation.group, collective, time.left(), function);
-  if (met == GASPI_SUCCESS) {
-    const std::scoped_lock lock(all.mutex);
-    all.segments[id].creation.reset();
-  }
-  return met;
-}
-
-// `make` makes the segment, unless the call goes on with one that it made before.
+// `make` makes the segment, unless the call goes on with one that it made before. Then waits for the group: after a time-out the
+// same call comes here again.
 template <class Make>
 gaspi_return_t create(gaspi_segment_id_t id, const Creation& creation, gaspi_timeout_t timeout_ms, const char* function,
                       const Make& make) {
@@ -111,7 +98,12 @@ gaspi_return_t create(gaspi_segment_id_t id, const Creation& creation, gaspi_tim
       all.segments[id].creation = creation;
     }
   }
-  return finish_creation(id, creation, collective, time, function);
+  const gaspi_return_t met = group_barrier(creation.group, collective, time.left(), function);
+  if (met == GASPI_SUCCESS) {
+    const std::scoped_lock lock(all.mutex);
+    all.segments[id].creation.reset();
+  }
+  return met;
 }
 
 // Waits for the other ranks to leave it, without the mutex: until then the segment stays what it is.

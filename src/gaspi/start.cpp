@@ -27,14 +27,15 @@ std::optional<std::string> environment(const char* name) {
 
 // What the first failure of a start is called.
 gaspi_return_t code_of_start(const Error& error) {
+  const gaspi_return_t otherwise = code_of(error, "gaspi_proc_init");
   switch (error.status()) {
     case Status::invalid_argument:
-    case Status::out_of_range: code_of(error, "gaspi_proc_init"); return GASPI_ERR_ENV;
-    case Status::unavailable: code_of(error, "gaspi_proc_init"); return GASPI_ERR_DEVICE;
+    case Status::out_of_range: return GASPI_ERR_ENV;
+    case Status::unavailable: return GASPI_ERR_DEVICE;
     case Status::no_permission:
-    case Status::peer_lost: code_of(error, "gaspi_proc_init"); return GASPI_ERR_SN;
-    case Status::busy: code_of(error, "gaspi_proc_init"); return GASPI_ERR_SN_PORT;
-    default: return code_of(error, "gaspi_proc_init");
+    case Status::peer_lost: return GASPI_ERR_SN;
+    case Status::busy: return GASPI_ERR_SN_PORT;
+    default: return otherwise;
   }
 }
 
@@ -142,8 +143,6 @@ void make_tables(Process& all) {
   all.rank = all.fabric->rank();
   all.rank_count = all.fabric->rank_count();
   all.peers = std::vector<PeerKnown>(all.rank_count);
-  all.groups.clear();
-  all.next_context = kFirstContext;
   auto everyone = std::make_unique<GroupState>();
   everyone->exists = true;
   everyone->is_committed = all.config.build_infrastructure != GASPI_TOPOLOGY_NONE;

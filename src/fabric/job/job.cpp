@@ -36,9 +36,6 @@ std::string hash_id(const std::string& of) {
   return sodium_bin2hex(digits.data(), digits.size(), hash.data(), hash.size());
 }
 
-// A job of one rank has no others to agree with.
-std::string lone_id() { return text("alone-", ::getpid(), "-", randombytes_random()); }
-
 // The rules for the id, in their order; `name_space` is PMIx's or empty.
 Result<std::string> find_id(const Job& job, const std::string& name_space) {
   if (auto id = environment("GIGABAR_JOB_ID")) {
@@ -51,7 +48,7 @@ Result<std::string> find_id(const Job& job, const std::string& name_space) {
   if (auto id = environment("TORCHELASTIC_RUN_ID"); id && !id->empty() && *id != "none")
     return id->size() <= kMaxIdBytes ? *id : hash_id(*id);
   if (!name_space.empty()) return name_space;
-  if (job.rank_count == 1) return lone_id();
+  if (job.rank_count == 1) return text("alone-", ::getpid(), "-", randombytes_random());  // there are no others to agree with
   return hash_id(text(job.master_address, " ", job.master_port));
 }
 
@@ -72,13 +69,12 @@ Result<void> find_master_address(Job& job, const FabricOptions& options, const c
   }
   if (!written) return refuse_job("MASTER_ADDR", text(who, " is set, MASTER_ADDR is not"));
   std::string address = without_brackets(*written);
-  if (address.empty() || address.size() > kMaxAddressBytes ||
+  const bool is_every = address == "0.0.0.0" || address == "::";
+  if (is_every || address.empty() || address.size() > kMaxAddressBytes ||
       address.find_first_of(std::string_view("[]\0", 3)) != std::string::npos)
-    return refuse_job(options.master_address ? "master_address" : "MASTER_ADDR", "it is no host name or address",
-                      "give the host name or address of rank 0");
-  if (address == "0.0.0.0" || address == "::")
     return refuse_job(options.master_address ? "master_address" : "MASTER_ADDR",
-                      text(address, " stands for all addresses of a host, and for none that others could connect to"),
+                      is_every ? text(address, " stands for all addresses of a host, and for none that others could connect to")
+                               : "it is no host name or address",
                       "give the host name or address of rank 0");
   job.master_address = std::move(address);
   return {};

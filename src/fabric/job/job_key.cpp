@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <mutex>
 
 #include "base/clock.hpp"
@@ -52,8 +51,8 @@ Result<JobKey> from_hexadecimal(std::string_view text, const std::string& object
 }
 
 Error unreadable(const std::string& path, int code) {
-  return make_error(status_of_errno(code, Status::unavailable), "read the job key", text(kFileVariable, "=", path),
-                    text("the file cannot be read: ", std::strerror(code)), {}, errno_code(code));
+  return make_errno_error(code, "read the job key", text(kFileVariable, "=", path), "the file cannot be read", {},
+                          Status::unavailable);
 }
 
 Result<void> check_file(int file, const std::string& path) {

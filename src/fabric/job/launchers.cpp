@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <ranges>
 #include <string_view>
+#include <vector>
 
 #include "base/errors.hpp"
 #include "base/options.hpp"
@@ -51,12 +51,6 @@ bool has_pmix_server() {
   return false;
 }
 
-Result<bool> is_slurm_job() {
-  const auto step = slurm_step();
-  if (!step) return step.error();
-  return *step && (*step)->rank_count > 1;
-}
-
 // The numbers are those of the step of which this process is a task, as srun's plugins for PMI set them. mpiexec of Hydra starts
 // its processes from tasks of a step too: one on each node, which have other numbers.
 bool is_of_step(std::optional<std::uint64_t> rank, std::optional<std::uint64_t> count) {
@@ -83,12 +77,12 @@ Result<bool> refuse_larger_job(const Row& row) {
 
 // Whether the launcher of `row`, of which there is a sign, started this process as part of a job.
 Result<bool> is_started_by(const Row& row) {
-  switch (row.launcher) {
-    case Launcher::pmix: return has_pmix_server();
-    case Launcher::slurm: return is_slurm_job();
-    case Launcher::unsupported: return refuse_larger_job(row);
-    default: return true;
-  }
+  if (row.launcher == Launcher::pmix) return has_pmix_server();
+  if (row.launcher == Launcher::unsupported) return refuse_larger_job(row);
+  if (row.launcher != Launcher::slurm) return true;
+  const auto step = slurm_step();
+  if (!step) return step.error();
+  return *step && (*step)->rank_count > 1;
 }
 
 Result<Launcher> find_by(const char* Row::* sign) {
@@ -119,14 +113,9 @@ Result<Launcher> launcher_called(const std::string& name) {
 }
 
 // "RANK", "RANK and WORLD_SIZE", "RANK, WORLD_SIZE and MASTER_ADDR".
-std::string list_of(std::span<const NeededVariable> variables, bool are_there, std::size_t& count) {
-  count = 0;
+std::string list_of(const std::vector<std::string_view>& names) {
   std::string list;
-  for (const NeededVariable& variable : std::views::reverse(variables)) {
-    if (variable.is_there != are_there) continue;
-    list = text(variable.name, count == 0 ? "" : count == 1 ? " and " : ", ", list);
-    ++count;
-  }
+  for (std::size_t i = 0; i < names.size(); ++i) list += text(i == 0 ? "" : i + 1 == names.size() ? " and " : ", ", names[i]);
   return list;
 }
 
@@ -155,14 +144,13 @@ Error refuse_job(const std::string& object, std::string cause, std::string remed
 bool is_set(const char* variable) { return variable != nullptr && environment(variable).has_value(); }
 
 Result<void> require_all(std::span<const NeededVariable> variables, std::string remedy) {
-  std::size_t missing_count = 0, there_count = 0;
-  const std::string missing = list_of(variables, false, missing_count);
-  if (missing_count == 0) return {};
-  const std::string there = list_of(variables, true, there_count);
-  const char* const are_not = missing_count == 1 ? " is not" : " are not";
-  const std::string cause =
-      there_count == 0 ? text("none of them is set") : text(there, there_count == 1 ? " is set, " : " are set, ", missing, are_not);
-  return refuse_job(missing, cause, std::move(remedy));
+  std::vector<std::string_view> missing, there;
+  for (const NeededVariable& variable : variables) (variable.is_there ? there : missing).emplace_back(variable.name);
+  if (missing.empty()) return {};
+  const std::string cause = there.empty() ? std::string("none of them is set")
+                                          : text(list_of(there), there.size() == 1 ? " is set, " : " are set, ", list_of(missing),
+                                                 missing.size() == 1 ? " is not" : " are not");
+  return refuse_job(list_of(missing), cause, std::move(remedy));
 }
 
 Result<std::optional<std::uint64_t>> number_from(const char* variable, std::uint64_t min, std::uint64_t max) {
@@ -189,6 +177,8 @@ constexpr std::array kNodeLists = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", 
 constexpr std::array kTaskCounts = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
 constexpr const char* kListRemedy = "set MASTER_ADDR to the host name or address of rank 0";
 
+constexpr std::uint64_t kMaxNumber = 999'999'999'999'999'999;
+
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 
 bool is_of_name(char byte) {
@@ -196,68 +186,44 @@ bool is_of_name(char byte) {
          byte == '.';
 }
 
-// Reads a node list from its beginning to its end. Each function answers what is wrong, null when nothing is.
-class NodeListReader {
- public:
-  explicit NodeListReader(std::string_view list) : rest_(list) {}
+bool take(std::string_view& rest, char byte) {
+  if (rest.empty() || rest.front() != byte) return false;
+  rest.remove_prefix(1);
+  return true;
+}
 
-  // `first`: the list's first name.
-  const char* read(std::string& first) {
-    if (const char* wrong = read_name(first)) return wrong;
-    while (take(',')) {
-      std::string other;
-      if (const char* wrong = read_name(other)) return wrong;
-    }
-    return rest_.empty() ? nullptr : rest_.front() == ']' ? "a ']' has no '['" : "a node's name has an unexpected character";
+std::string_view take_all(std::string_view& rest, bool (*is_one)(char)) {
+  const auto count = static_cast<std::size_t>(std::ranges::find_if_not(rest, is_one) - rest.begin());
+  const std::string_view taken = rest.substr(0, count);
+  rest.remove_prefix(count);
+  return taken;
+}
+
+// The following read from the beginning of what is left of a node list, and answer what is wrong; null: nothing.
+
+// "003-010,12]": appends the first number as it is written.
+const char* read_ranges(std::string_view& rest, std::string& name) {
+  for (bool is_first = true; is_first || take(rest, ','); is_first = false) {
+    const std::string_view low = take_all(rest, is_digit);
+    const std::string_view high = take(rest, '-') ? take_all(rest, is_digit) : low;
+    const auto first = parse_number(low, 0, kMaxNumber), last = parse_number(high, 0, kMaxNumber);
+    if (!first || !last) return "what stands in brackets is no list of numbers and ranges";
+    if (*first > *last) return "a range ends before it begins";
+    if (is_first) name += low;
   }
+  return take(rest, ']') ? nullptr : "what stands in brackets is no list of numbers and ranges, or a '[' has no ']'";
+}
 
- private:
-  bool take(char byte) {
-    if (rest_.empty() || rest_.front() != byte) return false;
-    rest_.remove_prefix(1);
-    return true;
+// The first of the names that "r[1-2]n[01-04]" stands for.
+const char* read_name(std::string_view& rest, std::string& name) {
+  name = take_all(rest, is_of_name);
+  while (take(rest, '[')) {
+    if (const char* wrong = read_ranges(rest, name)) return wrong;
+    name += take_all(rest, is_of_name);
   }
-
-  // The first of the names that "r[1-2]n[01-04]" stands for.
-  const char* read_name(std::string& name) {
-    while (!rest_.empty()) {
-      if (take('[')) {
-        if (const char* wrong = read_ranges(name)) return wrong;
-      } else if (is_of_name(rest_.front())) {
-        name += rest_.front();
-        rest_.remove_prefix(1);
-      } else {
-        break;
-      }
-    }
-    if (name.empty()) return "a node's name is empty";
-    return name.size() <= kMaxNameBytes ? nullptr : "a node's name is too long";
-  }
-
-  // "003-010,12]": appends the first number as it is written.
-  const char* read_ranges(std::string& name) {
-    for (bool is_first = true; is_first || take(','); is_first = false) {
-      const std::string_view low = take_digits();
-      const std::string_view high = take('-') ? take_digits() : low;
-      const auto first = parse_number(low, 0, kMaxNumber), last = parse_number(high, 0, kMaxNumber);
-      if (!first || !last) return "what stands in brackets is no list of numbers and ranges";
-      if (*first > *last) return "a range ends before it begins";
-      if (is_first) name += low;
-    }
-    return take(']') ? nullptr : "what stands in brackets is no list of numbers and ranges, or a '[' has no ']'";
-  }
-
-  std::string_view take_digits() {
-    std::size_t count = 0;
-    while (count < rest_.size() && is_digit(rest_[count])) ++count;
-    const std::string_view digits = rest_.substr(0, count);
-    rest_.remove_prefix(count);
-    return digits;
-  }
-
-  static constexpr std::uint64_t kMaxNumber = 999'999'999'999'999'999;
-  std::string_view rest_;
-};
+  if (name.empty()) return "a node's name is empty";
+  return name.size() <= kMaxNameBytes ? nullptr : "a node's name is too long";
+}
 
 // Nothing when no variable tells it.
 Result<std::optional<Rank>> rank_count_of_step() {
@@ -338,10 +304,14 @@ Result<std::uint16_t> slurm_port() {
 }
 
 Result<std::string> first_node(const char* variable, std::string_view list) {
-  std::string first;
-  if (const char* wrong = NodeListReader(list).read(first))
-    return refuse_job(variable, text("'", list.substr(0, 64), "' is no list of nodes: ", wrong), kListRemedy);
-  return first;
+  std::string first, other;
+  std::string_view rest = list;
+  const char* wrong = read_name(rest, first);
+  while (wrong == nullptr && take(rest, ',')) wrong = read_name(rest, other);
+  if (wrong == nullptr && !rest.empty())
+    wrong = rest.front() == ']' ? "a ']' has no '['" : "a node's name has an unexpected character";
+  if (wrong == nullptr) return first;
+  return refuse_job(variable, text("'", list.substr(0, 64), "' is no list of nodes: ", wrong), kListRemedy);
 }
 
 }  // namespace gigabar::fabric
