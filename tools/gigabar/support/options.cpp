@@ -44,7 +44,7 @@ void add_store_options(const Command& command, StoreOptions& options) {
                      ->default_str(kUsualPlace)
                      ->type_name("FILE");
   // Its second name is its old one.
-  command.add_flag("!--no-store,!--dry-run", options.is_wanted, "Measure and print, but store nothing")->excludes(store);
+  command.add_flag_that_clears("--no-store,--dry-run", options.is_wanted, "Measure and print, but store nothing")->excludes(store);
 }
 
 void add_device_option(const Command& command, DeviceOptions& options) {
