@@ -3,11 +3,11 @@
 // failed in the second survey only is worse.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <cstdint>
+#include <cmath>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "commands.hpp"
@@ -20,11 +20,8 @@
 namespace gigabar::tool {
 namespace {
 
-using survey::Change;
-using survey::Difference;
-using survey::difference_of;
 using survey::Measured;
-using Survey = survey::Document;
+using Surveys = std::array<survey::Document, 2>;  // the first, and the second
 
 struct Options {
   std::string first, second;
@@ -32,6 +29,7 @@ struct Options {
   double floor = survey::kNoiseFloor;
 };
 
+enum class Change { none, better, worse };
 constexpr std::array<Named<Change>, 3> kChanges = {{{Change::none, "same"}, {Change::better, "better"}, {Change::worse, "WORSE"}}};
 
 // Why the two have no values of a figure that could be compared, and whether that is a change.
@@ -41,9 +39,12 @@ struct Unmatched {
 };
 
 struct Counts {
-  std::size_t same = 0, better = 0, worse = 0, unjudged = 0;
+  std::array<std::size_t, kChanges.size()> of_change{};
+  std::size_t unjudged = 0;
   std::size_t failed = 0;     // in the second survey
   std::size_t unmatched = 0;  // of every kind
+
+  std::size_t& operator[](Change change) { return of_change[static_cast<std::size_t>(change)]; }
 };
 
 // What a survey says of a figure: a value, why there is none, or nothing.
@@ -57,21 +58,15 @@ struct Said {
   }
 };
 
-template <class Value>
-const Value* find_in(const std::map<std::string, Value>& map, const std::string& key) {
-  const auto found = map.find(key);
-  return found == map.end() ? nullptr : &found->second;
-}
+using Pair = std::array<Said, 2>;  // in the first survey, and in the second
 
-Said said_in(const Survey& survey, const std::string& key) { return {find_in(survey.figures, key), find_in(survey.failures, key)}; }
-
-std::set<std::string> keys_of(const Survey& first, const Survey& second) {
-  std::set<std::string> keys;
-  for (const Survey* const survey : {&first, &second}) {
-    for (const auto& [key, figure] : survey->figures) keys.insert(key);
-    for (const auto& [key, failure] : survey->failures) keys.insert(key);
+std::map<std::string, Pair> figures_of(const Surveys& surveys) {
+  std::map<std::string, Pair> all;
+  for (std::size_t i = 0; i < surveys.size(); ++i) {
+    for (const auto& [key, figure] : surveys[i].figures) all[key][i].value = &figure;
+    for (const auto& [key, failure] : surveys[i].failures) all[key][i].failure = &failure;
   }
-  return keys;
+  return all;
 }
 
 // Nothing: both have a value, of one unit.
@@ -86,60 +81,65 @@ std::optional<Unmatched> why_unmatched(const Said& before, const Said& after) {
 
 // A failure that is new is worse also where the first survey has nothing under that key: a device that cannot be mapped has one
 // failure in place of all its copies.
-void tell_unmatched(Report& report, Counts& counts, Json& list, const std::string& key, const Unmatched& unmatched,
-                    const std::array<Said, 2>& said) {
+void tell_unmatched(Report& report, Counts& counts, const std::string& key, const Unmatched& unmatched, const Pair& said) {
   ++counts.unmatched;
   if (said[1].failure != nullptr) ++counts.failed;
-  if (unmatched.change == Change::worse) ++counts.worse;
-  if (unmatched.change == Change::better) ++counts.better;
+  if (unmatched.change != Change::none) ++counts[unmatched.change];
   const std::string before = said[0].text(), after = said[1].text();
   const std::string mark = unmatched.change == Change::none ? "" : fmt::format("  {}", name_in(kChanges, unmatched.change));
   report.print("  {:<44} {}: {} -> {}{}\n", key, unmatched.why, before, after, mark);
-  list.push_back({{"key", key}, {"why", unmatched.why}, {"first", before}, {"second", after}});
+  report.document()["unmatched"].push_back({{"key", key}, {"why", unmatched.why}, {"first", before}, {"second", after}});
 }
 
-Counts compare_figures(Report& report, const Survey& first, const Survey& second, double floor) {
+// A figure has changed when the medians differ by more than the noise: both ranges of its samples together, and never less than
+// `floor`.
+void compare_figure(Report& report, Counts& counts, const std::string& key, const Measured& before, const Measured& after,
+                    double floor) {
+  const double relative = after.value / before.value - 1;
+  const double noise = std::max((before.range() + after.range()) / before.value, floor);
+  const bool is_less_better = before.unit == "us";
+  const Change change = std::abs(relative) <= noise        ? Change::none
+                        : (relative < 0) == is_less_better ? Change::better
+                                                           : Change::worse;
+  ++counts[change];
+  report.add_result({{"key", key},
+                     {"unit", before.unit},
+                     {"first", before.value},
+                     {"second", after.value},
+                     {"relative", relative},
+                     {"noise", noise},
+                     {"change", name_in(kChanges, change)}});
+  if (change == Change::none) return;
+  report.print("  {:<44} {:>10.3f} -> {:>10.3f} {}  {:+.1f} % (noise {:.1f} %)  {}\n", key, before.value, after.value, before.unit,
+               relative * 100, noise * 100, name_in(kChanges, change));
+}
+
+Counts compare_figures(Report& report, const Surveys& surveys, double floor) {
   Counts counts;
-  Json unmatched = Json::array();
-  for (const std::string& key : keys_of(first, second)) {
-    const std::array<Said, 2> said = {said_in(first, key), said_in(second, key)};
+  report.document()["unmatched"] = Json::array();
+  for (const auto& [key, said] : figures_of(surveys)) {
     if (const auto why = why_unmatched(said[0], said[1])) {
-      tell_unmatched(report, counts, unmatched, key, *why, said);
-      continue;
-    }
-    const Measured& before = *said[0].value;
-    const Measured& after = *said[1].value;
-    if (!before.has_noise() || !after.has_noise()) {
+      tell_unmatched(report, counts, key, *why, said);
+    } else if (said[0].value->has_noise() && said[1].value->has_noise()) {
+      compare_figure(report, counts, key, *said[0].value, *said[1].value, floor);
+    } else {
       ++counts.unjudged;
-      continue;
     }
-    const Difference difference = difference_of(before, after, floor);
-    ++(difference.change == Change::none ? counts.same : difference.change == Change::better ? counts.better : counts.worse);
-    report.add_result({{"key", key},
-                       {"unit", before.unit},
-                       {"first", before.value},
-                       {"second", after.value},
-                       {"relative", difference.relative},
-                       {"noise", difference.noise},
-                       {"change", name_in(kChanges, difference.change)}});
-    if (difference.change == Change::none) continue;
-    report.print("  {:<44} {:>10.3f} -> {:>10.3f} {}  {:+.1f} % (noise {:.1f} %)  {}\n", key, before.value, after.value,
-                 before.unit, difference.relative * 100, difference.noise * 100, name_in(kChanges, difference.change));
   }
-  report.document()["unmatched"] = std::move(unmatched);
   return counts;
 }
 
 // `what`: the heading; `name`: in the document.
-std::size_t compare_texts(Report& report, const char* what, const char* name, const std::map<std::string, std::string>& first,
-                          const std::map<std::string, std::string>& second) {
-  std::map<std::string, std::pair<std::string, std::string>> both;
-  for (const auto& [key, value] : first) both[key].first = value;
-  for (const auto& [key, value] : second) both[key].second = value;
+std::size_t compare_texts(Report& report, const char* what, const char* name, const Surveys& surveys,
+                          std::map<std::string, std::string> survey::Document::* texts) {
+  std::map<std::string, std::array<std::string, 2>> both;
+  for (std::size_t i = 0; i < surveys.size(); ++i) {
+    for (const auto& [key, text] : surveys[i].*texts) both[key][i] = text;
+  }
   Json list = Json::array();
   for (const auto& [key, values] : both) {
-    const std::string before = values.first.empty() ? "-" : values.first;
-    const std::string after = values.second.empty() ? "-" : values.second;
+    const std::string before = values[0].empty() ? "-" : values[0];
+    const std::string after = values[1].empty() ? "-" : values[1];
     if (before == after) continue;
     if (list.empty()) report.print("\n{}\n", what);
     report.print("  {}: {} -> {}\n", key, before, after);
@@ -151,27 +151,28 @@ std::size_t compare_texts(Report& report, const char* what, const char* name, co
 }
 
 void run_compare(const Options& options, Invocation& invocation) {
-  const Survey first = survey::read_document("FIRST", options.first);
-  const Survey second = survey::read_document("SECOND", options.second);
+  const Surveys surveys = {survey::read_document("FIRST", options.first), survey::read_document("SECOND", options.second)};
+  const auto& [first, second] = surveys;
   Report report("compare", invocation, options.json_path);
   report.print("first  {} ({})\nsecond {} ({})\n", options.first, first.label, options.second, second.label);
   report.print("noise: the ranges of both surveys' samples together ({}; {}), and at least {:g} %\n\nfigures\n", first.passes,
                second.passes, options.floor * 100);
-  const Counts counts = compare_figures(report, first, second, options.floor);
-  report.print("  {} within the noise, {} better, {} worse{}\n", counts.same, counts.better, counts.worse,
-               counts.failed > 0 ? fmt::format("; {} failed in {}", counts.failed, second.path) : "");
+  Counts counts = compare_figures(report, surveys, options.floor);
+  report.print("  {} within the noise, {} better, {} worse{}\n", counts[Change::none], counts[Change::better],
+               counts[Change::worse], counts.failed > 0 ? fmt::format("; {} failed in {}", counts.failed, options.second) : "");
   if (counts.unjudged > 0) {
     report.print(
         "  {} not judged: measured in one pass only, which does not tell the noise; give 'gigabar survey' a larger --budget\n",
         counts.unjudged);
   }
-  const std::size_t facts = compare_texts(report, "machine", "machine_changes", first.facts, second.facts);
-  const std::size_t verdicts = compare_texts(report, "verdicts", "verdict_changes", first.verdicts, second.verdicts);
+  const std::size_t facts = compare_texts(report, "machine", "machine_changes", surveys, &survey::Document::facts);
+  const std::size_t verdicts = compare_texts(report, "verdicts", "verdict_changes", surveys, &survey::Document::verdicts);
   if (facts + verdicts == 0) report.print("\nmachine and verdicts are the same\n");
-  report.document()["counts"] = {{"same", counts.same},         {"better", counts.better}, {"worse", counts.worse},
-                                 {"unjudged", counts.unjudged}, {"failed", counts.failed}, {"unmatched", counts.unmatched}};
+  report.document()["counts"] = {{"same", counts[Change::none]},   {"better", counts[Change::better]},
+                                 {"worse", counts[Change::worse]}, {"unjudged", counts.unjudged},
+                                 {"failed", counts.failed},        {"unmatched", counts.unmatched}};
   report.write();
-  if (counts.worse > 0) invocation.exit_status = kExitFailed;
+  if (counts[Change::worse] > 0) invocation.exit_status = kExitFailed;
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/old_check_ids.hpp"
@@ -89,7 +88,6 @@ std::string passes_text(const Tree& passes) {
 Document parse_document(const std::string& path, std::string_view text) {
   const Tree document = parse_tree(path, text);
   Document survey;
-  survey.path = path;
   survey.passes = passes_text(member(document, "passes"));
   survey.label = fmt::format("{}, {}", word(member(document, "machine"), "host"), word(document, "date"));
   read_facts(document, survey);
@@ -105,16 +103,6 @@ Document parse_document(const std::string& path, std::string_view text) {
 Document read_document(std::string_view option, const std::string& path) {
   constexpr std::string_view kRemedy = "give a file that 'gigabar survey --json FILE' wrote";
   return parse_document(path, read_file(option, path, {std::size_t{64} << 20, kRemedy, kRemedy}));
-}
-
-Difference difference_of(const Measured& first, const Measured& second, double floor) {
-  Difference difference;
-  difference.relative = second.value / first.value - 1;
-  difference.noise = std::max((first.range() + second.range()) / first.value, floor);
-  if (std::abs(difference.relative) <= difference.noise) return difference;
-  const bool is_less_better = first.unit == "us";
-  difference.change = (difference.relative < 0) == is_less_better ? Change::better : Change::worse;
-  return difference;
 }
 
 }  // namespace gigabar::tool::survey
