@@ -106,13 +106,13 @@ void judge_error(const ErrorRecord& error, bool is_asked_for, Item& item) {
 void judge_rate(const Evidence& evidence, const Path& path, Item& item) {
   const Bound bound = bound_of(path, evidence.criteria);
   const std::string share = path.share() > 0 ? fmt::format(", {:.0f} % of {}", path.share() * 100, path.link.name) : "";
-  std::string statement = fmt::format("{}{:.1f} GB/s{}", path.is_verified ? "verified bytes at " : "", path.rate.value, share);
+  std::string statement = fmt::format("{}{:.1f} GB/s{}", path.is_verified ? "verified bytes at " : "", path.rate(), share);
   if (bound.gb_per_s <= 0) {
     // Bytes that arrive whole are what can be said; a rate that was asked for cannot.
     return item.say(bound.is_required ? State::unknown : State::fit, statement + "; " + bound.because,
                     bound.is_required ? "require a rate in GB/s, as in host->gpu>=40GB/s" : "");
   }
-  if (path.rate.value >= bound.gb_per_s) return item.say(State::fit, statement, "");
+  if (path.rate() >= bound.gb_per_s) return item.say(State::fit, statement, "");
   statement += fmt::format(", where {:.1f} are expected ({})", bound.gb_per_s, bound.because);
   item.gravity = kSlow;
   if (const Finding* const cause = cause_of(evidence, item))
@@ -137,7 +137,7 @@ Item item_of(const Evidence& evidence, const Path& path) {
     item.say(State::unknown, "not measured: the time was over", "give more time with --budget");
   } else if (path.error) {
     judge_error(*path.error, is_asked_for, item);
-  } else if (!path.is_verified || path.rate.value <= 0) {
+  } else if (!path.is_verified || path.rate() <= 0) {
     item.say(State::unknown, "no copy was finished and compared in its time",
              "give more time with --budget, or run this while the node is idle");
   } else {

@@ -77,7 +77,7 @@ std::string path_metrics(const std::vector<Item>& items) {
   Family shares("path_utilization_ratio", "ratio", "That rate over the theoretical rate of the link.");
   for (const Item& item : items) {
     if (item.path == nullptr || !item.path->is_verified) continue;
-    rates.add({{"path", item.name}, {"gpu", joined(item.gpus)}}, item.path->rate.value * 1e9);
+    rates.add({{"path", item.name}, {"gpu", joined(item.gpus)}}, item.path->rate() * 1e9);
     if (item.path->share() > 0) shares.add({{"path", item.name}, {"gpu", joined(item.gpus)}}, item.path->share());
   }
   return rates.text() + shares.text();
@@ -137,7 +137,7 @@ Json to_json(const Item& item) {
   if (item.path == nullptr) return json;
   const Path& path = *item.path;
   json["is_verified"] = path.is_verified;
-  json["gb_per_s"] = positive_or_null(path.rate.value);
+  json["gb_per_s"] = positive_or_null(path.rate());
   json["link"] = path.link.name;
   json["link_gb_per_s"] = positive_or_null(path.link.gb_per_s);
   json["share_of_link"] = positive_or_null(path.share());

@@ -52,17 +52,17 @@ using Tell = std::function<void(const std::string&)>;
 
 // What a path is called, "host->gpu0", and a transfer over it that is timed. Stand-ins take fewer bytes: host memory pretends, and
 // its caches and cores are shared by everything.
-inline constexpr std::size_t kStandInBytes = std::size_t{8} << 20;
 inline std::string path_name(int source, int destination) {
   const auto end = [](int device) { return device == StreamPlace::kHost ? std::string("host") : fmt::format("gpu{}", device); };
   return end(source) + "->" + end(destination);
 }
-inline Transfer path_transfer(int source, int destination, std::size_t bytes) {
+inline Transfer path_transfer(int source, int destination, std::size_t bytes, bool is_stand_in) {
+  constexpr std::size_t kStandInBytes = std::size_t{8} << 20;
   constexpr double kSeconds = 0.1;
   Transfer transfer;
   transfer.source.device = source;
   transfer.destination.device = destination;
-  transfer.bytes = bytes;
+  transfer.bytes = is_stand_in ? kStandInBytes : bytes;
   transfer.iterations = 0;
   transfer.seconds = kSeconds;
   return transfer;
