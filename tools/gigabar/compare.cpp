@@ -39,12 +39,10 @@ struct Unmatched {
 };
 
 struct Counts {
-  std::array<std::size_t, kChanges.size()> of_change{};
+  std::map<Change, std::size_t> of;
   std::size_t unjudged = 0;
   std::size_t failed = 0;     // in the second survey
   std::size_t unmatched = 0;  // of every kind
-
-  std::size_t& operator[](Change change) { return of_change[static_cast<std::size_t>(change)]; }
 };
 
 // What a survey says of a figure: a value, why there is none, or nothing.
@@ -84,7 +82,7 @@ std::optional<Unmatched> why_unmatched(const Said& before, const Said& after) {
 void tell_unmatched(Report& report, Counts& counts, const std::string& key, const Unmatched& unmatched, const Pair& said) {
   ++counts.unmatched;
   if (said[1].failure != nullptr) ++counts.failed;
-  if (unmatched.change != Change::none) ++counts[unmatched.change];
+  if (unmatched.change != Change::none) ++counts.of[unmatched.change];
   const std::string before = said[0].text(), after = said[1].text();
   const std::string mark = unmatched.change == Change::none ? "" : fmt::format("  {}", name_in(kChanges, unmatched.change));
   report.print("  {:<44} {}: {} -> {}{}\n", key, unmatched.why, before, after, mark);
@@ -101,7 +99,7 @@ void compare_figure(Report& report, Counts& counts, const std::string& key, cons
   const Change change = std::abs(relative) <= noise        ? Change::none
                         : (relative < 0) == is_less_better ? Change::better
                                                            : Change::worse;
-  ++counts[change];
+  ++counts.of[change];
   report.add_result({{"key", key},
                      {"unit", before.unit},
                      {"first", before.value},
@@ -158,8 +156,8 @@ void run_compare(const Options& options, Invocation& invocation) {
   report.print("noise: the ranges of both surveys' samples together ({}; {}), and at least {:g} %\n\nfigures\n", first.passes,
                second.passes, options.floor * 100);
   Counts counts = compare_figures(report, surveys, options.floor);
-  report.print("  {} within the noise, {} better, {} worse{}\n", counts[Change::none], counts[Change::better],
-               counts[Change::worse], counts.failed > 0 ? fmt::format("; {} failed in {}", counts.failed, options.second) : "");
+  report.print("  {} within the noise, {} better, {} worse{}\n", counts.of[Change::none], counts.of[Change::better],
+               counts.of[Change::worse], counts.failed > 0 ? fmt::format("; {} failed in {}", counts.failed, options.second) : "");
   if (counts.unjudged > 0) {
     report.print(
         "  {} not judged: measured in one pass only, which does not tell the noise; give 'gigabar survey' a larger --budget\n",
@@ -168,11 +166,11 @@ void run_compare(const Options& options, Invocation& invocation) {
   const std::size_t facts = compare_texts(report, "machine", "machine_changes", surveys, &survey::Document::facts);
   const std::size_t verdicts = compare_texts(report, "verdicts", "verdict_changes", surveys, &survey::Document::verdicts);
   if (facts + verdicts == 0) report.print("\nmachine and verdicts are the same\n");
-  report.document()["counts"] = {{"same", counts[Change::none]},   {"better", counts[Change::better]},
-                                 {"worse", counts[Change::worse]}, {"unjudged", counts.unjudged},
-                                 {"failed", counts.failed},        {"unmatched", counts.unmatched}};
+  report.document()["counts"] = {{"same", counts.of[Change::none]},   {"better", counts.of[Change::better]},
+                                 {"worse", counts.of[Change::worse]}, {"unjudged", counts.unjudged},
+                                 {"failed", counts.failed},           {"unmatched", counts.unmatched}};
   report.write();
-  if (counts[Change::worse] > 0) invocation.exit_status = kExitFailed;
+  if (counts.of[Change::worse] > 0) invocation.exit_status = kExitFailed;
 }
 
 }  // namespace

@@ -355,7 +355,7 @@ class Launcher {
     if (is_ending_) return;
     const bool is_exit = info.si_code == CLD_EXITED;
     const bool goes_on = settings_.keeps_going && !is_interrupted_;
-    if (!std::exchange(has_failed_, true)) exit_status_ = is_exit ? info.si_status : 128 + info.si_status;
+    if (exit_status_ == 0) exit_status_ = is_exit ? info.si_status : 128 + info.si_status;
     if (!is_interrupted_ && (settings_.tells_exits || !is_exit)) {
       const std::string how = is_exit ? fmt::format("exit status {}", info.si_status)
                                       : fmt::format("signal {} ({})", info.si_status, ::strsignal(info.si_status));
@@ -402,7 +402,7 @@ class Launcher {
       if (!is_ending_) {
         say(fmt::format("{} of {} had not ended after {} s; what runs is ended now", running_count_,
                         counted(settings_.rank_count, "rank"), settings_.timeout_s));
-        if (!has_failed_) exit_status_ = kExitTimedOut;
+        if (exit_status_ == 0) exit_status_ = kExitTimedOut;
         end_others();
       }
     }
@@ -456,11 +456,10 @@ class Launcher {
   std::vector<pid_t> ranks_;
   unsigned running_count_ = 0;
   bool is_interrupted_ = false;
-  bool is_ending_ = false;   // the others were asked to end, or are given their last words
-  bool has_failed_ = false;  // a rank, which has set exit_status_
+  bool is_ending_ = false;  // the others were asked to end, or are given their last words
   bool has_timed_out_ = false;
   bool has_lost_output_ = false;
-  int exit_status_ = 0;
+  int exit_status_ = 0;  // not 0: a rank has failed, or the time was over
   std::int64_t timeout_ns_ = kNever;
   std::int64_t ask_ns_ = kNever;  // the others to end
   std::int64_t kill_ns_ = kNever;

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -43,11 +44,8 @@ bool is_replaced(std::string_view variable) {
                                  "GIGABAR_LAUNCHER"};
   constexpr std::array kBeginnings = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_", "TORCHELASTIC_"};
   const std::string_view name = variable.substr(0, variable.find('='));
-  for (const std::string_view replaced : kNames)
-    if (name == replaced) return true;
-  for (const std::string_view beginning : kBeginnings)
-    if (name.starts_with(beginning)) return true;
-  return false;
+  return std::ranges::find(kNames, name) != kNames.end() ||
+         std::ranges::any_of(kBeginnings, [name](std::string_view beginning) { return name.starts_with(beginning); });
 }
 
 std::string random_digits(std::size_t bytes) {
