@@ -21,10 +21,9 @@ enum Gravity { kWrongBytes, kFailed, kFailedCheck, kRequirement, kSlow, kOther }
 constexpr std::array kCauses = {"probe.link", "pci.link",   "gpu.throttle", "nvlink",
                                 "pci.acs",    "iommu.mode", "numa.cpu",     "cpu.governor"};
 
-bool is_required(const Finding& finding, const Criteria& criteria) {
-  return std::any_of(criteria.requirements.begin(), criteria.requirements.end(), [&](const Requirement& requirement) {
-    return requirement.kind == Requirement::Kind::check && is_of(finding.check, requirement.name);
-  });
+bool is_required(const Evidence& evidence, Requirement::Kind kind, std::string_view name) {
+  return std::ranges::any_of(evidence.criteria.requirements,
+                             [&](const Requirement& each) { return each.kind == kind && is_of(name, each.name); });
 }
 
 // The devices of the topology that a text names as a word.
@@ -48,7 +47,7 @@ void name_devices(const Topology& topology, Item& item) {
 Item item_of(const Evidence& evidence, const Finding& finding) {
   Item item{.kind = Item::Kind::check, .name = finding.check, .subject = finding.subject, .statement = finding.statement};
   item.remedy = finding.remedy + (finding.needs_reboot ? " (needs a reboot)" : "");
-  const bool is_wanted = is_required(finding, evidence.criteria);
+  const bool is_wanted = is_required(evidence, Requirement::Kind::check, finding.check);
   const bool is_bad = finding.verdict == Verdict::fail || (finding.verdict == Verdict::warn && (is_wanted || evidence.is_strict));
   item.state = is_bad ? State::unfit : finding.verdict == Verdict::unknown ? State::unknown : State::fit;
   item.gravity = kFailedCheck;
@@ -61,8 +60,8 @@ Item item_of(const Evidence& evidence, const Finding& finding) {
     item.is_decisive = is_wanted || evidence.is_strict || is_probe || finding.statement == gigabar::doctor::kNotBegun ||
                        evidence.device_count == 0;
   }
-  const auto is_ignored = [&](const std::string& name) { return is_of(finding.check, name); };
-  if (!is_wanted && std::any_of(evidence.ignored.begin(), evidence.ignored.end(), is_ignored)) item.is_decisive = false;
+  const auto is_meant = [&](const std::string& ignored) { return is_of(finding.check, ignored); };
+  if (!is_wanted && std::ranges::any_of(evidence.ignored, is_meant)) item.is_decisive = false;
   name_devices(evidence.examination.topology, item);
   return item;
 }
@@ -130,13 +129,10 @@ Item item_of(const Evidence& evidence, const Path& path) {
       if (end != StreamPlace::kHost) item.gpus.push_back(std::to_string(end));
     }
   }
-  const bool is_asked_for =
-      std::any_of(evidence.criteria.requirements.begin(), evidence.criteria.requirements.end(),
-                  [&](const Requirement& each) { return each.kind == Requirement::Kind::rate && each.name == path.kind; });
   if (!path.was_run) {
     item.say(State::unknown, "not measured: the time was over", "give more time with --budget");
   } else if (path.error) {
-    judge_error(*path.error, is_asked_for, item);
+    judge_error(*path.error, is_required(evidence, Requirement::Kind::rate, path.kind), item);
   } else if (!path.is_verified || path.rate() <= 0) {
     item.say(State::unknown, "no copy was finished and compared in its time",
              "give more time with --budget, or run this while the node is idle");

@@ -356,7 +356,7 @@ class Launcher {
     const bool is_exit = info.si_code == CLD_EXITED;
     const bool goes_on = settings_.keeps_going && !is_interrupted_;
     if (exit_status_ == 0) exit_status_ = is_exit ? info.si_status : 128 + info.si_status;
-    if (!is_interrupted_ && (settings_.tells_exits || !is_exit)) {
+    if (!is_interrupted_ && !(settings_.is_repeated && is_exit)) {
       const std::string how = is_exit ? fmt::format("exit status {}", info.si_status)
                                       : fmt::format("signal {} ({})", info.si_status, ::strsignal(info.si_status));
       say(fmt::format("rank {} ended with {}{}", rank, how, others_text(goes_on)));

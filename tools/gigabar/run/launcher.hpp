@@ -23,8 +23,8 @@ struct JobSettings {
   double grace_s = 10;
   bool keeps_going = false;             // when a rank fails the others run on
   std::string speaker = "gigabar run";  // before messages
-  bool tells_exits = true;              // say it when a rank exits with another status than 0
-  bool is_repeated = false;             // the ranks are this process's own command: what it has said they need not say again
+  // The ranks are this process's own command: what it has said they need not say again, and one that exits has said why.
+  bool is_repeated = false;
 };
 
 // Of GIGABAR_JOB_ID in the ranks of such a command.
