@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
+#include <utility>
 
 #include "commands.hpp"
 #include "doctor/output.hpp"
@@ -106,11 +106,11 @@ void tell_worst(Report& report, const Figures& figures) {
 
 // The page shows the patterns only in part.
 void tell_failed_patterns(Report& report, const Figures& figures) {
-  const auto has_failed = [](const Figure& figure) { return !figure.failure.empty(); };
-  if (std::none_of(figures.together.begin(), figures.together.end(), has_failed)) return;
-  report.heading("failed among those that were run at once");
+  bool is_first = true;
   for (const Figure& figure : figures.together) {
-    if (has_failed(figure)) tell_rate(report, figure, "");
+    if (figure.failure.empty()) continue;
+    if (std::exchange(is_first, false)) report.heading("failed among those that were run at once");
+    tell_rate(report, figure, "");
   }
 }
 

@@ -23,8 +23,7 @@ void tell_stand_ins(Report& report) {
   if (count == 0) return;
   report.note(
       fmt::format("stand-in: GIGABAR_STAND_IN={} has the other commands use {}, host memory that plays GPUs; what is told here is "
-                  "of the machine "
-                  "itself",
+                  "of the machine itself",
                   count, counted(static_cast<std::uint64_t>(count), "stand-in device")));
 }
 
