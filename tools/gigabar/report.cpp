@@ -2,7 +2,6 @@
 // gigabar report: one HTML page of documents that this program wrote. The page is made by the Python package gigabar_report, which
 // is installed beside the program; here the arguments are checked, and the page is written as every other output.
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,9 +59,9 @@ std::string package_folder() {
 void require_readable(std::string_view argument, const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     add_named_file(argument, path, FileUse::read);
-    struct stat status{};
-    int code = ::stat(path.c_str(), &status) == 0 && ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
-    if (code == 0 && S_ISDIR(status.st_mode)) code = EISDIR;
+    std::error_code ignored;
+    int code = ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
+    if (code == 0 && std::filesystem::is_directory(path, ignored)) code = EISDIR;
     if (code == 0) continue;
     refuse_usage(fmt::format("{}: cannot be read: {}; name a file that 'gigabar COMMAND --json FILE' wrote",
                              file_text(argument, path), std::strerror(code)));

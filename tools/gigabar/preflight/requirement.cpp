@@ -52,8 +52,8 @@ void read_least(std::string_view typed, Requirement& requirement) {
     requirement.is_gb_per_s = true;
     number = trimmed(number.substr(0, number.size() - kUnit.size()));
   }
-  const bool is_told = read_number(std::string(number), requirement.least) && std::isfinite(requirement.least);
-  if (!is_told || requirement.least <= 0 || requirement.least > kMaxNumber) {
+  requirement.least = read_number(number).value_or(0);
+  if (!(requirement.least > 0 && requirement.least <= kMaxNumber)) {
     throw Fault{fmt::format("'{}' is no number above 0 and at most {:.0f}", plain(typed, 40), kMaxNumber),
                 "write, for example, nvlink>=18 or host->gpu>=0.8"};
   }
