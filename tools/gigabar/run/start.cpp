@@ -91,17 +91,14 @@ Pipe make_pipe(unsigned rank, bool has_labels) {
 
 // What the child needs, made before the fork: afterwards it may allocate nothing.
 struct Child {
-  const char* path = nullptr;
-  std::vector<char*> arguments, variables;
-  int input = -1, output = -1, errors = -1;  // -1: as this process's
-  int failure = -1;                          // takes the errno when the program cannot be executed
-  pid_t launcher = -1;
-  rlimit descriptor_limit{};
+  const char* path;
+  char* const* arguments;
+  char* const* variables;
+  std::array<int, 3> streams;  // its standard input, output and errors; -1: as this process's
+  int failure;                 // takes the errno when the program cannot be executed
+  pid_t launcher;
+  rlimit descriptor_limit;
 };
-
-void replace(int descriptor, int standard) {
-  if (descriptor >= 0 && ::dup2(descriptor, standard) < 0) ::_exit(127);
-}
 
 [[noreturn]] void become_rank(const Child& child) {
   // Its own group: what a signal ends is the rank with all that it started.
@@ -112,11 +109,12 @@ void replace(int descriptor, int standard) {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  replace(child.input, STDIN_FILENO);
-  replace(child.output, STDOUT_FILENO);
-  replace(child.errors, STDERR_FILENO);
+  for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; ++standard) {
+    const int descriptor = child.streams[static_cast<std::size_t>(standard)];
+    if (descriptor >= 0 && ::dup2(descriptor, standard) < 0) ::_exit(127);
+  }
   ::setrlimit(RLIMIT_NOFILE, &child.descriptor_limit);
-  ::execve(child.path, child.arguments.data(), child.variables.data());
+  ::execve(child.path, child.arguments, child.variables);
   const int code = errno;
   static_cast<void>(!::write(child.failure, &code, sizeof code));
   ::_exit(127);
@@ -219,21 +217,17 @@ StartedRank start_rank(const JobSettings& settings, const std::vector<std::strin
   // A terminal has one reader; other ranks would take turns at it.
   const bool has_input = rank == 0 && ::isatty(STDIN_FILENO) == 0;
   const Descriptor nothing(has_input ? -1 : ::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  std::vector<std::string> own = {fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank)};
+  std::vector<std::string> own = environment;
+  own.insert(own.begin(), {fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank)});
   std::vector<std::string> program = settings.program;
-  Child child;
-  child.path = settings.path.c_str();
-  child.arguments = pointers_to(program);
-  child.variables = pointers_to(own);
-  child.variables.pop_back();
-  for (const std::string& variable : environment) child.variables.push_back(const_cast<char*>(variable.c_str()));
-  child.variables.push_back(nullptr);
-  child.input = nothing.get();
-  child.output = output.write.get();
-  child.errors = errors.write.get();
-  child.failure = failure.write.get();
-  child.launcher = ::getpid();
-  child.descriptor_limit = descriptor_limit;
+  const std::vector<char*> arguments = pointers_to(program), variables = pointers_to(own);
+  const Child child{.path = settings.path.c_str(),
+                    .arguments = arguments.data(),
+                    .variables = variables.data(),
+                    .streams = {nothing.get(), output.write.get(), errors.write.get()},
+                    .failure = failure.write.get(),
+                    .launcher = ::getpid(),
+                    .descriptor_limit = descriptor_limit};
   started.process = ::fork();
   if (started.process < 0) fail(fmt::format("cannot start rank {}: {}; see 'ulimit -u'", rank, std::strerror(errno)));
   if (started.process == 0) become_rank(child);

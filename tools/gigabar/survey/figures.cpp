@@ -206,62 +206,52 @@ void run(const Pattern& pattern, std::vector<Figure>& figures, std::vector<std::
   for (const std::string& warning : report->warnings) add_note(notes, fmt::format("{}: {}", pattern.name, warning));
 }
 
-// The host's first.
-std::vector<Pattern> single_paths(std::span<const DeviceInfo> devices) {
-  std::vector<Pattern> patterns;
-  const auto add = [&](int source, int destination, bool is_stand_in) {
-    patterns.push_back({"alone", {path_transfer(source, destination, kPathBytes, is_stand_in)}});
-  };
-  for (const DeviceInfo& device : devices) {
-    add(StreamPlace::kHost, device.index, device.is_stand_in);
-    add(device.index, StreamPlace::kHost, device.is_stand_in);
-  }
-  for (const DeviceInfo& from : devices) {
-    for (const DeviceInfo& to : devices) {
-      if (from.index != to.index) add(from.index, to.index, from.is_stand_in);
-    }
-  }
-  return patterns;
+std::vector<Transfer> joined(std::vector<Transfer> transfers, const std::vector<Transfer>& more) {
+  transfers.insert(transfers.end(), more.begin(), more.end());
+  return transfers;
 }
 
-// The patterns in which paths share something: a link's two directions, the host's memory, a switch, the processors' own link.
-std::vector<Pattern> meeting_paths(std::span<const DeviceInfo> devices) {
-  Pattern down{"all devices from the host", {}};
-  Pattern up{"all devices to the host", {}};
-  Pattern ring{"all devices to the next one", {}};
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    const DeviceInfo& device = devices[i];
-    down.transfers.push_back(path_transfer(StreamPlace::kHost, device.index, kPathBytes, device.is_stand_in));
-    up.transfers.push_back(path_transfer(device.index, StreamPlace::kHost, kPathBytes, device.is_stand_in));
-    if (devices.size() > 1) {
-      ring.transfers.push_back(
-          path_transfer(device.index, devices[(i + 1) % devices.size()].index, kPathBytes, device.is_stand_in));
-    }
-  }
-  Pattern both{"all devices both ways", down.transfers};
-  both.transfers.insert(both.transfers.end(), up.transfers.begin(), up.transfers.end());
-  Pattern everything{"everything at once", both.transfers};
-  everything.transfers.insert(everything.transfers.end(), ring.transfers.begin(), ring.transfers.end());
-  if (devices.size() == 1) return {both};
-  return {down, up, both, ring, everything};
-}
-
+// What the first pass has no time for, no other one has.
 void measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell, Figures& figures) {
   const auto measure = [&](const Pattern& pattern, std::vector<Figure>& into) {
     if (time.is_over()) {
-      // What the first pass had no time for, no other one has.
       if (figures.pass_count == 1) ++figures.left_out_count;
       return;
     }
     tell(pattern.transfers.size() == 1 ? ends_text(pattern.transfers.front()) + " " + pattern.name : pattern.name);
     run(pattern, into, figures.notes);
   };
-  // The host's paths and the patterns first: on many devices the pairs take the most time and say the least new.
-  const std::vector<Pattern> single = single_paths(devices);
-  const auto first = std::min(single.size(), 2 * devices.size() + 2);
-  for (std::size_t i = 0; i < first; ++i) measure(single[i], figures.alone);
-  for (const Pattern& pattern : meeting_paths(devices)) measure(pattern, figures.together);
-  for (std::size_t i = first; i < single.size(); ++i) measure(single[i], figures.alone);
+  const auto alone = [&](const Transfer& transfer) { measure({"alone", {transfer}}, figures.alone); };
+  const auto add = [&](std::vector<Transfer>& transfers, int source, int destination) {
+    transfers.push_back(path_transfer(source, destination, kPathBytes, devices.front().is_stand_in));
+  };
+  std::vector<Transfer> down, up, ring, pairs;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const int index = devices[i].index;
+    add(down, StreamPlace::kHost, index);
+    add(up, index, StreamPlace::kHost);
+    if (devices.size() > 1) add(ring, index, devices[(i + 1) % devices.size()].index);
+    for (const DeviceInfo& to : devices) {
+      if (to.index != index) add(pairs, index, to.index);
+    }
+    alone(down.back());
+    alone(up.back());
+  }
+  // The patterns before most pairs: on many devices these take the most time and say the least new.
+  const auto first = std::min<std::size_t>(pairs.size(), 2);
+  for (std::size_t i = 0; i < first; ++i) alone(pairs[i]);
+  // In patterns paths share something: a link's two directions, the host's memory, a switch, the processors' own link.
+  const std::vector<Transfer> both = joined(down, up);
+  if (devices.size() > 1) {
+    measure({"all devices from the host", down}, figures.together);
+    measure({"all devices to the host", up}, figures.together);
+  }
+  measure({"all devices both ways", both}, figures.together);
+  if (devices.size() > 1) {
+    measure({"all devices to the next one", ring}, figures.together);
+    measure({"everything at once", joined(both, ring)}, figures.together);
+  }
+  for (std::size_t i = first; i < pairs.size(); ++i) alone(pairs[i]);
 }
 
 // --- Passes --------------------------------------------------------------------------------------------------------------------
