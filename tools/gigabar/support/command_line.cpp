@@ -377,22 +377,18 @@ Command Command::add_subcommand(const std::string& name, const std::string& desc
 }
 
 template <class T>
-Option Command::add_option(const std::string& names, T& target, const std::string& help) const {
-  return Option(app_->add_option(names, target, help));
-}
-
-template <class T>
 Option Command::add_option(const std::string& names, T& target, const Value& value, const std::string& help) const {
+  CLI::Option* const option = app_->add_option(names, target, help);
+  if (value.name == nullptr) return Option(option);
+  option->type_name(value.name);
   // The text that the check leaves is read.
-  CLI::Option* const option = app_->add_option(names, target, help)->type_name(value.name);
   if (value.check) option->transform(validator(value.check));
   if constexpr (std::is_arithmetic_v<T>)
     option->default_str(value.is_size ? format_bytes(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
   return Option(option);
 }
 
-#define GIGABAR_OPTION_OF(...)                                                                     \
-  template Option Command::add_option(const std::string&, __VA_ARGS__&, const std::string&) const; \
+#define GIGABAR_OPTION_OF(...) \
   template Option Command::add_option(const std::string&, __VA_ARGS__&, const Value&, const std::string&) const;
 GIGABAR_OPTION_OF(std::string)
 GIGABAR_OPTION_OF(int)
