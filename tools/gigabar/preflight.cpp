@@ -20,7 +20,6 @@
 #include "preflight/judge.hpp"
 #include "preflight/output.hpp"
 #include "preflight/watchdog.hpp"
-#include "support/clock.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/options.hpp"
@@ -210,8 +209,7 @@ std::vector<DeviceInfo> find_devices(const Machine& machine, Evidence& evidence)
 }
 
 void run_preflight(const Options& options, Invocation& invocation) {
-  const std::uint64_t start_ns = monotonic_ns();
-  const auto elapsed_s = [start_ns] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9; };
+  const survey::TimeLeft time{.budget_s = options.budget_seconds};
   const std::vector<std::string> ignored = ignored_checks(options);
   if (!options.textfile_path.empty()) require_writable("--textfile", options.textfile_path);
   const bool is_json = options.format == Format::json;
@@ -248,7 +246,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
     report.set_device(found.front());
     paths = preflight::measure_paths({.devices = found,
                                       .criteria = criteria,
-                                      .time = {elapsed_s, options.budget_seconds},
+                                      .time = time,
                                       .tell = tell,
                                       .run = [](const StreamPlan& plan) { return run_streams(plan); },
                                       .load_of = [&found](const Path& path) { return preflight::load_of(path, found); }});
@@ -256,10 +254,10 @@ void run_preflight(const Options& options, Invocation& invocation) {
   evidence.paths = paths;
   watchdog.reset();  // from here on the answer is this thread's to give
   const Judgement judgement = preflight::judge(evidence);
-  describe(report, judgement, examination, options.budget_seconds, elapsed_s());
+  describe(report, judgement, examination, options.budget_seconds, time.elapsed_s());
   preflight::print_table(report, judgement);
-  report.print("\n{:.1f} s\n", elapsed_s());
-  const preflight::Metrics metrics{elapsed_s(), now_since_1970(), report.is_stand_in()};
+  report.print("\n{:.1f} s\n", time.elapsed_s());
+  const preflight::Metrics metrics{time.elapsed_s(), now_since_1970(), report.is_stand_in()};
   const bool is_written = write_outputs(options, judgement, metrics, report);
   if (options.format != Format::table && !is_json) print_answer(options, judgement, metrics);
   invocation.exit_status = exit_status_of(options, judgement.state, is_written);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/streams.hpp"
 #include "support/report.hpp"
@@ -40,9 +41,9 @@ struct Figure {
 
 Json to_json(const Figure& figure);
 
-// What a survey has used of its time, and how much that is in all.
+// What a survey has used of its time, which begins as this is made, and how much that is in all.
 struct TimeLeft {
-  std::function<double()> elapsed_s;
+  std::function<double()> elapsed_s = [start_ns = now_ns()] { return static_cast<double>(now_ns() - start_ns) * 1e-9; };
   double budget_s = 0;
 
   bool is_over(double share = 1) const { return elapsed_s() > budget_s * share; }
