@@ -18,7 +18,6 @@
 #include "gigabar/doctor.hpp"
 #include "memory/runtime.hpp"
 #include "preflight/judge.hpp"
-#include "preflight/output.hpp"
 #include "preflight/watchdog.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
