@@ -296,9 +296,8 @@ class Launcher {
  private:
   void start_all() {
     const rlimit before = raise_descriptor_limit(settings_.has_labels);
-    const std::vector<std::string> environment = job_environment(settings_, port_, key_);
     for (unsigned rank = 0; rank < settings_.rank_count; ++rank) {
-      StartedRank started = start_rank(settings_, environment, rank, before);
+      StartedRank started = start_rank(settings_, environment_, rank, before);
       ranks_.push_back(started.process);
       ++running_count_;
       if (!settings_.has_labels) continue;
@@ -446,9 +445,7 @@ class Launcher {
 
   const JobSettings& settings_;
   SignalDescriptor signals_;
-  // For the life of the job.
-  const ReservedPort port_ = reserve_port();
-  const Descriptor key_ = make_job_key();
+  const JobEnvironment environment_ = make_environment(settings_);
   Target output_{STDOUT_FILENO, "standard output"};
   Target own_errors_{STDERR_FILENO, "standard error"};
   // Where both are one file what is written in parts stays in order only in one queue.

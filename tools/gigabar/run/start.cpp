@@ -59,6 +59,32 @@ std::string random_digits(std::size_t bytes) {
   return digits;
 }
 
+std::uint16_t reserve_port(Descriptor& socket) {
+  socket = Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  const int yes = 1;
+  // Bound and not listening, so that rank 0, which sets the same option, can have it.
+  if (!socket.is_open() || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+    fail(fmt::format("no free port at 127.0.0.1: {}", std::strerror(errno)));
+  return ntohs(address.sin_port);
+}
+
+Descriptor make_job_key() {
+  Descriptor memory(::memfd_create("gigabar-job-key", MFD_CLOEXEC));
+  std::string key = random_digits(kKeyBytes);
+  const bool is_written = memory.is_open() && ::fchmod(memory.get(), 0600) == 0 &&
+                          ::write(memory.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
+  const int code = errno;
+  explicit_bzero(key.data(), key.size());
+  if (!is_written) fail(fmt::format("the job's key cannot be put into memory: {}", std::strerror(code)));
+  return memory;
+}
+
 bool is_executable_file(const std::string& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) return false;
@@ -163,49 +189,25 @@ std::string find_program(const std::string& program) {
                                                   plain(program), plain(program)));
 }
 
-ReservedPort reserve_port() {
-  ReservedPort port{Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
-  const int yes = 1;
-  // Bound and not listening, so that rank 0, which sets the same option, can have it.
-  if (!port.socket.is_open() || ::setsockopt(port.socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
-      ::bind(port.socket.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
-      ::getsockname(port.socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
-    fail(fmt::format("no free port at 127.0.0.1: {}", std::strerror(errno)));
-  port.number = ntohs(address.sin_port);
-  return port;
-}
-
-Descriptor make_job_key() {
-  Descriptor memory(::memfd_create("gigabar-job-key", MFD_CLOEXEC));
-  std::string key = random_digits(kKeyBytes);
-  const bool is_written = memory.is_open() && ::fchmod(memory.get(), 0600) == 0 &&
-                          ::write(memory.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
-  const int code = errno;
-  explicit_bzero(key.data(), key.size());
-  if (!is_written) fail(fmt::format("the job's key cannot be put into memory: {}", std::strerror(code)));
-  return memory;
-}
-
-std::vector<std::string> job_environment(const JobSettings& settings, const ReservedPort& port, const Descriptor& key) {
-  std::vector<std::string> variables;
+JobEnvironment make_environment(const JobSettings& settings) {
+  JobEnvironment environment;
+  const std::uint16_t port = reserve_port(environment.port);
+  environment.key = make_job_key();
+  std::vector<std::string>& variables = environment.variables;
   for (char** variable = environ; *variable != nullptr; ++variable)
     if (!is_replaced(*variable) && !(settings.stand_in_count > 0 && std::string_view(*variable).starts_with("GIGABAR_STAND_IN=")))
       variables.emplace_back(*variable);
   variables.push_back(fmt::format("WORLD_SIZE={}", settings.rank_count));
   variables.push_back(fmt::format("LOCAL_WORLD_SIZE={}", settings.rank_count));
   variables.emplace_back("MASTER_ADDR=127.0.0.1");
-  variables.push_back(fmt::format("MASTER_PORT={}", port.number));
+  variables.push_back(fmt::format("MASTER_PORT={}", port));
   variables.push_back("GIGABAR_JOB_ID=" + std::string(settings.is_repeated ? kRepeatedId : "run-") + random_digits(kIdBytes));
-  variables.push_back(fmt::format("GIGABAR_JOB_KEY_FILE=/proc/{}/fd/{}", ::getpid(), key.get()));
+  variables.push_back(fmt::format("GIGABAR_JOB_KEY_FILE=/proc/{}/fd/{}", ::getpid(), environment.key.get()));
   if (settings.stand_in_count > 0) variables.push_back(fmt::format("GIGABAR_STAND_IN={}", settings.stand_in_count));
-  return variables;
+  return environment;
 }
 
-StartedRank start_rank(const JobSettings& settings, const std::vector<std::string>& environment, unsigned rank,
+StartedRank start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank,
                        const rlimit& descriptor_limit) {
   StartedRank started;
   Pipe output, errors;
@@ -217,7 +219,7 @@ StartedRank start_rank(const JobSettings& settings, const std::vector<std::strin
   // A terminal has one reader; other ranks would take turns at it.
   const bool has_input = rank == 0 && ::isatty(STDIN_FILENO) == 0;
   const Descriptor nothing(has_input ? -1 : ::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  std::vector<std::string> own = environment;
+  std::vector<std::string> own = environment.variables;
   own.insert(own.begin(), {fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank)});
   std::vector<std::string> program = settings.program;
   const std::vector<char*> arguments = pointers_to(program), variables = pointers_to(own);
