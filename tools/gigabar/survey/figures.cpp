@@ -265,27 +265,15 @@ void wait_until(double begin_s, const TimeLeft& time) {
   while (time.elapsed_s() < begin_s && !time.is_over()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-void make_pass(Figures& all, std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell) {
-  const double copies_end = all.pass_count == 0 ? kCopiesEnd : 1;
-  ++all.pass_count;
-  const auto tell_pass = [&](const std::string& what) { tell(fmt::format("pass {} of {}: {}", all.pass_count, kPasses, what)); };
-  tell_pass("single copies");
-  measure_copies(devices, time, copies_end, all.copies);
-  measure_paths(devices, time, tell_pass, all);
-}
-
-bool is_partial(const std::vector<Figure>& figures) {
-  return std::any_of(figures.begin(), figures.end(),
-                     [](const Figure& figure) { return figure.failure.empty() && figure.pass_count < kPasses; });
-}
-
 void note_what_is_missing(Figures& all) {
   std::vector<std::string>& notes = all.notes;
   if (all.copies.empty()) notes.emplace_back("single copies were left out, since the time for the survey was over");
   if (all.left_out_count > 0) {
     notes.push_back(fmt::format("left out, since the time for the survey was over: {}", counted(all.left_out_count, "run")));
   }
-  if (all.pass_count < kPasses || std::any_of(kLists.begin(), kLists.end(), [&](auto list) { return is_partial(all.*list); })) {
+  const auto is_partial = [](const Figure& figure) { return figure.failure.empty() && figure.pass_count < kPasses; };
+  const auto has_partial = [&](const auto list) { return std::ranges::any_of(all.*list, is_partial); };
+  if (all.pass_count < kPasses || std::ranges::any_of(kLists, has_partial)) {
     notes.push_back(
         fmt::format("not all was measured in {} passes, since the time for the survey was over; 'gigabar compare' does not judge "
                     "what was measured in one",
@@ -298,8 +286,13 @@ void note_what_is_missing(Figures& all) {
 Figures measure(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell) {
   Figures all;
   const double begin_s = time.elapsed_s();
+  const auto tell_pass = [&](const std::string& what) { tell(fmt::format("pass {} of {}: {}", all.pass_count, kPasses, what)); };
   do {
-    make_pass(all, devices, time, tell);
+    const double copies_end = all.pass_count == 0 ? kCopiesEnd : 1;
+    ++all.pass_count;
+    tell_pass("single copies");
+    measure_copies(devices, time, copies_end, all.copies);
+    measure_paths(devices, time, tell_pass, all);
     if (all.pass_count < kPasses) wait_until(begin_s + all.pass_count * kPassSeconds, time);
   } while (all.pass_count < kPasses && !time.is_over());
   all.seconds = time.elapsed_s() - begin_s;
