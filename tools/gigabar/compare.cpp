@@ -45,45 +45,44 @@ struct Counts {
   std::size_t unmatched = 0;  // of every kind
 };
 
-// What a survey says of a figure: a value, why there is none, or nothing.
-struct Said {
-  const Measured* value = nullptr;
-  const std::string* failure = nullptr;
+template <class Value>
+using Pair = std::array<const Value*, 2>;  // in the first survey, and in the second; null: it is not there
 
-  std::string text() const {
-    if (failure != nullptr) return "failed: " + *failure;
-    return value != nullptr ? fmt::format("{:.3f} {}", value->value, value->unit) : "-";
-  }
-};
-
-using Pair = std::array<Said, 2>;  // in the first survey, and in the second
-
-std::map<std::string, Pair> figures_of(const Surveys& surveys) {
-  std::map<std::string, Pair> all;
+// What both surveys have, under its key.
+template <class Value>
+std::map<std::string, Pair<Value>> side_by_side(const Surveys& surveys, std::map<std::string, Value> survey::Document::* part) {
+  std::map<std::string, Pair<Value>> both;
   for (std::size_t i = 0; i < surveys.size(); ++i) {
-    for (const auto& [key, figure] : surveys[i].figures) all[key][i].value = &figure;
-    for (const auto& [key, failure] : surveys[i].failures) all[key][i].failure = &failure;
+    for (const auto& [key, value] : surveys[i].*part) both[key][i] = &value;
   }
-  return all;
+  return both;
+}
+
+bool has_failed(const Measured* figure) { return figure != nullptr && !figure->failure.empty(); }
+
+std::string text_of(const Measured* figure) {
+  if (figure == nullptr) return "-";
+  return has_failed(figure) ? "failed: " + figure->failure : fmt::format("{:.3f} {}", figure->value, figure->unit);
 }
 
 // Nothing: both have a value, of one unit.
-std::optional<Unmatched> why_unmatched(const Said& before, const Said& after) {
-  if (after.failure != nullptr) return before.failure != nullptr ? Unmatched{"fails in both"} : Unmatched{"fails", Change::worse};
-  if (after.value == nullptr) return Unmatched{"only first"};
-  if (before.failure != nullptr) return Unmatched{"works again", Change::better};
-  if (before.value == nullptr) return Unmatched{"only second"};
-  if (before.value->unit != after.value->unit) return Unmatched{"units differ"};
+std::optional<Unmatched> why_unmatched(const Measured* before, const Measured* after) {
+  if (has_failed(after)) return has_failed(before) ? Unmatched{"fails in both"} : Unmatched{"fails", Change::worse};
+  if (after == nullptr) return Unmatched{"only first"};
+  if (has_failed(before)) return Unmatched{"works again", Change::better};
+  if (before == nullptr) return Unmatched{"only second"};
+  if (before->unit != after->unit) return Unmatched{"units differ"};
   return {};
 }
 
 // A failure that is new is worse also where the first survey has nothing under that key: a device that cannot be mapped has one
 // failure in place of all its copies.
-void tell_unmatched(Report& report, Counts& counts, const std::string& key, const Unmatched& unmatched, const Pair& said) {
+void tell_unmatched(Report& report, Counts& counts, const std::string& key, const Unmatched& unmatched,
+                    const Pair<Measured>& both) {
   ++counts.unmatched;
-  if (said[1].failure != nullptr) ++counts.failed;
+  if (has_failed(both[1])) ++counts.failed;
   if (unmatched.change != Change::none) ++counts.of[unmatched.change];
-  const std::string before = said[0].text(), after = said[1].text();
+  const std::string before = text_of(both[0]), after = text_of(both[1]);
   const std::string mark = unmatched.change == Change::none ? "" : fmt::format("  {}", name_in(kChanges, unmatched.change));
   report.print("  {:<44} {}: {} -> {}{}\n", key, unmatched.why, before, after, mark);
   report.document()["unmatched"].push_back({{"key", key}, {"why", unmatched.why}, {"first", before}, {"second", after}});
@@ -115,11 +114,11 @@ void compare_figure(Report& report, Counts& counts, const std::string& key, cons
 Counts compare_figures(Report& report, const Surveys& surveys, double floor) {
   Counts counts;
   report.document()["unmatched"] = Json::array();
-  for (const auto& [key, said] : figures_of(surveys)) {
-    if (const auto why = why_unmatched(said[0], said[1])) {
-      tell_unmatched(report, counts, key, *why, said);
-    } else if (said[0].value->has_noise() && said[1].value->has_noise()) {
-      compare_figure(report, counts, key, *said[0].value, *said[1].value, floor);
+  for (const auto& [key, both] : side_by_side(surveys, &survey::Document::figures)) {
+    if (const auto why = why_unmatched(both[0], both[1])) {
+      tell_unmatched(report, counts, key, *why, both);
+    } else if (both[0]->has_noise() && both[1]->has_noise()) {
+      compare_figure(report, counts, key, *both[0], *both[1], floor);
     } else {
       ++counts.unjudged;
     }
@@ -130,14 +129,10 @@ Counts compare_figures(Report& report, const Surveys& surveys, double floor) {
 // `what`: the heading; `name`: in the document.
 std::size_t compare_texts(Report& report, const char* what, const char* name, const Surveys& surveys,
                           std::map<std::string, std::string> survey::Document::* texts) {
-  std::map<std::string, std::array<std::string, 2>> both;
-  for (std::size_t i = 0; i < surveys.size(); ++i) {
-    for (const auto& [key, text] : surveys[i].*texts) both[key][i] = text;
-  }
+  const auto said = [](const std::string* text) { return text == nullptr || text->empty() ? "-" : *text; };
   Json list = Json::array();
-  for (const auto& [key, values] : both) {
-    const std::string before = values[0].empty() ? "-" : values[0];
-    const std::string after = values[1].empty() ? "-" : values[1];
+  for (const auto& [key, both] : side_by_side(surveys, texts)) {
+    const std::string before = said(both[0]), after = said(both[1]);
     if (before == after) continue;
     if (list.empty()) report.print("\n{}\n", what);
     report.print("  {}: {} -> {}\n", key, before, after);

@@ -63,15 +63,11 @@ void read_figures(const Tree& document, Document& survey) {
       const Tree& value = member(figure, key);
       return value.is_number() ? value.get<double>() : std::nan("");
     };
-    const Measured measured{word(figure, "unit"), number("value"), number("min"), number("max"), std::fmax(number("passes"), 1)};
+    const Measured measured{word(figure, "unit"),           number("value"),        number("min"), number("max"),
+                            std::fmax(number("passes"), 1), word(figure, "failure")};
     const bool is_good = std::isfinite(measured.value) && measured.value > 0 && std::isfinite(measured.least + measured.most);
-    const std::string key = word(figure, "key"), failure = word(figure, "failure");
-    if (key.empty()) continue;
-    if (!failure.empty()) {
-      survey.failures[key] = failure;
-    } else if (is_good) {
-      survey.figures[key] = measured;
-    }
+    const std::string key = word(figure, "key");
+    if (!key.empty() && (is_good || !measured.failure.empty())) survey.figures[key] = measured;
   }
 }
 
@@ -95,8 +91,7 @@ Document parse_document(const std::string& path, std::string_view text) {
   for (const Tree& finding : member(document, "findings")) {
     survey.verdicts[current_check_id(word(finding, "check")) + " " + word(finding, "subject")] = word(finding, "verdict");
   }
-  if (survey.figures.empty() && survey.failures.empty())
-    refuse_usage(fmt::format("{}: holds no figures; run 'gigabar survey' again", path));
+  if (survey.figures.empty()) refuse_usage(fmt::format("{}: holds no figures; run 'gigabar survey' again", path));
   return survey;
 }
 

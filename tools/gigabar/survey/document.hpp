@@ -12,16 +12,18 @@ struct Measured {
   std::string unit;
   double value = 0, least = 0, most = 0;
   double pass_count = 1;
+  // Why there is no value; empty: there is one. The initialiser allows records without it.
+  std::string failure = {};  // NOLINT(readability-redundant-member-init)
+
   double range() const { return most - least; }
   // The samples of one pass show how a machine differs from itself within a second only, which does not tell the noise.
-  bool has_noise() const { return pass_count >= 2; }
+  bool has_noise() const { return failure.empty() && pass_count >= 2; }
 };
 
 struct Document {
   std::string label;   // host, date
   std::string passes;  // "3 passes over 12 s"
   std::map<std::string, Measured> figures;
-  std::map<std::string, std::string> failures;  // of figures that have no value: why
   std::map<std::string, std::string> facts;     // what the machine is: CPU, kernel, driver, device, relations
   std::map<std::string, std::string> verdicts;  // "pci.acs GPU ... and ...": "FAIL"
 };
