@@ -158,11 +158,6 @@ constexpr double kTimeoutSeconds = 20;
 
 std::string ends_text(const Transfer& transfer) { return path_name(transfer.source.device, transfer.destination.device); }
 
-struct Pattern {
-  std::string name;
-  std::vector<Transfer> transfers;
-};
-
 Figure figure_of(const TransferReport& report, const std::string& name) {
   Figure figure;
   figure.key = fmt::format("{} {}", ends_text(report.transfer), name);
@@ -186,24 +181,26 @@ void add_note(std::vector<std::string>& notes, std::string note) {
   if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
 }
 
-void run(const Pattern& pattern, std::vector<Figure>& figures, std::vector<std::string>& notes) {
+// `name`: of the pattern in which the transfers run at once.
+void run(const std::string& name, const std::vector<Transfer>& transfers, std::vector<Figure>& figures,
+         std::vector<std::string>& notes) {
   StreamPlan plan;
-  plan.transfers = pattern.transfers;
+  plan.transfers = transfers;
   plan.repeats = kRepeats;
   plan.timeout_seconds = kTimeoutSeconds;
   const Result<StreamReport> report = run_streams(plan);
   if (!report) {
     TransferReport failed;
     failed.error = report.error().record();
-    for (const Transfer& transfer : pattern.transfers) {
+    for (const Transfer& transfer : transfers) {
       failed.transfer = transfer;
-      add(figures, figure_of(failed, pattern.name));
+      add(figures, figure_of(failed, name));
     }
     return;
   }
-  for (const TransferReport& one : report->transfers) add(figures, figure_of(one, pattern.name));
+  for (const TransferReport& one : report->transfers) add(figures, figure_of(one, name));
   // Fewer devices' own memory than the sum of parts is what a pattern is about; everything else is worth a line.
-  for (const std::string& warning : report->warnings) add_note(notes, fmt::format("{}: {}", pattern.name, warning));
+  for (const std::string& warning : report->warnings) add_note(notes, fmt::format("{}: {}", name, warning));
 }
 
 std::vector<Transfer> joined(std::vector<Transfer> transfers, const std::vector<Transfer>& more) {
@@ -213,15 +210,16 @@ std::vector<Transfer> joined(std::vector<Transfer> transfers, const std::vector<
 
 // What the first pass has no time for, no other one has.
 void measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell, Figures& figures) {
-  const auto measure = [&](const Pattern& pattern, std::vector<Figure>& into) {
+  const auto measure = [&](const std::string& name, const std::vector<Transfer>& transfers, std::vector<Figure>& into) {
     if (time.is_over()) {
       if (figures.pass_count == 1) ++figures.left_out_count;
       return;
     }
-    tell(pattern.transfers.size() == 1 ? ends_text(pattern.transfers.front()) + " " + pattern.name : pattern.name);
-    run(pattern, into, figures.notes);
+    tell(transfers.size() == 1 ? ends_text(transfers.front()) + " " + name : name);
+    run(name, transfers, into, figures.notes);
   };
-  const auto alone = [&](const Transfer& transfer) { measure({"alone", {transfer}}, figures.alone); };
+  const auto alone = [&](const Transfer& transfer) { measure("alone", {transfer}, figures.alone); };
+  const auto together = [&](const char* name, const std::vector<Transfer>& all) { measure(name, all, figures.together); };
   const auto add = [&](std::vector<Transfer>& transfers, int source, int destination) {
     transfers.push_back(path_transfer(source, destination, kPathBytes, devices.front().is_stand_in));
   };
@@ -243,13 +241,13 @@ void measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, co
   // In patterns paths share something: a link's two directions, the host's memory, a switch, the processors' own link.
   const std::vector<Transfer> both = joined(down, up);
   if (devices.size() > 1) {
-    measure({"all devices from the host", down}, figures.together);
-    measure({"all devices to the host", up}, figures.together);
+    together("all devices from the host", down);
+    together("all devices to the host", up);
   }
-  measure({"all devices both ways", both}, figures.together);
+  together("all devices both ways", both);
   if (devices.size() > 1) {
-    measure({"all devices to the next one", ring}, figures.together);
-    measure({"everything at once", joined(both, ring)}, figures.together);
+    together("all devices to the next one", ring);
+    together("everything at once", joined(both, ring));
   }
   for (std::size_t i = first; i < pairs.size(); ++i) alone(pairs[i]);
 }
