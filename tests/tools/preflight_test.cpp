@@ -8,7 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "preflight/output.hpp"
+#include "preflight/judge.hpp"
 #include "preflight/watchdog.hpp"
 #include "preflight_node.hpp"
 #include "support/pair_rounds.hpp"
@@ -260,7 +260,7 @@ TEST(PreflightFault, SlowerThanTheBaseline) {
   Path flapping;
   flapping.name = "gpu1->host";
   flapping.kind = "gpu->host";
-  flapping.rate = {"GB/s", 30, 10, 50, 2};
+  flapping.life_gb_per_s = {30, 10, 50, {10, 50}};
   EXPECT_GT(bound_of(flapping, node.criteria).gb_per_s, 47) << "its own scatter excuses nothing";
   node.criteria.baseline->figures["gpu1->host alone"].pass_count = 1;
   expect_line(node.judge(), State::fit, {});  // it does not know its noise

@@ -157,7 +157,7 @@ void run_apiperf(const Options& options, const Invocation& invocation) {
   const SampleClock clock = SampleClock::calibrate();
   report.set_clock(clock);
   ask_for_stand_ins(device, take(devices()).size());
-  const GdrSession session;
+  const GdrSession session(gdr_open());
   if (session.get() == nullptr) fail(fmt::format("gdr_open: {}; GDRCOPY_ENABLE_LOGGING=1 tells why", std::strerror(errno)));
 
   report.heading("microseconds per call; 'map, first' is of a fresh allocation and includes verification");

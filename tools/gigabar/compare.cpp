@@ -3,11 +3,11 @@
 // failed in the second survey only is worse.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <cstdint>
+#include <cmath>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "commands.hpp"
@@ -20,11 +20,8 @@
 namespace gigabar::tool {
 namespace {
 
-using survey::Change;
-using survey::Difference;
-using survey::difference_of;
 using survey::Measured;
-using Survey = survey::Document;
+using Surveys = std::array<survey::Document, 2>;  // the first, and the second
 
 struct Options {
   std::string first, second;
@@ -32,6 +29,7 @@ struct Options {
   double floor = survey::kNoiseFloor;
 };
 
+enum class Change { none, better, worse };
 constexpr std::array<Named<Change>, 3> kChanges = {{{Change::none, "same"}, {Change::better, "better"}, {Change::worse, "WORSE"}}};
 
 // Why the two have no values of a figure that could be compared, and whether that is a change.
@@ -41,105 +39,100 @@ struct Unmatched {
 };
 
 struct Counts {
-  std::size_t same = 0, better = 0, worse = 0, unjudged = 0;
+  std::map<Change, std::size_t> of;
+  std::size_t unjudged = 0;
   std::size_t failed = 0;     // in the second survey
   std::size_t unmatched = 0;  // of every kind
 };
 
-// What a survey says of a figure: a value, why there is none, or nothing.
-struct Said {
-  const Measured* value = nullptr;
-  const std::string* failure = nullptr;
-
-  std::string text() const {
-    if (failure != nullptr) return "failed: " + *failure;
-    return value != nullptr ? fmt::format("{:.3f} {}", value->value, value->unit) : "-";
-  }
-};
-
 template <class Value>
-const Value* find_in(const std::map<std::string, Value>& map, const std::string& key) {
-  const auto found = map.find(key);
-  return found == map.end() ? nullptr : &found->second;
+using Pair = std::array<const Value*, 2>;  // in the first survey, and in the second; null: it is not there
+
+// What both surveys have, under its key.
+template <class Value>
+std::map<std::string, Pair<Value>> side_by_side(const Surveys& surveys, std::map<std::string, Value> survey::Document::* part) {
+  std::map<std::string, Pair<Value>> both;
+  for (std::size_t i = 0; i < surveys.size(); ++i) {
+    for (const auto& [key, value] : surveys[i].*part) both[key][i] = &value;
+  }
+  return both;
 }
 
-Said said_in(const Survey& survey, const std::string& key) { return {find_in(survey.figures, key), find_in(survey.failures, key)}; }
+bool has_failed(const Measured* figure) { return figure != nullptr && !figure->failure.empty(); }
 
-std::set<std::string> keys_of(const Survey& first, const Survey& second) {
-  std::set<std::string> keys;
-  for (const Survey* const survey : {&first, &second}) {
-    for (const auto& [key, figure] : survey->figures) keys.insert(key);
-    for (const auto& [key, failure] : survey->failures) keys.insert(key);
-  }
-  return keys;
+std::string text_of(const Measured* figure) {
+  if (figure == nullptr) return "-";
+  return has_failed(figure) ? "failed: " + figure->failure : fmt::format("{:.3f} {}", figure->value, figure->unit);
 }
 
 // Nothing: both have a value, of one unit.
-std::optional<Unmatched> why_unmatched(const Said& before, const Said& after) {
-  if (after.failure != nullptr) return before.failure != nullptr ? Unmatched{"fails in both"} : Unmatched{"fails", Change::worse};
-  if (after.value == nullptr) return Unmatched{"only first"};
-  if (before.failure != nullptr) return Unmatched{"works again", Change::better};
-  if (before.value == nullptr) return Unmatched{"only second"};
-  if (before.value->unit != after.value->unit) return Unmatched{"units differ"};
+std::optional<Unmatched> why_unmatched(const Measured* before, const Measured* after) {
+  if (has_failed(after)) return has_failed(before) ? Unmatched{"fails in both"} : Unmatched{"fails", Change::worse};
+  if (after == nullptr) return Unmatched{"only first"};
+  if (has_failed(before)) return Unmatched{"works again", Change::better};
+  if (before == nullptr) return Unmatched{"only second"};
+  if (before->unit != after->unit) return Unmatched{"units differ"};
   return {};
 }
 
 // A failure that is new is worse also where the first survey has nothing under that key: a device that cannot be mapped has one
 // failure in place of all its copies.
-void tell_unmatched(Report& report, Counts& counts, Json& list, const std::string& key, const Unmatched& unmatched,
-                    const std::array<Said, 2>& said) {
+void tell_unmatched(Report& report, Counts& counts, const std::string& key, const Unmatched& unmatched,
+                    const Pair<Measured>& both) {
   ++counts.unmatched;
-  if (said[1].failure != nullptr) ++counts.failed;
-  if (unmatched.change == Change::worse) ++counts.worse;
-  if (unmatched.change == Change::better) ++counts.better;
-  const std::string before = said[0].text(), after = said[1].text();
+  if (has_failed(both[1])) ++counts.failed;
+  if (unmatched.change != Change::none) ++counts.of[unmatched.change];
+  const std::string before = text_of(both[0]), after = text_of(both[1]);
   const std::string mark = unmatched.change == Change::none ? "" : fmt::format("  {}", name_in(kChanges, unmatched.change));
   report.print("  {:<44} {}: {} -> {}{}\n", key, unmatched.why, before, after, mark);
-  list.push_back({{"key", key}, {"why", unmatched.why}, {"first", before}, {"second", after}});
+  report.document()["unmatched"].push_back({{"key", key}, {"why", unmatched.why}, {"first", before}, {"second", after}});
 }
 
-Counts compare_figures(Report& report, const Survey& first, const Survey& second, double floor) {
+// A figure has changed when the medians differ by more than the noise: both ranges of its samples together, and never less than
+// `floor`.
+void compare_figure(Report& report, Counts& counts, const std::string& key, const Measured& before, const Measured& after,
+                    double floor) {
+  const double relative = after.value / before.value - 1;
+  const double noise = std::max((before.range() + after.range()) / before.value, floor);
+  const bool is_less_better = before.unit == "us";
+  const Change change = std::abs(relative) <= noise        ? Change::none
+                        : (relative < 0) == is_less_better ? Change::better
+                                                           : Change::worse;
+  ++counts.of[change];
+  report.add_result({{"key", key},
+                     {"unit", before.unit},
+                     {"first", before.value},
+                     {"second", after.value},
+                     {"relative", relative},
+                     {"noise", noise},
+                     {"change", name_in(kChanges, change)}});
+  if (change == Change::none) return;
+  report.print("  {:<44} {:>10.3f} -> {:>10.3f} {}  {:+.1f} % (noise {:.1f} %)  {}\n", key, before.value, after.value, before.unit,
+               relative * 100, noise * 100, name_in(kChanges, change));
+}
+
+Counts compare_figures(Report& report, const Surveys& surveys, double floor) {
   Counts counts;
-  Json unmatched = Json::array();
-  for (const std::string& key : keys_of(first, second)) {
-    const std::array<Said, 2> said = {said_in(first, key), said_in(second, key)};
-    if (const auto why = why_unmatched(said[0], said[1])) {
-      tell_unmatched(report, counts, unmatched, key, *why, said);
-      continue;
-    }
-    const Measured& before = *said[0].value;
-    const Measured& after = *said[1].value;
-    if (!before.has_noise() || !after.has_noise()) {
+  report.document()["unmatched"] = Json::array();
+  for (const auto& [key, both] : side_by_side(surveys, &survey::Document::figures)) {
+    if (const auto why = why_unmatched(both[0], both[1])) {
+      tell_unmatched(report, counts, key, *why, both);
+    } else if (both[0]->has_noise() && both[1]->has_noise()) {
+      compare_figure(report, counts, key, *both[0], *both[1], floor);
+    } else {
       ++counts.unjudged;
-      continue;
     }
-    const Difference difference = difference_of(before, after, floor);
-    ++(difference.change == Change::none ? counts.same : difference.change == Change::better ? counts.better : counts.worse);
-    report.add_result({{"key", key},
-                       {"unit", before.unit},
-                       {"first", before.value},
-                       {"second", after.value},
-                       {"relative", difference.relative},
-                       {"noise", difference.noise},
-                       {"change", name_in(kChanges, difference.change)}});
-    if (difference.change == Change::none) continue;
-    report.print("  {:<44} {:>10.3f} -> {:>10.3f} {}  {:+.1f} % (noise {:.1f} %)  {}\n", key, before.value, after.value,
-                 before.unit, difference.relative * 100, difference.noise * 100, name_in(kChanges, difference.change));
   }
-  report.document()["unmatched"] = std::move(unmatched);
   return counts;
 }
 
 // `what`: the heading; `name`: in the document.
-std::size_t compare_texts(Report& report, const char* what, const char* name, const std::map<std::string, std::string>& first,
-                          const std::map<std::string, std::string>& second) {
-  std::map<std::string, std::pair<std::string, std::string>> both;
-  for (const auto& [key, value] : first) both[key].first = value;
-  for (const auto& [key, value] : second) both[key].second = value;
+std::size_t compare_texts(Report& report, const char* what, const char* name, const Surveys& surveys,
+                          std::map<std::string, std::string> survey::Document::* texts) {
+  const auto said = [](const std::string* text) { return text == nullptr || text->empty() ? "-" : *text; };
   Json list = Json::array();
-  for (const auto& [key, values] : both) {
-    const std::string before = values.first.empty() ? "-" : values.first;
-    const std::string after = values.second.empty() ? "-" : values.second;
+  for (const auto& [key, both] : side_by_side(surveys, texts)) {
+    const std::string before = said(both[0]), after = said(both[1]);
     if (before == after) continue;
     if (list.empty()) report.print("\n{}\n", what);
     report.print("  {}: {} -> {}\n", key, before, after);
@@ -151,27 +144,28 @@ std::size_t compare_texts(Report& report, const char* what, const char* name, co
 }
 
 void run_compare(const Options& options, Invocation& invocation) {
-  const Survey first = survey::read_document("FIRST", options.first);
-  const Survey second = survey::read_document("SECOND", options.second);
+  const Surveys surveys = {survey::read_document("FIRST", options.first), survey::read_document("SECOND", options.second)};
+  const auto& [first, second] = surveys;
   Report report("compare", invocation, options.json_path);
   report.print("first  {} ({})\nsecond {} ({})\n", options.first, first.label, options.second, second.label);
   report.print("noise: the ranges of both surveys' samples together ({}; {}), and at least {:g} %\n\nfigures\n", first.passes,
                second.passes, options.floor * 100);
-  const Counts counts = compare_figures(report, first, second, options.floor);
-  report.print("  {} within the noise, {} better, {} worse{}\n", counts.same, counts.better, counts.worse,
-               counts.failed > 0 ? fmt::format("; {} failed in {}", counts.failed, second.path) : "");
+  Counts counts = compare_figures(report, surveys, options.floor);
+  report.print("  {} within the noise, {} better, {} worse{}\n", counts.of[Change::none], counts.of[Change::better],
+               counts.of[Change::worse], counts.failed > 0 ? fmt::format("; {} failed in {}", counts.failed, options.second) : "");
   if (counts.unjudged > 0) {
     report.print(
         "  {} not judged: measured in one pass only, which does not tell the noise; give 'gigabar survey' a larger --budget\n",
         counts.unjudged);
   }
-  const std::size_t facts = compare_texts(report, "machine", "machine_changes", first.facts, second.facts);
-  const std::size_t verdicts = compare_texts(report, "verdicts", "verdict_changes", first.verdicts, second.verdicts);
+  const std::size_t facts = compare_texts(report, "machine", "machine_changes", surveys, &survey::Document::facts);
+  const std::size_t verdicts = compare_texts(report, "verdicts", "verdict_changes", surveys, &survey::Document::verdicts);
   if (facts + verdicts == 0) report.print("\nmachine and verdicts are the same\n");
-  report.document()["counts"] = {{"same", counts.same},         {"better", counts.better}, {"worse", counts.worse},
-                                 {"unjudged", counts.unjudged}, {"failed", counts.failed}, {"unmatched", counts.unmatched}};
+  report.document()["counts"] = {{"same", counts.of[Change::none]},   {"better", counts.of[Change::better]},
+                                 {"worse", counts.of[Change::worse]}, {"unjudged", counts.unjudged},
+                                 {"failed", counts.failed},           {"unmatched", counts.unmatched}};
   report.write();
-  if (counts.worse > 0) invocation.exit_status = kExitFailed;
+  if (counts.of[Change::worse] > 0) invocation.exit_status = kExitFailed;
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <map>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "base/options.hpp"
 #include "commands.hpp"
@@ -90,15 +92,13 @@ void tell_device(Report& report, Told& told, const DeviceInfo& device) {
 }
 
 void tell_kernels(Report& report) {
-  std::string supported;
-  std::string absent;
-  Json list = Json::array();
-  for (const CopyKernel& kernel : copy_kernels()) {
-    std::string& names = kernel.is_supported ? supported : absent;
-    names += (names.empty() ? "" : ", ") + std::string(kernel.name);
-    list.push_back({{"name", kernel.name}, {"is_supported", kernel.is_supported}});
-  }
-  report.print("\ncopy kernels         {}{}\n", supported, absent.empty() ? "" : " (not by this CPU: " + absent + ")");
+  std::vector<std::string_view> supported, absent;
+  Json list = list_of(copy_kernels(), [&](const CopyKernel& kernel) -> Json {
+    (kernel.is_supported ? supported : absent).push_back(kernel.name);
+    return {{"name", kernel.name}, {"is_supported", kernel.is_supported}};
+  });
+  report.print("\ncopy kernels         {}{}\n", fmt::join(supported, ", "),
+               absent.empty() ? "" : fmt::format(" (not by this CPU: {})", fmt::join(absent, ", ")));
   report.add_result({{"what", "copy_kernels"}, {"kernels", std::move(list)}});
 }
 

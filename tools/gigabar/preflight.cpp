@@ -18,9 +18,7 @@
 #include "gigabar/doctor.hpp"
 #include "memory/runtime.hpp"
 #include "preflight/judge.hpp"
-#include "preflight/output.hpp"
 #include "preflight/watchdog.hpp"
-#include "support/clock.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/options.hpp"
@@ -141,34 +139,33 @@ void end_in_time(int status) {
 // The answer of a run that hangs; this thread has nothing else left. `report` is its own: the thread that hangs may go on with the
 // run's.
 [[noreturn]] void give_up(const Options& options, Report& report, double seconds, const std::string& step) {
-  Judgement judgement;
-  judgement.state = State::unknown;
-  judgement.items.push_back({.name = "preflight",
-                             .state = State::unknown,
-                             .statement = fmt::format("{} did not end within {:.0f} s", step, seconds),
-                             .remedy = "look for Xid lines and for hung tasks in the kernel's log (dmesg)"});
-  const preflight::Item& item = judgement.items.front();
-  judgement.line = plain(fmt::format("unknown: {}: {}; {}", item.name, item.statement, item.remedy));
-  end_in_time(preflight::exit_status_of(State::unknown, options.format, options.is_strict));
+  const int status = preflight::exit_status_of(State::unknown, options.format, options.is_strict);
+  const Examination nothing;
+  const Criteria none;
+  Evidence evidence{nothing, {}, none};
+  evidence.not_measured = {.name = "preflight",
+                           .state = State::unknown,
+                           .statement = fmt::format("{} did not end within {:.0f} s", step, seconds),
+                           .remedy = "look for Xid lines and for hung tasks in the kernel's log (dmesg)"};
+  const Judgement judgement = preflight::judge(evidence);
+  end_in_time(status);
   const preflight::Metrics metrics{seconds, now_since_1970(), false};
   try_output([&] { print_answer(options, judgement, metrics); });
   try_output([&] {
     report.document()["origin"] = {{"is_live", options.sysroot.empty()}, {"path", plain(options.sysroot)}, {"remark", ""}};
-    describe(report, judgement, {}, options.budget_seconds, seconds);
+    describe(report, judgement, nothing, options.budget_seconds, seconds);
     write_outputs(options, judgement, metrics, report);
   });
   std::fflush(nullptr);
-  _exit(preflight::exit_status_of(State::unknown, options.format, options.is_strict));
+  _exit(status);
 }
-
-using Tell = std::function<void(const std::string&)>;
 
 Finding nothing_seen(const std::string& statement) {
   return {std::string(preflight::kNothing), {}, Verdict::unknown, statement, {}, {}};
 }
 
 // What the doctor finds. Where it cannot examine at all, the node is unknown, not broken.
-Examination examine_node(const Machine& machine, const Options& options, const Tell& tell) {
+Examination examine_node(const Machine& machine, const Options& options, const survey::Tell& tell) {
   ExamineOptions wanted;
   wanted.with_probes = machine.is_live();
   wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
@@ -211,8 +208,7 @@ std::vector<DeviceInfo> find_devices(const Machine& machine, Evidence& evidence)
 }
 
 void run_preflight(const Options& options, Invocation& invocation) {
-  const std::uint64_t start_ns = monotonic_ns();
-  const auto elapsed_s = [start_ns] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9; };
+  const survey::TimeLeft time{.budget_s = options.budget_seconds};
   const std::vector<std::string> ignored = ignored_checks(options);
   if (!options.textfile_path.empty()) require_writable("--textfile", options.textfile_path);
   const bool is_json = options.format == Format::json;
@@ -226,7 +222,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
   Report of_hang("preflight", invocation, json_path);
   std::optional<preflight::Watchdog> watchdog;
   watchdog.emplace(limit_s, [&](const std::string& step) { give_up(options, of_hang, limit_s, step); });
-  const Tell tell = [&](const std::string& step) {
+  const survey::Tell tell = [&](const std::string& step) {
     watchdog->begin(step);
     report.show_progress("{}", step);
   };
@@ -249,7 +245,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
     report.set_device(found.front());
     paths = preflight::measure_paths({.devices = found,
                                       .criteria = criteria,
-                                      .time = {elapsed_s, options.budget_seconds},
+                                      .time = time,
                                       .tell = tell,
                                       .run = [](const StreamPlan& plan) { return run_streams(plan); },
                                       .load_of = [&found](const Path& path) { return preflight::load_of(path, found); }});
@@ -257,10 +253,10 @@ void run_preflight(const Options& options, Invocation& invocation) {
   evidence.paths = paths;
   watchdog.reset();  // from here on the answer is this thread's to give
   const Judgement judgement = preflight::judge(evidence);
-  describe(report, judgement, examination, options.budget_seconds, elapsed_s());
+  describe(report, judgement, examination, options.budget_seconds, time.elapsed_s());
   preflight::print_table(report, judgement);
-  report.print("\n{:.1f} s\n", elapsed_s());
-  const preflight::Metrics metrics{elapsed_s(), now_since_1970(), report.is_stand_in()};
+  report.print("\n{:.1f} s\n", time.elapsed_s());
+  const preflight::Metrics metrics{time.elapsed_s(), now_since_1970(), report.is_stand_in()};
   const bool is_written = write_outputs(options, judgement, metrics, report);
   if (options.format != Format::table && !is_json) print_answer(options, judgement, metrics);
   invocation.exit_status = exit_status_of(options, judgement.state, is_written);

@@ -2,7 +2,6 @@
 // gigabar report: one HTML page of documents that this program wrote. The page is made by the Python package gigabar_report, which
 // is installed beside the program; here the arguments are checked, and the page is written as every other output.
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,11 +37,6 @@ struct Options {
   double timeout_s = 120;
 };
 
-struct Drawn {
-  int exit_status = 0;
-  std::string page, message;
-};
-
 // The folder of the package: beside this program wherever both were installed or built.
 std::string package_folder() {
   std::error_code code;
@@ -60,9 +54,9 @@ std::string package_folder() {
 void require_readable(std::string_view argument, const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     add_named_file(argument, path, FileUse::read);
-    struct stat status{};
-    int code = ::stat(path.c_str(), &status) == 0 && ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
-    if (code == 0 && S_ISDIR(status.st_mode)) code = EISDIR;
+    std::error_code ignored;
+    int code = ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
+    if (code == 0 && std::filesystem::is_directory(path, ignored)) code = EISDIR;
     if (code == 0) continue;
     refuse_usage(fmt::format("{}: cannot be read: {}; name a file that 'gigabar COMMAND --json FILE' wrote",
                              file_text(argument, path), std::strerror(code)));
@@ -75,39 +69,43 @@ std::string last_line(std::string text) {
   return plain(text.substr(text.rfind('\n') + 1));
 }
 
-Drawn draw_with(const std::string& python, const Options& options) {
+// What it did by itself, to its end.
+Finished draw_with(const std::string& python, const Options& options) {
   std::vector<std::string> words = {python, "-B", package_folder()};
   words.insert(words.end(), options.files.begin(), options.files.end());
   words.emplace_back("--before");
   words.insert(words.end(), options.before.begin(), options.before.end());
-  auto [code, status, page, messages] = run_program("--output", std::move(words), nullptr, options.timeout_s);
-  if (code != 0) {
+  Finished drawn = run_program("--output", std::move(words), nullptr, options.timeout_s);
+  if (drawn.start_error != 0) {
     fail(
         fmt::format("'{}', which makes the page, cannot be started: {}; install it (apt install python3 python3-matplotlib), or "
                     "name another with --python",
-                    plain(python), std::strerror(code)));
+                    plain(python), std::strerror(drawn.start_error)));
   }
-  if (!status) {
+  if (!drawn.status) {
     fail(fmt::format("'{}' was not done with the page after {:g} s and was ended; give fewer files, or a larger --timeout",
                      plain(python), options.timeout_s));
   }
-  const std::string message = last_line(messages);
-  if (!WIFEXITED(*status)) fail(fmt::format("'{}' was ended by {}: {}", plain(python), signal_text(*status), message));
-  return {WEXITSTATUS(*status), std::move(page), message};
+  if (!WIFEXITED(*drawn.status)) {
+    fail(fmt::format("'{}' was ended by {}: {}", plain(python), signal_text(*drawn.status), last_line(drawn.messages)));
+  }
+  return drawn;
 }
 
 std::string draw(const Options& options) {
   const bool is_chosen = !options.python.empty();
-  Drawn drawn = draw_with(is_chosen ? options.python : kUsualPython, options);
-  if (drawn.exit_status == kNoLibrary && !is_chosen && ::access(kSystemPython, X_OK) == 0) {
+  Finished drawn = draw_with(is_chosen ? options.python : kUsualPython, options);
+  if (WEXITSTATUS(*drawn.status) == kNoLibrary && !is_chosen && ::access(kSystemPython, X_OK) == 0) {
     drawn = draw_with(kSystemPython, options);
   }
-  if (drawn.exit_status == kNoDocument) refuse_usage(drawn.message);
-  if (drawn.exit_status == kNoLibrary) fail(drawn.message);
-  if (drawn.exit_status != 0 || drawn.page.empty()) {
-    fail(fmt::format("the page was not made (exit status {}): {}", drawn.exit_status, drawn.message));
+  const int exit_status = WEXITSTATUS(*drawn.status);
+  const std::string message = last_line(drawn.messages);
+  if (exit_status == kNoDocument) refuse_usage(message);
+  if (exit_status == kNoLibrary) fail(message);
+  if (exit_status != 0 || drawn.output.empty()) {
+    fail(fmt::format("the page was not made (exit status {}): {}", exit_status, message));
   }
-  return std::move(drawn.page);
+  return std::move(drawn.output);
 }
 
 void run_report(const Options& options, const Invocation& invocation) {

@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
+#include <utility>
 
 #include "commands.hpp"
 #include "doctor/output.hpp"
 #include "gigabar/doctor.hpp"
-#include "support/clock.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
@@ -106,11 +105,11 @@ void tell_worst(Report& report, const Figures& figures) {
 
 // The page shows the patterns only in part.
 void tell_failed_patterns(Report& report, const Figures& figures) {
-  const auto has_failed = [](const Figure& figure) { return !figure.failure.empty(); };
-  if (std::none_of(figures.together.begin(), figures.together.end(), has_failed)) return;
-  report.heading("failed among those that were run at once");
+  bool is_first = true;
   for (const Figure& figure : figures.together) {
-    if (has_failed(figure)) tell_rate(report, figure, "");
+    if (figure.failure.empty()) continue;
+    if (std::exchange(is_first, false)) report.heading("failed among those that were run at once");
+    tell_rate(report, figure, "");
   }
 }
 
@@ -124,8 +123,7 @@ void require_right_data(const Figures& figures) {
 }
 
 void run_survey(const Options& options, const Invocation& invocation) {
-  const std::uint64_t start_ns = monotonic_ns();
-  const auto elapsed_s = [start_ns] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9; };
+  const survey::TimeLeft time{.budget_s = options.budget_seconds};
   Report report("survey", invocation, options.json_path);
   const std::vector<DeviceInfo> found = take(devices());
   report.set_device(found.front());
@@ -144,7 +142,6 @@ void run_survey(const Options& options, const Invocation& invocation) {
   doctor::print_best_nics(report, examination.topology);
   tell_findings(report, examination);
 
-  const survey::TimeLeft time{elapsed_s, options.budget_seconds};
   const Figures figures = survey::measure(found, time, [&](const std::string& what) { report.show_progress("{}", what); });
   report.document()["passes"] = {{"count", figures.pass_count}, {"seconds", figures.seconds}};
   tell_copies(report, figures.copies);
@@ -156,9 +153,9 @@ void run_survey(const Options& options, const Invocation& invocation) {
   for (const auto list : survey::kLists) {
     for (const Figure& figure : figures.*list) report.add_result(to_json(figure));
   }
-  report.document()["elapsed_s"] = elapsed_s();
+  report.document()["elapsed_s"] = time.elapsed_s();
   report.write();
-  report.print("\n{:.0f} s{}{}\n", elapsed_s(),
+  report.print("\n{:.0f} s{}{}\n", time.elapsed_s(),
                options.json_path.empty() || options.json_path == "-" ? "" : "; everything is in " + options.json_path,
                stand_in_label(report.is_stand_in()));
   require_right_data(figures);

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "driver/nvml/nvml.hpp"
 #include "support/pair_rounds.hpp"
@@ -21,7 +23,7 @@ constexpr unsigned kRepeats = 2;
 constexpr std::size_t kBytes = std::size_t{64} << 20;
 constexpr double kTimeoutSeconds = 5;
 
-using Round = std::vector<std::size_t>;  // indexes of paths
+using Round = std::vector<Path>;  // that run side by side
 
 std::string subject_of(const DeviceInfo& device) {
   return device.pci ? "GPU " + device.pci->to_string() : fmt::format("device {}", device.index);
@@ -38,55 +40,44 @@ Path path_of(const DeviceInfo* source, const DeviceInfo* destination) {
   return path;
 }
 
-// The paths, and which of them run side by side.
-std::vector<Round> plan(std::span<const DeviceInfo> devices, std::vector<Path>& paths) {
+std::vector<Round> rounds_of(std::span<const DeviceInfo> devices) {
   std::vector<Round> rounds(2);
-  const auto add = [&paths](Round& round, const DeviceInfo* source, const DeviceInfo* destination) {
-    round.push_back(paths.size());
-    paths.push_back(path_of(source, destination));
-  };
-  for (const DeviceInfo& device : devices) add(rounds[0], nullptr, &device);
-  for (const DeviceInfo& device : devices) add(rounds[1], &device, nullptr);
+  for (const DeviceInfo& device : devices) {
+    rounds[0].push_back(path_of(nullptr, &device));
+    rounds[1].push_back(path_of(&device, nullptr));
+  }
   for (const Pairing& pairs : rounds_of_pairs(static_cast<int>(devices.size()))) {
-    for (const bool is_forward : {true, false}) {
-      Round& round = rounds.emplace_back();
-      for (const auto& [one, other] : pairs) {
-        const DeviceInfo& first = devices[static_cast<std::size_t>(is_forward ? one : other)];
-        add(round, &first, &devices[static_cast<std::size_t>(is_forward ? other : one)]);
-      }
+    Round there, back;
+    for (const auto& [one, other] : pairs) {
+      const DeviceInfo* const first = &devices[static_cast<std::size_t>(one)];
+      const DeviceInfo* const second = &devices[static_cast<std::size_t>(other)];
+      there.push_back(path_of(first, second));
+      back.push_back(path_of(second, first));
     }
+    rounds.push_back(std::move(there));
+    rounds.push_back(std::move(back));
   }
   return rounds;
 }
 
-StreamPlan plan_of(const std::vector<Path>& paths, const Round& round, bool is_stand_in) {
+// Where nothing could be run, a path that is alone has the error.
+void run_together(const Measurement& measurement, std::span<Path> paths) {
   StreamPlan plan;
   plan.repeats = kRepeats;
   plan.timeout_seconds = kTimeoutSeconds;
-  for (const std::size_t index : round) {
-    const std::size_t bytes = is_stand_in ? survey::kStandInBytes : kBytes;
-    plan.transfers.push_back(survey::path_transfer(paths[index].source, paths[index].destination, bytes));
+  for (const Path& path : paths) {
+    plan.transfers.push_back(survey::path_transfer(path.source, path.destination, kBytes, measurement.devices.front().is_stand_in));
   }
-  return plan;
-}
-
-void take(const TransferReport& report, Path& path) {
-  static_cast<TransferReport&>(path) = report;
-  path.was_run = true;
-  path.rate.value = report.life_gb_per_s.median;
-}
-
-// Whether the round ran; where it did not, a path that is alone has the error.
-bool run_round(const Measurement& measurement, std::vector<Path>& paths, const Round& round) {
-  const Result<StreamReport> report = measurement.run(plan_of(paths, round, measurement.devices.front().is_stand_in));
-  if (report) {
-    for (std::size_t i = 0; i < round.size() && i < report->transfers.size(); ++i) take(report->transfers[i], paths[round[i]]);
-  } else if (round.size() == 1) {
-    Path& path = paths[round.front()];
-    path.was_run = true;
-    path.error = report.error().record();
+  const Result<StreamReport> report = measurement.run(plan);
+  if (!report && paths.size() > 1) return;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    paths[i].was_run = true;
+    if (report) {
+      static_cast<TransferReport&>(paths[i]) = report->transfers[i];
+    } else {
+      paths[i].error = report.error().record();
+    }
   }
-  return report.is_ok();
 }
 
 bool is_corrupt(const Path& path) { return path.error && path.error->status == Status::verification_failed; }
@@ -96,18 +87,22 @@ bool needs_another_look(const Path& path, const Criteria& criteria) {
   return !path.was_run || (!is_corrupt(path) && (path.error || is_slow(path, criteria)));
 }
 
-void measure_alone(const Measurement& measurement, std::vector<Path>& paths, std::size_t index) {
-  Path& path = paths[index];
+void measure_alone(const Measurement& measurement, Path& path) {
   measurement.tell(path.name + " alone");
   const std::string before = measurement.load_of(path);
-  run_round(measurement, paths, {index});
+  run_together(measurement, {&path, 1});
   if (!needs_another_look(path, measurement.criteria)) return;
   path.load = measurement.load_of(path);
   if (path.load.empty()) path.load = before;
 }
 
-std::string round_text(const std::vector<Path>& paths, const Round& round) {
-  return round.size() == 1 ? paths[round.front()].name : fmt::format("{} and {} more", paths[round.front()].name, round.size() - 1);
+void measure_round(const Measurement& measurement, Round& round) {
+  const std::string& first = round.front().name;
+  measurement.tell(round.size() == 1 ? first : fmt::format("{} and {} more", first, round.size() - 1));
+  run_together(measurement, round);
+  for (Path& path : round) {
+    if (needs_another_look(path, measurement.criteria) && !measurement.time.is_over()) measure_alone(measurement, path);
+  }
 }
 
 Bound required_bound(const Path& path, const Criteria& criteria) {
@@ -146,19 +141,13 @@ Bound bound_of(const Path& path, const Criteria& criteria) {
           false};
 }
 
-bool is_slow(const Path& path, const Criteria& criteria) { return path.rate.value < bound_of(path, criteria).gb_per_s; }
+bool is_slow(const Path& path, const Criteria& criteria) { return path.rate() < bound_of(path, criteria).gb_per_s; }
 
 std::vector<Path> measure_paths(const Measurement& measurement) {
   std::vector<Path> paths;
-  for (const Round& round : plan(measurement.devices, paths)) {
-    if (round.empty()) continue;
-    if (measurement.time.is_over()) break;
-    measurement.tell(round_text(paths, round));
-    run_round(measurement, paths, round);
-    for (const std::size_t index : round) {
-      if (needs_another_look(paths[index], measurement.criteria) && !measurement.time.is_over())
-        measure_alone(measurement, paths, index);
-    }
+  for (Round& round : rounds_of(measurement.devices)) {
+    if (!measurement.time.is_over()) measure_round(measurement, round);
+    std::ranges::move(round, std::back_inserter(paths));
   }
   return paths;
 }
@@ -190,27 +179,23 @@ std::string processes_text(const std::string& address) {
   return text.empty() ? text : text + ")";
 }
 
-bool is_load(const Path& path, double gb_per_s) {
-  return gb_per_s >= (path.link.gb_per_s > 0 ? kLoadShare * path.link.gb_per_s : kMinLoad);
-}
-
-std::string pcie_load(const Path& path, const std::string& address) {
-  const auto traffic = nvml::pcie_traffic_gb_per_s(address);
-  if (!traffic || !is_load(path, *traffic)) return {};
-  return fmt::format("{:.1f} GB/s cross the PCIe link of GPU {}{}", *traffic, address, processes_text(address));
-}
-
-std::string nvlink_load(const Path& path, const std::string& address) {
+// 0: it is not told.
+double nvlink_gb_per_s(const std::string& address) {
   const auto begin = std::chrono::steady_clock::now();
   const auto before = nvml::nvlink_carried_bytes(address);
-  if (!before) return {};
+  if (!before) return 0;
   std::this_thread::sleep_for(kSampleTime);
   const auto after = nvml::nvlink_carried_bytes(address);
   const std::chrono::duration<double, std::nano> passed = std::chrono::steady_clock::now() - begin;
-  if (!after || *after <= *before) return {};
-  const double gb_per_s = static_cast<double>(*after - *before) / passed.count();
-  if (!is_load(path, gb_per_s)) return {};
-  return fmt::format("{:.1f} GB/s cross the NVLinks of GPU {}{}", gb_per_s, address, processes_text(address));
+  return after && *after > *before ? static_cast<double>(*after - *before) / passed.count() : 0;
+}
+
+std::string link_load(const Path& path, const std::string& address) {
+  const bool is_nvlink = path.link.name.starts_with("NVLink");
+  const double gb_per_s = is_nvlink ? nvlink_gb_per_s(address) : nvml::pcie_traffic_gb_per_s(address).value_or(0);
+  if (gb_per_s < (path.link.gb_per_s > 0 ? kLoadShare * path.link.gb_per_s : kMinLoad)) return {};
+  return fmt::format("{:.1f} GB/s cross the {} of GPU {}{}", gb_per_s, is_nvlink ? "NVLinks" : "PCIe link", address,
+                     processes_text(address));
 }
 
 std::string cpu_load() {
@@ -225,29 +210,28 @@ std::string cpu_load() {
 
 double busy_share(std::string_view before, std::string_view after) {
   // cpu user nice system idle iowait irq softirq steal ...: ticks since the start of the machine.
-  const auto read = [](std::string_view text, double& idle) {
+  const auto read = [](std::string_view text) {
     std::istringstream words{std::string(text)};
     std::string name;
     words >> name;
-    double all = 0, ticks = 0;
+    double all = 0, idle = 0, ticks = 0;
     for (int i = 0; i < 8 && words >> ticks; ++i) {
       all += ticks;
       if (i == 3 || i == 4) idle += ticks;
     }
-    return all;
+    return std::pair{all, idle};
   };
-  double idle_before = 0, idle_after = 0;
-  const double passed = -read(before, idle_before) + read(after, idle_after);
+  const auto [all_before, idle_before] = read(before);
+  const auto [all_after, idle_after] = read(after);
+  const double passed = all_after - all_before;
   return passed > 0 ? std::clamp(1 - (idle_after - idle_before) / passed, 0.0, 1.0) : 0;
 }
 
 std::string load_of(const Path& path, std::span<const DeviceInfo> devices) {
-  const bool is_nvlink = path.link.name.starts_with("NVLink");
   for (const DeviceInfo& device : devices) {
     if (device.index != path.source && device.index != path.destination) continue;
     if (!device.pci) return cpu_load();
-    const std::string address = device.pci->to_string();
-    std::string load = is_nvlink ? nvlink_load(path, address) : pcie_load(path, address);
+    std::string load = link_load(path, device.pci->to_string());
     if (!load.empty()) return load;
   }
   return {};

@@ -25,10 +25,10 @@ struct Path : TransferReport {
   std::string subject;    // "GPU 0000:3b:00.0 and GPU 0000:5e:00.0"
 
   bool was_run = false;
-  survey::Measured rate;  // GB/s over the repeats; value 0: there is none
-  std::string load;       // a clause: what else uses the path now, looked for where the rate is poor; empty: nothing was seen
+  std::string load;  // a clause: what else uses the path now, looked for where the rate is poor; empty: nothing was seen
 
-  double share() const { return link.gb_per_s > 0 ? rate.value / link.gb_per_s : 0; }  // of the link's rate; 0: unknown
+  double rate() const { return life_gb_per_s.median; }                             // in GB/s; 0: there is none
+  double share() const { return link.gb_per_s > 0 ? rate() / link.gb_per_s : 0; }  // of the link's rate; 0: unknown
 };
 
 // What a rate is held against.
@@ -54,7 +54,7 @@ struct Measurement {
   std::span<const DeviceInfo> devices;
   const Criteria& criteria;
   survey::TimeLeft time;
-  std::function<void(const std::string&)> tell;
+  survey::Tell tell;
   std::function<Result<StreamReport>(const StreamPlan&)> run;
   std::function<std::string(const Path&)> load_of;  // as Path::load, at this moment
 };

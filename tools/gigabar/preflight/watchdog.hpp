@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,20 +18,11 @@ class Watchdog {
  public:
   // After `seconds`, unless this object is gone by then, a thread of its own calls `expired` with what was done last.
   Watchdog(double seconds, std::function<void(const std::string& step)> expired)
-      : thread_([this, seconds, expired = std::move(expired)] {
+      : thread_([this, seconds, expired = std::move(expired)](const std::stop_token& end) {
           std::unique_lock lock(mutex_);
-          if (!changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return is_over_; })) expired(step_);
+          ended_.wait_for(lock, end, std::chrono::duration<double>(seconds), [] { return false; });
+          if (!end.stop_requested()) expired(step_);
         }) {}
-  ~Watchdog() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_over_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
 
   void begin(std::string step) {
     const std::lock_guard lock(mutex_);
@@ -39,10 +31,9 @@ class Watchdog {
 
  private:
   std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_over_ = false;
+  std::condition_variable_any ended_;
   std::string step_ = "the start";
-  std::thread thread_;
+  std::jthread thread_;  // the last member: asked to end, and joined, before the others are gone
 };
 
 }  // namespace gigabar::tool::preflight

@@ -446,7 +446,6 @@ void run_local_ranks(unsigned rank_count, std::string_view command, Invocation& 
   settings.rank_count = rank_count;
   settings.speaker = fmt::format("gigabar {}", command);
   settings.is_repeated = true;
-  settings.tells_exits = false;  // a rank that exits has said why
   invocation.exit_status = run::launch(settings);
 }
 

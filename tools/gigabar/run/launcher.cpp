@@ -296,9 +296,8 @@ class Launcher {
  private:
   void start_all() {
     const rlimit before = raise_descriptor_limit(settings_.has_labels);
-    const std::vector<std::string> environment = job_environment(settings_, port_, key_);
     for (unsigned rank = 0; rank < settings_.rank_count; ++rank) {
-      StartedRank started = start_rank(settings_, environment, rank, before);
+      StartedRank started = start_rank(settings_, environment_, rank, before);
       ranks_.push_back(started.process);
       ++running_count_;
       if (!settings_.has_labels) continue;
@@ -355,8 +354,8 @@ class Launcher {
     if (is_ending_) return;
     const bool is_exit = info.si_code == CLD_EXITED;
     const bool goes_on = settings_.keeps_going && !is_interrupted_;
-    if (!std::exchange(has_failed_, true)) exit_status_ = is_exit ? info.si_status : 128 + info.si_status;
-    if (!is_interrupted_ && (settings_.tells_exits || !is_exit)) {
+    if (exit_status_ == 0) exit_status_ = is_exit ? info.si_status : 128 + info.si_status;
+    if (!is_interrupted_ && !(settings_.is_repeated && is_exit)) {
       const std::string how = is_exit ? fmt::format("exit status {}", info.si_status)
                                       : fmt::format("signal {} ({})", info.si_status, ::strsignal(info.si_status));
       say(fmt::format("rank {} ended with {}{}", rank, how, others_text(goes_on)));
@@ -402,7 +401,7 @@ class Launcher {
       if (!is_ending_) {
         say(fmt::format("{} of {} had not ended after {} s; what runs is ended now", running_count_,
                         counted(settings_.rank_count, "rank"), settings_.timeout_s));
-        if (!has_failed_) exit_status_ = kExitTimedOut;
+        if (exit_status_ == 0) exit_status_ = kExitTimedOut;
         end_others();
       }
     }
@@ -446,9 +445,7 @@ class Launcher {
 
   const JobSettings& settings_;
   SignalDescriptor signals_;
-  // For the life of the job.
-  const ReservedPort port_ = reserve_port();
-  const Descriptor key_ = make_job_key();
+  const JobEnvironment environment_ = make_environment(settings_);
   Target output_{STDOUT_FILENO, "standard output"};
   Target own_errors_{STDERR_FILENO, "standard error"};
   // Where both are one file what is written in parts stays in order only in one queue.
@@ -456,11 +453,10 @@ class Launcher {
   std::vector<pid_t> ranks_;
   unsigned running_count_ = 0;
   bool is_interrupted_ = false;
-  bool is_ending_ = false;   // the others were asked to end, or are given their last words
-  bool has_failed_ = false;  // a rank, which has set exit_status_
+  bool is_ending_ = false;  // the others were asked to end, or are given their last words
   bool has_timed_out_ = false;
   bool has_lost_output_ = false;
-  int exit_status_ = 0;
+  int exit_status_ = 0;  // not 0: a rank has failed, or the time was over
   std::int64_t timeout_ns_ = kNever;
   std::int64_t ask_ns_ = kNever;  // the others to end
   std::int64_t kill_ns_ = kNever;

@@ -23,8 +23,8 @@ struct JobSettings {
   double grace_s = 10;
   bool keeps_going = false;             // when a rank fails the others run on
   std::string speaker = "gigabar run";  // before messages
-  bool tells_exits = true;              // say it when a rank exits with another status than 0
-  bool is_repeated = false;             // the ranks are this process's own command: what it has said they need not say again
+  // The ranks are this process's own command: what it has said they need not say again, and one that exits has said why.
+  bool is_repeated = false;
 };
 
 // Of GIGABAR_JOB_ID in the ranks of such a command.
@@ -48,20 +48,16 @@ int launch(const JobSettings& settings);
 
 // --- What launch() is made of ---------------------------------------------------------------------------------------------------
 
-// A port of loopback: nobody else is given it while this lives, and a rank can listen at it.
-struct ReservedPort {
-  Descriptor socket;
-  std::uint16_t number = 0;
+// What all ranks get, for the life of the job.
+struct JobEnvironment {
+  Descriptor port;  // of loopback: nobody else is given it while this lives, and a rank can listen at it
+  // The job's key, in memory that ranks read as a file while this process has it open: processes of this user that this process's
+  // name space shows. A variable with the key itself would be in every program that a rank starts, in `ps e`, and in core dumps; a
+  // file on a disk would be left behind when this process is killed.
+  Descriptor key;
+  std::vector<std::string> variables;  // this process's, without another launcher's words, and the job's
 };
-ReservedPort reserve_port();
-
-// The job's key, in memory that ranks read as a file while this process has it open: processes of this user that this process's
-// name space shows. A variable with the key itself would be in every program that a rank starts, in `ps e`, and in core dumps; a
-// file on a disk would be left behind when this process is killed.
-Descriptor make_job_key();
-
-// What all ranks get: this process's environment without another launcher's words, and the job's.
-std::vector<std::string> job_environment(const JobSettings& settings, const ReservedPort& port, const Descriptor& key);
+JobEnvironment make_environment(const JobSettings& settings);
 
 struct StartedRank {
   pid_t process = -1;  // and the number of its process group
@@ -71,7 +67,7 @@ struct StartedRank {
 
 // `descriptor_limit` is what the rank gets: this process may have raised its own. Fails with a CommandFailure, of
 // the same statuses when the program cannot be executed.
-StartedRank start_rank(const JobSettings& settings, const std::vector<std::string>& environment, unsigned rank,
+StartedRank start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank,
                        const rlimit& descriptor_limit);
 
 }  // namespace gigabar::tool::run

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -43,11 +44,8 @@ bool is_replaced(std::string_view variable) {
                                  "GIGABAR_LAUNCHER"};
   constexpr std::array kBeginnings = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_", "TORCHELASTIC_"};
   const std::string_view name = variable.substr(0, variable.find('='));
-  for (const std::string_view replaced : kNames)
-    if (name == replaced) return true;
-  for (const std::string_view beginning : kBeginnings)
-    if (name.starts_with(beginning)) return true;
-  return false;
+  return std::ranges::find(kNames, name) != kNames.end() ||
+         std::ranges::any_of(kBeginnings, [name](std::string_view beginning) { return name.starts_with(beginning); });
 }
 
 std::string random_digits(std::size_t bytes) {
@@ -59,6 +57,32 @@ std::string random_digits(std::size_t bytes) {
   for (std::size_t index = 0; index < bytes; ++index) fmt::format_to(std::back_inserter(digits), "{:02x}", random[index]);
   explicit_bzero(random.data(), random.size());
   return digits;
+}
+
+std::uint16_t reserve_port(Descriptor& socket) {
+  socket = Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  const int yes = 1;
+  // Bound and not listening, so that rank 0, which sets the same option, can have it.
+  if (!socket.is_open() || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+    fail(fmt::format("no free port at 127.0.0.1: {}", std::strerror(errno)));
+  return ntohs(address.sin_port);
+}
+
+Descriptor make_job_key() {
+  Descriptor memory(::memfd_create("gigabar-job-key", MFD_CLOEXEC));
+  std::string key = random_digits(kKeyBytes);
+  const bool is_written = memory.is_open() && ::fchmod(memory.get(), 0600) == 0 &&
+                          ::write(memory.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
+  const int code = errno;
+  explicit_bzero(key.data(), key.size());
+  if (!is_written) fail(fmt::format("the job's key cannot be put into memory: {}", std::strerror(code)));
+  return memory;
 }
 
 bool is_executable_file(const std::string& path) {
@@ -93,17 +117,14 @@ Pipe make_pipe(unsigned rank, bool has_labels) {
 
 // What the child needs, made before the fork: afterwards it may allocate nothing.
 struct Child {
-  const char* path = nullptr;
-  std::vector<char*> arguments, variables;
-  int input = -1, output = -1, errors = -1;  // -1: as this process's
-  int failure = -1;                          // takes the errno when the program cannot be executed
-  pid_t launcher = -1;
-  rlimit descriptor_limit{};
+  const char* path;
+  char* const* arguments;
+  char* const* variables;
+  std::array<int, 3> streams;  // its standard input, output and errors; -1: as this process's
+  int failure;                 // takes the errno when the program cannot be executed
+  pid_t launcher;
+  rlimit descriptor_limit;
 };
-
-void replace(int descriptor, int standard) {
-  if (descriptor >= 0 && ::dup2(descriptor, standard) < 0) ::_exit(127);
-}
 
 [[noreturn]] void become_rank(const Child& child) {
   // Its own group: what a signal ends is the rank with all that it started.
@@ -114,11 +135,12 @@ void replace(int descriptor, int standard) {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  replace(child.input, STDIN_FILENO);
-  replace(child.output, STDOUT_FILENO);
-  replace(child.errors, STDERR_FILENO);
+  for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; ++standard) {
+    const int descriptor = child.streams[static_cast<std::size_t>(standard)];
+    if (descriptor >= 0 && ::dup2(descriptor, standard) < 0) ::_exit(127);
+  }
   ::setrlimit(RLIMIT_NOFILE, &child.descriptor_limit);
-  ::execve(child.path, child.arguments.data(), child.variables.data());
+  ::execve(child.path, child.arguments, child.variables);
   const int code = errno;
   static_cast<void>(!::write(child.failure, &code, sizeof code));
   ::_exit(127);
@@ -167,49 +189,25 @@ std::string find_program(const std::string& program) {
                                                   plain(program), plain(program)));
 }
 
-ReservedPort reserve_port() {
-  ReservedPort port{Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
-  const int yes = 1;
-  // Bound and not listening, so that rank 0, which sets the same option, can have it.
-  if (!port.socket.is_open() || ::setsockopt(port.socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
-      ::bind(port.socket.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
-      ::getsockname(port.socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
-    fail(fmt::format("no free port at 127.0.0.1: {}", std::strerror(errno)));
-  port.number = ntohs(address.sin_port);
-  return port;
-}
-
-Descriptor make_job_key() {
-  Descriptor memory(::memfd_create("gigabar-job-key", MFD_CLOEXEC));
-  std::string key = random_digits(kKeyBytes);
-  const bool is_written = memory.is_open() && ::fchmod(memory.get(), 0600) == 0 &&
-                          ::write(memory.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
-  const int code = errno;
-  explicit_bzero(key.data(), key.size());
-  if (!is_written) fail(fmt::format("the job's key cannot be put into memory: {}", std::strerror(code)));
-  return memory;
-}
-
-std::vector<std::string> job_environment(const JobSettings& settings, const ReservedPort& port, const Descriptor& key) {
-  std::vector<std::string> variables;
+JobEnvironment make_environment(const JobSettings& settings) {
+  JobEnvironment environment;
+  const std::uint16_t port = reserve_port(environment.port);
+  environment.key = make_job_key();
+  std::vector<std::string>& variables = environment.variables;
   for (char** variable = environ; *variable != nullptr; ++variable)
     if (!is_replaced(*variable) && !(settings.stand_in_count > 0 && std::string_view(*variable).starts_with("GIGABAR_STAND_IN=")))
       variables.emplace_back(*variable);
   variables.push_back(fmt::format("WORLD_SIZE={}", settings.rank_count));
   variables.push_back(fmt::format("LOCAL_WORLD_SIZE={}", settings.rank_count));
   variables.emplace_back("MASTER_ADDR=127.0.0.1");
-  variables.push_back(fmt::format("MASTER_PORT={}", port.number));
+  variables.push_back(fmt::format("MASTER_PORT={}", port));
   variables.push_back("GIGABAR_JOB_ID=" + std::string(settings.is_repeated ? kRepeatedId : "run-") + random_digits(kIdBytes));
-  variables.push_back(fmt::format("GIGABAR_JOB_KEY_FILE=/proc/{}/fd/{}", ::getpid(), key.get()));
+  variables.push_back(fmt::format("GIGABAR_JOB_KEY_FILE=/proc/{}/fd/{}", ::getpid(), environment.key.get()));
   if (settings.stand_in_count > 0) variables.push_back(fmt::format("GIGABAR_STAND_IN={}", settings.stand_in_count));
-  return variables;
+  return environment;
 }
 
-StartedRank start_rank(const JobSettings& settings, const std::vector<std::string>& environment, unsigned rank,
+StartedRank start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank,
                        const rlimit& descriptor_limit) {
   StartedRank started;
   Pipe output, errors;
@@ -221,21 +219,17 @@ StartedRank start_rank(const JobSettings& settings, const std::vector<std::strin
   // A terminal has one reader; other ranks would take turns at it.
   const bool has_input = rank == 0 && ::isatty(STDIN_FILENO) == 0;
   const Descriptor nothing(has_input ? -1 : ::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  std::vector<std::string> own = {fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank)};
+  std::vector<std::string> own = environment.variables;
+  own.insert(own.begin(), {fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank)});
   std::vector<std::string> program = settings.program;
-  Child child;
-  child.path = settings.path.c_str();
-  child.arguments = pointers_to(program);
-  child.variables = pointers_to(own);
-  child.variables.pop_back();
-  for (const std::string& variable : environment) child.variables.push_back(const_cast<char*>(variable.c_str()));
-  child.variables.push_back(nullptr);
-  child.input = nothing.get();
-  child.output = output.write.get();
-  child.errors = errors.write.get();
-  child.failure = failure.write.get();
-  child.launcher = ::getpid();
-  child.descriptor_limit = descriptor_limit;
+  const std::vector<char*> arguments = pointers_to(program), variables = pointers_to(own);
+  const Child child{.path = settings.path.c_str(),
+                    .arguments = arguments.data(),
+                    .variables = variables.data(),
+                    .streams = {nothing.get(), output.write.get(), errors.write.get()},
+                    .failure = failure.write.get(),
+                    .launcher = ::getpid(),
+                    .descriptor_limit = descriptor_limit};
   started.process = ::fork();
   if (started.process < 0) fail(fmt::format("cannot start rank {}: {}; see 'ulimit -u'", rank, std::strerror(errno)));
   if (started.process == 0) become_rank(child);

@@ -38,11 +38,15 @@ CLI::Validator validator(const Check& check) { return CLI::Validator(check, "", 
 constexpr std::size_t kLeftColumns = 30;  // names and value; longer ones stand on a line of their own
 constexpr std::size_t kMaxColumns = 120;
 
+std::string name_of(const CLI::Option& option) {
+  if (!option.get_lnames().empty()) return "--" + option.get_lnames().front();
+  if (!option.get_snames().empty()) return "-" + option.get_snames().front();
+  return option.get_single_name();
+}
+
 std::string names_of(const CLI::Option& option) {
-  std::string text;
-  if (!option.get_snames().empty()) text = "-" + option.get_snames().front();
-  if (!option.get_lnames().empty()) text += (text.empty() ? "--" : ",--") + option.get_lnames().front();
-  return text.empty() ? option.get_single_name() : text;
+  const bool has_both = !option.get_snames().empty() && !option.get_lnames().empty();
+  return (has_both ? "-" + option.get_snames().front() + "," : "") + name_of(option);
 }
 
 bool takes_value(const CLI::Option& option) { return option.get_expected_max() > 0 && option.get_type_size() != 0; }
@@ -102,7 +106,7 @@ std::string rows_of(const CLI::App& app, const std::string& heading, const std::
 
 std::string subcommands_of(const CLI::App& app) {
   std::string text;
-  for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const CLI::App* each : app.get_subcommands({})) {
     text += row(each->get_name(), each->get_description());
   }
   return text.empty() ? text : "\nSubcommands:\n" + text;
@@ -141,45 +145,11 @@ std::vector<const CLI::App*> chosen_apps(const CLI::App& program) {
   return apps;
 }
 
-std::vector<const CLI::Option*> options_of(const CLI::App& app) {
-  return app.get_options([](const CLI::Option*) { return true; });
-}
-
-std::string name_of(const CLI::Option& option) {
-  if (!option.get_lnames().empty()) return "--" + option.get_lnames().front();
-  if (!option.get_snames().empty()) return "-" + option.get_snames().front();
-  return option.get_single_name();
-}
-
 // --- Words that nobody knows ----------------------------------------------------------------------------------------------------
-
-struct Leftover {
-  const CLI::App* app;  // to which it was given
-  std::string word;
-  bool is_option;
-};
-
-// An option goes before other words: those may be the value that it was to have.
-std::optional<Leftover> find_leftover(const CLI::App& program) {
-  std::optional<Leftover> first;
-  for (const CLI::App* app : chosen_apps(program)) {
-    bool may_be_option = true;
-    for (const std::string& word : app->remaining()) {
-      if (word == "--") {
-        may_be_option = false;
-        continue;
-      }
-      const bool is_option = may_be_option && word.size() > 1 && word.starts_with('-');
-      if (is_option) return Leftover{app, word, true};
-      if (!first) first = Leftover{app, word, false};
-    }
-  }
-  return first;
-}
 
 std::vector<std::string> shown_options(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : options_of(app)) {
+  for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
@@ -192,19 +162,46 @@ std::string unknown_word(const std::string& word, const char* what, const std::v
   return fmt::format("'{}' {}{}", plain(name), what, meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
 }
 
-std::string leftover_text(const CLI::App& program, const Leftover& leftover) {
-  if (leftover.is_option) return unknown_word(leftover.word, "is not one of its options", shown_options(*leftover.app));
-  if (!program.get_subcommands().empty()) return fmt::format("'{}' was not expected; leave it out", plain(leftover.word));
+std::string unexpected_word(const CLI::App& program, const std::string& word) {
+  if (!program.get_subcommands().empty()) return fmt::format("'{}' was not expected; leave it out", plain(word));
   std::vector<std::string> commands;
-  for (const CLI::App* each : program.get_subcommands([](const CLI::App*) { return true; })) commands.push_back(each->get_name());
-  return unknown_word(leftover.word, "is not one of its commands", commands);
+  for (const CLI::App* each : program.get_subcommands({})) commands.push_back(each->get_name());
+  return unknown_word(word, "is not one of its commands", commands);
+}
+
+std::string line(const std::string& command, const std::string& text) {
+  return fmt::format("{}: {}; see '{} --help'", command, text, command);
+}
+
+std::string command_name(const CLI::App& program) {
+  const auto chosen = program.get_subcommands();
+  return chosen.empty() ? program.get_name() : program.get_name() + " " + chosen.front()->get_name();
+}
+
+// Empty: there is none. An option goes before other words: those may be the value that it was to have.
+std::string leftover_line(const CLI::App& program, bool are_words_wrong) {
+  std::string first;
+  for (const CLI::App* app : chosen_apps(program)) {
+    const std::string command = app == &program ? program.get_name() : command_name(program);
+    bool may_be_option = true;
+    for (const std::string& word : app->remaining()) {
+      if (word == "--") {
+        may_be_option = false;
+        continue;
+      }
+      if (may_be_option && word.size() > 1 && word.starts_with('-'))
+        return line(command, unknown_word(word, "is not one of its options", shown_options(*app)));
+      if (are_words_wrong && first.empty()) first = line(command, unexpected_word(program, word));
+    }
+  }
+  return first;
 }
 
 // --- What CLI11 found, looked for again by what the command holds ---------------------------------------------------------------
 
 std::string required_text(const CLI::App& app) {
   std::string text;
-  for (const CLI::Option* option : options_of(app)) {
+  for (const CLI::Option* option : app.get_options()) {
     if (!option->get_required() || option->count() > 0) continue;
     text += fmt::format("{}{} is missing ({})", text.empty() ? "" : "; ", name_of(*option), option->get_description());
   }
@@ -212,7 +209,7 @@ std::string required_text(const CLI::App& app) {
 }
 
 std::string excludes_text(const CLI::App& app) {
-  for (const CLI::Option* option : options_of(app)) {
+  for (const CLI::Option* option : app.get_options()) {
     for (const CLI::Option* other : option->get_excludes()) {
       if (option->count() > 0 && other->count() > 0)
         return fmt::format("{} and {} cannot go together; leave one of them out", name_of(*option), name_of(*other));
@@ -230,7 +227,7 @@ std::string no_value_text(const CLI::App& app, const std::string& last) {
 }
 
 std::string count_text(const CLI::App& app, const std::string& last) {
-  for (const CLI::Option* option : options_of(app)) {
+  for (const CLI::Option* option : app.get_options()) {
     const int most = std::max(option->get_items_expected_max(), 1);
     if (static_cast<int>(option->count()) <= most || !takes_value(*option)) continue;
     if (most == 1) return fmt::format("{} is given {} times; give it once", name_of(*option), option->count());
@@ -267,21 +264,9 @@ std::string fault_text(const CLI::App& app, const CLI::ParseError& error, const 
   return text.starts_with(": ") ? text.substr(2) : text;
 }
 
-std::string line(const std::string& command, const std::string& text) {
-  return fmt::format("{}: {}; see '{} --help'", command, text, command);
-}
-
-std::string command_name(const CLI::App& program) {
-  const auto chosen = program.get_subcommands();
-  return chosen.empty() ? program.get_name() : program.get_name() + " " + chosen.front()->get_name();
-}
-
 std::string usage_line(const CLI::App& program, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
-  const std::optional<Leftover> leftover = find_leftover(program);
-  const bool is_of_words = is<CLI::ExtrasError>(error) || program.get_subcommands().empty();
-  if (leftover && (leftover->is_option || is_of_words)) {
-    return line(leftover->app == &program ? program.get_name() : command_name(program), leftover_text(program, *leftover));
-  }
+  const std::string leftover = leftover_line(program, is<CLI::ExtrasError>(error) || program.get_subcommands().empty());
+  if (!leftover.empty()) return leftover;
   return line(command_name(program), fault_text(*chosen_apps(program).back(), error, arguments));
 }
 
@@ -298,7 +283,7 @@ void refuse_empty_values(const std::vector<std::string>& arguments) {
 
 // "--json ''", as of a variable that is not set. Words without a name may be empty: another program's are among them.
 void refuse_empty_values(const CLI::App& app) {
-  for (const CLI::Option* option : options_of(app)) {
+  for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional() || !takes_value(*option)) continue;
     const std::vector<std::string>& values = option->results();
     if (std::ranges::find(values, "") == values.end()) continue;
@@ -392,22 +377,18 @@ Command Command::add_subcommand(const std::string& name, const std::string& desc
 }
 
 template <class T>
-Option Command::add_option(const std::string& names, T& target, const std::string& help) const {
-  return Option(app_->add_option(names, target, help));
-}
-
-template <class T>
 Option Command::add_option(const std::string& names, T& target, const Value& value, const std::string& help) const {
+  CLI::Option* const option = app_->add_option(names, target, help);
+  if (value.name == nullptr) return Option(option);
+  option->type_name(value.name);
   // The text that the check leaves is read.
-  CLI::Option* const option = app_->add_option(names, target, help)->type_name(value.name);
   if (value.check) option->transform(validator(value.check));
   if constexpr (std::is_arithmetic_v<T>)
     option->default_str(value.is_size ? format_bytes(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
   return Option(option);
 }
 
-#define GIGABAR_OPTION_OF(...)                                                                     \
-  template Option Command::add_option(const std::string&, __VA_ARGS__&, const std::string&) const; \
+#define GIGABAR_OPTION_OF(...) \
   template Option Command::add_option(const std::string&, __VA_ARGS__&, const Value&, const std::string&) const;
 GIGABAR_OPTION_OF(std::string)
 GIGABAR_OPTION_OF(int)

@@ -23,7 +23,7 @@ using Check = std::function<std::string(std::string& text)>;
 
 // What stands behind an option: its name in the help, and what may be typed; without a check: anything.
 struct Value {
-  const char* name;
+  const char* name = nullptr;  // null: CLI11's for the type
   Check check = nullptr;
   bool is_size = false;  // the help shows its default as "64K"
 
@@ -67,12 +67,13 @@ class Command {
   const Command* operator->() const { return this; }
 
   Command add_subcommand(const std::string& name, const std::string& description) const;
-  // For the types that command_line.cpp names.
-  template <class T>
-  Option add_option(const std::string& names, T& target, const std::string& help = "") const;
-  // The help shows what a number holds before as its default.
+  // For the types that command_line.cpp names. The help shows what a number holds before as its default, where its value is named.
   template <class T>
   Option add_option(const std::string& names, T& target, const Value& value, const std::string& help = "") const;
+  template <class T>
+  Option add_option(const std::string& names, T& target, const std::string& help = "") const {
+    return add_option(names, target, Value{}, help);
+  }
   // One of a list of Named, in any case of letters. The help shows their names, and that of what `target` holds as the default.
   template <class Target, class List>
   Option add_choice(const std::string& names, Target& target, const List& choices, const std::string& help = "") const {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstdlib>
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "gdrapi.h"
 #include "gigabar/device.hpp"
@@ -16,19 +16,10 @@ inline void ask_for_stand_ins(const DeviceInfo& device, std::size_t device_count
   if (device.is_stand_in) setenv("GIGABAR_STAND_IN", std::to_string(device_count).c_str(), 0);
 }
 
-class GdrSession {
- public:
-  GdrSession() : g_(gdr_open()) {}
-  GdrSession(const GdrSession&) = delete;
-  GdrSession& operator=(const GdrSession&) = delete;
-  ~GdrSession() {
-    if (g_ != nullptr) gdr_close(g_);
-  }
-  gdr_t get() const noexcept { return g_; }  // null when gdr_open failed; errno tells
-  gdr_t release() noexcept { return std::exchange(g_, nullptr); }
-
- private:
-  gdr_t g_;
+struct CloseGdr {
+  void operator()(gdr_t g) const noexcept { gdr_close(g); }
 };
+// Of gdr_open(); null when that failed, and errno tells why.
+using GdrSession = std::unique_ptr<gdr, CloseGdr>;
 
 }  // namespace gigabar::tool

@@ -37,8 +37,8 @@ Value whole_number(std::uint64_t least, std::uint64_t most, const char* name) {
 
 Value real_number(double least, double most, const char* name) {
   const Check check = [=](std::string& text) -> std::string {
-    double value = 0;
-    if (read_number(text, value) && value >= least && value <= most) return {};
+    const auto value = read_number(text);
+    if (value && *value >= least && *value <= most) return {};
     return fmt::format("'{}' is not a number from {} to {}", text, least, most);
   };
   return {name, check};
@@ -46,8 +46,8 @@ Value real_number(double least, double most, const char* name) {
 
 Value number_above_0(double most, const char* name, const char* what) {
   const Check check = [=](std::string& text) -> std::string {
-    double value = 0;
-    if (read_number(text, value) && value > 0 && value <= most) return {};
+    const auto value = read_number(text);
+    if (value && *value > 0 && *value <= most) return {};
     return fmt::format("'{}' is not {} above 0 and up to {}", text, what, most);
   };
   return {name, check};
@@ -59,10 +59,11 @@ Check file_name() {
   return [](std::string& text) { return text.empty() || text == "-" ? "'" + text + "' is not a file's name" : std::string(); };
 }
 
-bool read_number(const std::string& text, double& value) {
+std::optional<double> read_number(std::string_view text) {
+  double value = 0;
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && at == end;
+  return error == std::errc() && at == end ? std::optional(value) : std::nullopt;
 }
 
 std::optional<std::uint64_t> parse_size(const std::string& text) {

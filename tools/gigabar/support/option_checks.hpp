@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/command_line.hpp"
@@ -24,8 +25,8 @@ Value seconds(double most);
 // The name of a file that is written; "-", which is standard output elsewhere, is none.
 Check file_name();
 
-// The whole text as a number; false when it is none.
-bool read_number(const std::string& text, double& value);
+// The whole text as a number.
+std::optional<double> read_number(std::string_view text);
 
 // The text as a size in bytes ("4096", "64K", "2M", "1G", powers of 1024); nothing when it is none.
 std::optional<std::uint64_t> parse_size(const std::string& text);

@@ -23,8 +23,7 @@ void tell_stand_ins(Report& report) {
   if (count == 0) return;
   report.note(
       fmt::format("stand-in: GIGABAR_STAND_IN={} has the other commands use {}, host memory that plays GPUs; what is told here is "
-                  "of the machine "
-                  "itself",
+                  "of the machine itself",
                   count, counted(static_cast<std::uint64_t>(count), "stand-in device")));
 }
 
@@ -44,7 +43,7 @@ void add_store_options(const Command& command, StoreOptions& options) {
                      ->default_str(kUsualPlace)
                      ->type_name("FILE");
   // Its second name is its old one.
-  command.add_flag("!--no-store,!--dry-run", options.is_wanted, "Measure and print, but store nothing")->excludes(store);
+  command.add_flag_that_clears("--no-store,--dry-run", options.is_wanted, "Measure and print, but store nothing")->excludes(store);
 }
 
 void add_device_option(const Command& command, DeviceOptions& options) {

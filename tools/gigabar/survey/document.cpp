@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/old_check_ids.hpp"
@@ -64,15 +63,11 @@ void read_figures(const Tree& document, Document& survey) {
       const Tree& value = member(figure, key);
       return value.is_number() ? value.get<double>() : std::nan("");
     };
-    const Measured measured{word(figure, "unit"), number("value"), number("min"), number("max"), std::fmax(number("passes"), 1)};
+    const Measured measured{word(figure, "unit"),           number("value"),        number("min"), number("max"),
+                            std::fmax(number("passes"), 1), word(figure, "failure")};
     const bool is_good = std::isfinite(measured.value) && measured.value > 0 && std::isfinite(measured.least + measured.most);
-    const std::string key = word(figure, "key"), failure = word(figure, "failure");
-    if (key.empty()) continue;
-    if (!failure.empty()) {
-      survey.failures[key] = failure;
-    } else if (is_good) {
-      survey.figures[key] = measured;
-    }
+    const std::string key = word(figure, "key");
+    if (!key.empty() && (is_good || !measured.failure.empty())) survey.figures[key] = measured;
   }
 }
 
@@ -89,7 +84,6 @@ std::string passes_text(const Tree& passes) {
 Document parse_document(const std::string& path, std::string_view text) {
   const Tree document = parse_tree(path, text);
   Document survey;
-  survey.path = path;
   survey.passes = passes_text(member(document, "passes"));
   survey.label = fmt::format("{}, {}", word(member(document, "machine"), "host"), word(document, "date"));
   read_facts(document, survey);
@@ -97,24 +91,13 @@ Document parse_document(const std::string& path, std::string_view text) {
   for (const Tree& finding : member(document, "findings")) {
     survey.verdicts[current_check_id(word(finding, "check")) + " " + word(finding, "subject")] = word(finding, "verdict");
   }
-  if (survey.figures.empty() && survey.failures.empty())
-    refuse_usage(fmt::format("{}: holds no figures; run 'gigabar survey' again", path));
+  if (survey.figures.empty()) refuse_usage(fmt::format("{}: holds no figures; run 'gigabar survey' again", path));
   return survey;
 }
 
 Document read_document(std::string_view option, const std::string& path) {
   constexpr std::string_view kRemedy = "give a file that 'gigabar survey --json FILE' wrote";
   return parse_document(path, read_file(option, path, {std::size_t{64} << 20, kRemedy, kRemedy}));
-}
-
-Difference difference_of(const Measured& first, const Measured& second, double floor) {
-  Difference difference;
-  difference.relative = second.value / first.value - 1;
-  difference.noise = std::max((first.range() + second.range()) / first.value, floor);
-  if (std::abs(difference.relative) <= difference.noise) return difference;
-  const bool is_less_better = first.unit == "us";
-  difference.change = (difference.relative < 0) == is_less_better ? Change::better : Change::worse;
-  return difference;
 }
 
 }  // namespace gigabar::tool::survey

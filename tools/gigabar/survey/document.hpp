@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A survey that was written before, as `gigabar survey --json` left it, and how a figure of another day compares with it. The file
-// may be anything.
+// A survey that was written before, as `gigabar survey --json` left it. The file may be anything.
 #pragma once
 
 #include <map>
@@ -13,17 +12,18 @@ struct Measured {
   std::string unit;
   double value = 0, least = 0, most = 0;
   double pass_count = 1;
+  // Why there is no value; empty: there is one. The initialiser allows records without it.
+  std::string failure = {};  // NOLINT(readability-redundant-member-init)
+
   double range() const { return most - least; }
   // The samples of one pass show how a machine differs from itself within a second only, which does not tell the noise.
-  bool has_noise() const { return pass_count >= 2; }
+  bool has_noise() const { return failure.empty() && pass_count >= 2; }
 };
 
 struct Document {
-  std::string path;
   std::string label;   // host, date
   std::string passes;  // "3 passes over 12 s"
   std::map<std::string, Measured> figures;
-  std::map<std::string, std::string> failures;  // of figures that have no value: why
   std::map<std::string, std::string> facts;     // what the machine is: CPU, kernel, driver, device, relations
   std::map<std::string, std::string> verdicts;  // "pci.acs GPU ... and ...": "FAIL"
 };
@@ -32,19 +32,7 @@ struct Document {
 Document read_document(std::string_view option, const std::string& path);
 Document parse_document(const std::string& path, std::string_view text);
 
-// Of the first median: on two H200, runs 20 s apart differed by up to 9.5 %.
+// Noise is never less than this share of the first median: on two H200, runs 20 s apart differed by up to 9.5 %.
 inline constexpr double kNoiseFloor = 0.10;
-
-enum class Change { none, better, worse };
-
-struct Difference {
-  double relative = 0;  // of the second over the first, minus 1
-  double noise = 0;
-  Change change = Change::none;
-};
-
-// A figure has changed when the medians differ by more than the noise: both ranges of its samples together, and never less than
-// `floor`.
-Difference difference_of(const Measured& first, const Measured& second, double floor = kNoiseFloor);
 
 }  // namespace gigabar::tool::survey

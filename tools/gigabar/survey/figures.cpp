@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -46,6 +45,19 @@ Json to_json(const Figure& figure) {
 
 namespace {
 
+// Of one more pass, with the samples of the passes before. One that failed before, or fails now, has failed.
+void add(std::vector<Figure>& figures, Figure more) {
+  const auto known = std::find_if(figures.begin(), figures.end(), [&more](const Figure& each) { return each.key == more.key; });
+  if (known == figures.end()) {
+    figures.push_back(std::move(more));
+    return;
+  }
+  known->samples.insert(known->samples.end(), more.samples.begin(), more.samples.end());
+  ++known->pass_count;
+  if (known->failure.empty()) known->failure = std::move(more.failure);
+  known->has_wrong_data = known->has_wrong_data || more.has_wrong_data;
+}
+
 // --- CPU-driven copies: latencies, in rounds that go over every kind of copy, so that drift hits all of them equally -----------
 
 constexpr std::array<std::size_t, 2> kSizes = {8, std::size_t{64} << 10};
@@ -60,14 +72,20 @@ struct Runner {
   Figure figure;
 };
 
+// The copies of one device: each is timed, and those through the mapping are checked.
+struct Copies {
+  std::vector<Runner> runners;
+  std::vector<CheckedCopy> checked;
+};
+
 template <class Call>
 void add(std::vector<Runner>& runners, std::string key, std::string path, const Call& call) {
   Figure figure{.key = std::move(key), .unit = "us", .path = std::move(path)};
   runners.push_back({make_contender(figure.key, call, [] { spin(kPauseNs); }), std::move(figure)});
 }
 
-std::vector<Runner> runners_of(const Workbench& bench) {
-  std::vector<Runner> runners;
+Copies copies_of(const Workbench& bench) {
+  Copies copies;
   const bool has_cuda = !bench.device().is_stand_in && use_cuda_runtime(bench.device().index).is_ok();
   const Mapping* const mapping = &bench.mapping();
   std::byte* const host = bench.host();
@@ -75,23 +93,17 @@ std::vector<Runner> runners_of(const Workbench& bench) {
   const std::string through = fmt::format("CPU through {} ({})", name_of(mapping->backend()), name_of(mapping->type()));
   for (const std::size_t bytes : kSizes) {
     const auto key = [&](const char* what) { return fmt::format("gpu{} {} {}", bench.device().index, what, bytes_text(bytes)); };
-    add(runners, key("copy_to"), through, [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); });
-    add(runners, key("copy_from"), through, [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); });
+    const auto to = [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); };
+    const auto from = [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); };
+    add(copies.runners, key("copy_to"), through, to);
+    add(copies.runners, key("copy_from"), through, from);
+    copies.checked.push_back({"copy_to", CopyDirection::to_device, 0, bytes, to});
+    copies.checked.push_back({"copy_from", CopyDirection::from_device, 0, bytes, from});
     if (!has_cuda) continue;
-    add(runners, key("cudaMemcpy to"), "copy engine", [=] { return cuda_memcpy(device, host, bytes); });
-    add(runners, key("cudaMemcpy from"), "copy engine", [=] { return cuda_memcpy(host, device, bytes); });
+    add(copies.runners, key("cudaMemcpy to"), "copy engine", [=] { return cuda_memcpy(device, host, bytes); });
+    add(copies.runners, key("cudaMemcpy from"), "copy engine", [=] { return cuda_memcpy(host, device, bytes); });
   }
-  return runners;
-}
-
-void check(const Workbench& bench) {
-  const Mapping& mapping = bench.mapping();
-  for (const std::size_t bytes : kSizes) {
-    check_copy(bench, {"copy_to", CopyDirection::to_device, 0, bytes,
-                       [&mapping, host = bench.host(), bytes] { return copy_to(mapping, 0, host, bytes).is_ok(); }});
-    check_copy(bench, {"copy_from", CopyDirection::from_device, 0, bytes,
-                       [&mapping, host = bench.host(), bytes] { return copy_from(mapping, 0, host, bytes).is_ok(); }});
-  }
+  return copies;
 }
 
 void run_round(Runner& runner, const SampleClock& clock, std::vector<std::uint64_t>& ticks) {
@@ -104,43 +116,38 @@ void run_round(Runner& runner, const SampleClock& clock, std::vector<std::uint64
   runner.figure.samples.push_back(summarize(ticks, clock.ns_per_tick()).p50_us);
 }
 
-std::vector<Figure> measure_device(const DeviceInfo& device, const SampleClock& clock) {
+void measure_device(const DeviceInfo& device, const SampleClock& clock, std::vector<Figure>& figures) {
   DeviceOptions options;
   options.device = device.index;
   const Workbench bench(options, kMaxBytes + kGuardBytes);
-  check(bench);
-  std::vector<Runner> runners = runners_of(bench);
+  Copies copies = copies_of(bench);
+  for (const CheckedCopy& copy : copies.checked) check_copy(bench, copy);
   std::vector<std::uint64_t> ticks;
   for (std::size_t round = 0; round < kRounds; ++round) {
-    for (Runner& runner : runners) {
+    for (Runner& runner : copies.runners) {
       if (runner.figure.failure.empty()) run_round(runner, clock, ticks);
     }
   }
-  check(bench);
-  std::vector<Figure> figures;
-  for (Runner& runner : runners) figures.push_back(std::move(runner.figure));
-  return figures;
+  for (const CheckedCopy& copy : copies.checked) check_copy(bench, copy);
+  for (Runner& runner : copies.runners) add(figures, std::move(runner.figure));
 }
 
 // One pass over single copies through the mapping of each device, and over cudaMemcpy where there is one: 8 bytes and 64 KiB, both
 // ways. Devices whose turn comes when that share of the time is over are left out.
-std::vector<Figure> measure_copies(std::span<const DeviceInfo> devices, const TimeLeft& time, double share) {
+void measure_copies(std::span<const DeviceInfo> devices, const TimeLeft& time, double share, std::vector<Figure>& figures) {
   const SampleClock clock = SampleClock::calibrate();
-  std::vector<Figure> figures;
   for (const DeviceInfo& device : devices) {
     if (time.is_over(share)) break;
     try {
-      std::vector<Figure> more = measure_device(device, clock);
-      figures.insert(figures.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+      measure_device(device, clock, figures);
     } catch (const CommandFailure& failure) {
       // One device that cannot be mapped must not hide the others.
-      figures.push_back({.key = fmt::format("gpu{} copies", device.index),
-                         .unit = "us",
-                         .failure = failure.what(),
-                         .has_wrong_data = dynamic_cast<const WrongData*>(&failure) != nullptr});
+      add(figures, {.key = fmt::format("gpu{} copies", device.index),
+                    .unit = "us",
+                    .failure = failure.what(),
+                    .has_wrong_data = dynamic_cast<const WrongData*>(&failure) != nullptr});
     }
   }
-  return figures;
 }
 
 // --- Paths: bandwidth of every one by itself, and of the patterns in which they meet -------------------------------------------
@@ -149,16 +156,7 @@ constexpr unsigned kRepeats = 2;  // of a pass
 constexpr std::size_t kPathBytes = std::size_t{128} << 20;
 constexpr double kTimeoutSeconds = 20;
 
-Transfer transfer(int source, int destination, bool is_stand_in) {
-  return path_transfer(source, destination, is_stand_in ? kStandInBytes : kPathBytes);
-}
-
 std::string ends_text(const Transfer& transfer) { return path_name(transfer.source.device, transfer.destination.device); }
-
-struct Pattern {
-  std::string name;
-  std::vector<Transfer> transfers;
-};
 
 Figure figure_of(const TransferReport& report, const std::string& name) {
   Figure figure;
@@ -179,99 +177,82 @@ Figure figure_of(const TransferReport& report, const std::string& name) {
   return figure;
 }
 
-std::vector<Figure> run(const Pattern& pattern, std::vector<std::string>& notes) {
+void add_note(std::vector<std::string>& notes, std::string note) {
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+}
+
+// `name`: of the pattern in which the transfers run at once.
+void run(const std::string& name, const std::vector<Transfer>& transfers, std::vector<Figure>& figures,
+         std::vector<std::string>& notes) {
   StreamPlan plan;
-  plan.transfers = pattern.transfers;
+  plan.transfers = transfers;
   plan.repeats = kRepeats;
   plan.timeout_seconds = kTimeoutSeconds;
   const Result<StreamReport> report = run_streams(plan);
-  std::vector<Figure> figures;
   if (!report) {
-    for (const Transfer& transfer : pattern.transfers) {
-      const std::string key = fmt::format("{} {}", ends_text(transfer), pattern.name);
-      figures.push_back({.key = key, .unit = "GB/s", .failure = report.error().message()});
+    TransferReport failed;
+    failed.error = report.error().record();
+    for (const Transfer& transfer : transfers) {
+      failed.transfer = transfer;
+      add(figures, figure_of(failed, name));
     }
-    return figures;
+    return;
   }
-  for (const TransferReport& one : report->transfers) figures.push_back(figure_of(one, pattern.name));
+  for (const TransferReport& one : report->transfers) add(figures, figure_of(one, name));
   // Fewer devices' own memory than the sum of parts is what a pattern is about; everything else is worth a line.
-  for (const std::string& warning : report->warnings) notes.push_back(fmt::format("{}: {}", pattern.name, warning));
-  return figures;
+  for (const std::string& warning : report->warnings) add_note(notes, fmt::format("{}: {}", name, warning));
 }
 
-std::vector<Pattern> single_paths(std::span<const DeviceInfo> devices) {
-  std::vector<Pattern> patterns;
-  const auto add = [&](int source, int destination, bool is_stand_in) {
-    patterns.push_back({"alone", {transfer(source, destination, is_stand_in)}});
-  };
-  for (const DeviceInfo& device : devices) {
-    add(StreamPlace::kHost, device.index, device.is_stand_in);
-    add(device.index, StreamPlace::kHost, device.is_stand_in);
-  }
-  for (const DeviceInfo& from : devices) {
-    for (const DeviceInfo& to : devices) {
-      if (from.index != to.index) add(from.index, to.index, from.is_stand_in);
-    }
-  }
-  return patterns;
+std::vector<Transfer> joined(std::vector<Transfer> transfers, const std::vector<Transfer>& more) {
+  transfers.insert(transfers.end(), more.begin(), more.end());
+  return transfers;
 }
 
-// The patterns in which paths share something: a link's two directions, the host's memory, a switch, the processors' own link.
-std::vector<Pattern> meeting_paths(std::span<const DeviceInfo> devices) {
-  Pattern down{"all devices from the host", {}};
-  Pattern up{"all devices to the host", {}};
-  Pattern ring{"all devices to the next one", {}};
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    const DeviceInfo& device = devices[i];
-    down.transfers.push_back(transfer(StreamPlace::kHost, device.index, device.is_stand_in));
-    up.transfers.push_back(transfer(device.index, StreamPlace::kHost, device.is_stand_in));
-    if (devices.size() > 1) {
-      ring.transfers.push_back(transfer(device.index, devices[(i + 1) % devices.size()].index, device.is_stand_in));
-    }
-  }
-  Pattern both{"all devices both ways", down.transfers};
-  both.transfers.insert(both.transfers.end(), up.transfers.begin(), up.transfers.end());
-  Pattern everything{"everything at once", both.transfers};
-  everything.transfers.insert(everything.transfers.end(), ring.transfers.begin(), ring.transfers.end());
-  if (devices.size() == 1) return {both};
-  return {down, up, both, ring, everything};
-}
-
+// What the first pass has no time for, no other one has.
 void measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell, Figures& figures) {
-  const auto measure = [&](const Pattern& pattern, std::vector<Figure>& into) {
+  const auto measure = [&](const std::string& name, const std::vector<Transfer>& transfers, std::vector<Figure>& into) {
     if (time.is_over()) {
-      ++figures.left_out_count;
+      if (figures.pass_count == 1) ++figures.left_out_count;
       return;
     }
-    tell(pattern.transfers.size() == 1 ? ends_text(pattern.transfers.front()) + " " + pattern.name : pattern.name);
-    std::vector<Figure> more = run(pattern, figures.notes);
-    into.insert(into.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+    tell(transfers.size() == 1 ? ends_text(transfers.front()) + " " + name : name);
+    run(name, transfers, into, figures.notes);
   };
-  // The host's paths and the patterns first: on many devices the pairs take the most time and say the least new.
-  const std::vector<Pattern> single = single_paths(devices);
-  const auto first = std::min(single.size(), 2 * devices.size() + 2);
-  for (std::size_t i = 0; i < first; ++i) measure(single[i], figures.alone);
-  for (const Pattern& pattern : meeting_paths(devices)) measure(pattern, figures.together);
-  for (std::size_t i = first; i < single.size(); ++i) measure(single[i], figures.alone);
+  const auto alone = [&](const Transfer& transfer) { measure("alone", {transfer}, figures.alone); };
+  const auto together = [&](const char* name, const std::vector<Transfer>& all) { measure(name, all, figures.together); };
+  const auto add = [&](std::vector<Transfer>& transfers, int source, int destination) {
+    transfers.push_back(path_transfer(source, destination, kPathBytes, devices.front().is_stand_in));
+  };
+  std::vector<Transfer> down, up, ring, pairs;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const int index = devices[i].index;
+    add(down, StreamPlace::kHost, index);
+    add(up, index, StreamPlace::kHost);
+    if (devices.size() > 1) add(ring, index, devices[(i + 1) % devices.size()].index);
+    for (const DeviceInfo& to : devices) {
+      if (to.index != index) add(pairs, index, to.index);
+    }
+    alone(down.back());
+    alone(up.back());
+  }
+  // The patterns before most pairs: on many devices these take the most time and say the least new.
+  const auto first = std::min<std::size_t>(pairs.size(), 2);
+  for (std::size_t i = 0; i < first; ++i) alone(pairs[i]);
+  // In patterns paths share something: a link's two directions, the host's memory, a switch, the processors' own link.
+  const std::vector<Transfer> both = joined(down, up);
+  if (devices.size() > 1) {
+    together("all devices from the host", down);
+    together("all devices to the host", up);
+  }
+  together("all devices both ways", both);
+  if (devices.size() > 1) {
+    together("all devices to the next one", ring);
+    together("everything at once", joined(both, ring));
+  }
+  for (std::size_t i = first; i < pairs.size(); ++i) alone(pairs[i]);
 }
 
 // --- Passes --------------------------------------------------------------------------------------------------------------------
-
-// Adds the samples of one more pass to those of the passes before. Figures that are new are added as well; one that failed before,
-// or fails now, has failed.
-void add_pass(std::vector<Figure>& figures, std::vector<Figure> pass) {
-  for (Figure& more : pass) {
-    const auto known = std::find_if(figures.begin(), figures.end(), [&more](const Figure& each) { return each.key == more.key; });
-    if (known == figures.end()) {
-      figures.push_back(std::move(more));
-      continue;
-    }
-    known->samples.insert(known->samples.end(), more.samples.begin(), more.samples.end());
-    ++known->pass_count;
-    if (known->failure.empty()) known->failure = std::move(more.failure);
-    known->has_wrong_data = known->has_wrong_data || more.has_wrong_data;
-  }
-}
 
 // From one begin to the next at least, so that the passes do not all see the same of what else the machine does.
 constexpr double kPassSeconds = 3;
@@ -282,36 +263,15 @@ void wait_until(double begin_s, const TimeLeft& time) {
   while (time.elapsed_s() < begin_s && !time.is_over()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-void add_note(std::vector<std::string>& notes, std::string note) {
-  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
-}
-
-void make_pass(Figures& all, std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell) {
-  const double copies_end = all.pass_count == 0 ? kCopiesEnd : 1;
-  ++all.pass_count;
-  const auto tell_pass = [&](const std::string& what) { tell(fmt::format("pass {} of {}: {}", all.pass_count, kPasses, what)); };
-  tell_pass("single copies");
-  Figures pass;
-  pass.copies = measure_copies(devices, time, copies_end);
-  measure_paths(devices, time, tell_pass, pass);
-  for (const auto list : kLists) add_pass(all.*list, std::move(pass.*list));
-  // What the first pass had no time for, no other one has.
-  if (all.pass_count == 1) all.left_out_count = pass.left_out_count;
-  for (std::string& note : pass.notes) add_note(all.notes, std::move(note));
-}
-
-bool is_partial(const std::vector<Figure>& figures) {
-  return std::any_of(figures.begin(), figures.end(),
-                     [](const Figure& figure) { return figure.failure.empty() && figure.pass_count < kPasses; });
-}
-
 void note_what_is_missing(Figures& all) {
   std::vector<std::string>& notes = all.notes;
   if (all.copies.empty()) notes.emplace_back("single copies were left out, since the time for the survey was over");
   if (all.left_out_count > 0) {
     notes.push_back(fmt::format("left out, since the time for the survey was over: {}", counted(all.left_out_count, "run")));
   }
-  if (all.pass_count < kPasses || std::any_of(kLists.begin(), kLists.end(), [&](auto list) { return is_partial(all.*list); })) {
+  const auto is_partial = [](const Figure& figure) { return figure.failure.empty() && figure.pass_count < kPasses; };
+  const auto has_partial = [&](const auto list) { return std::ranges::any_of(all.*list, is_partial); };
+  if (all.pass_count < kPasses || std::ranges::any_of(kLists, has_partial)) {
     notes.push_back(
         fmt::format("not all was measured in {} passes, since the time for the survey was over; 'gigabar compare' does not judge "
                     "what was measured in one",
@@ -324,8 +284,13 @@ void note_what_is_missing(Figures& all) {
 Figures measure(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell) {
   Figures all;
   const double begin_s = time.elapsed_s();
+  const auto tell_pass = [&](const std::string& what) { tell(fmt::format("pass {} of {}: {}", all.pass_count, kPasses, what)); };
   do {
-    make_pass(all, devices, time, tell);
+    const double copies_end = all.pass_count == 0 ? kCopiesEnd : 1;
+    ++all.pass_count;
+    tell_pass("single copies");
+    measure_copies(devices, time, copies_end, all.copies);
+    measure_paths(devices, time, tell_pass, all);
     if (all.pass_count < kPasses) wait_until(begin_s + all.pass_count * kPassSeconds, time);
   } while (all.pass_count < kPasses && !time.is_over());
   all.seconds = time.elapsed_s() - begin_s;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/streams.hpp"
 #include "support/report.hpp"
@@ -40,9 +41,9 @@ struct Figure {
 
 Json to_json(const Figure& figure);
 
-// What a survey has used of its time, and how much that is in all.
+// What a survey has used of its time, which begins as this is made, and how much that is in all.
 struct TimeLeft {
-  std::function<double()> elapsed_s;
+  std::function<double()> elapsed_s = [start_ns = now_ns()] { return static_cast<double>(now_ns() - start_ns) * 1e-9; };
   double budget_s = 0;
 
   bool is_over(double share = 1) const { return elapsed_s() > budget_s * share; }
@@ -52,17 +53,17 @@ using Tell = std::function<void(const std::string&)>;
 
 // What a path is called, "host->gpu0", and a transfer over it that is timed. Stand-ins take fewer bytes: host memory pretends, and
 // its caches and cores are shared by everything.
-inline constexpr std::size_t kStandInBytes = std::size_t{8} << 20;
 inline std::string path_name(int source, int destination) {
   const auto end = [](int device) { return device == StreamPlace::kHost ? std::string("host") : fmt::format("gpu{}", device); };
   return end(source) + "->" + end(destination);
 }
-inline Transfer path_transfer(int source, int destination, std::size_t bytes) {
+inline Transfer path_transfer(int source, int destination, std::size_t bytes, bool is_stand_in) {
+  constexpr std::size_t kStandInBytes = std::size_t{8} << 20;
   constexpr double kSeconds = 0.1;
   Transfer transfer;
   transfer.source.device = source;
   transfer.destination.device = destination;
-  transfer.bytes = bytes;
+  transfer.bytes = is_stand_in ? kStandInBytes : bytes;
   transfer.iterations = 0;
   transfer.seconds = kSeconds;
   return transfer;
