@@ -5,6 +5,27 @@
 #include "c/fabric_handle.hpp"
 #include "c/json.hpp"
 
+namespace gigabar::inline v0 {
+
+void members_of(const Setting& setting, const auto& put) {
+  put("name", setting.name);
+  put("value", setting.value);
+  put("source", setting.source);
+}
+
+void members_of(const PeerState& peer, const auto& put) {
+  put("rank", peer.rank);
+  put("is_connected", peer.is_connected);
+  put("is_broken", peer.is_broken);
+  put("is_same_host", peer.is_same_host);
+  put("why", if_told(peer.why));
+  put("transport", peer.transport ? std::optional(name_of(*peer.transport)) : std::nullopt);
+  put("rails", peer.rails);
+  put("memory_bytes", peer.memory_bytes);
+}
+
+}  // namespace gigabar::inline v0
+
 namespace gigabar::c {
 namespace {
 
@@ -105,17 +126,6 @@ FabricOptions options_of(const gigabar_fabric_options* given) {
   return options;
 }
 
-void write_peer(JsonText& json, const PeerState& peer) {
-  json.member("rank", peer.rank);
-  json.member("is_connected", peer.is_connected);
-  json.member("is_broken", peer.is_broken);
-  json.member("is_same_host", peer.is_same_host);
-  json.text_or_null("why", peer.why);
-  json.member("transport", peer.transport ? std::optional(name_of(*peer.transport)) : std::nullopt);
-  json.list("rails", peer.rails);
-  json.member("memory_bytes", peer.memory_bytes);
-}
-
 }  // namespace
 
 const Fabric& fabric_at(const gigabar_fabric* handle, const char* function) {
@@ -183,19 +193,13 @@ gigabar_status gigabar_fabric_describe(const gigabar_fabric* fabric, gigabar_fab
 gigabar_status gigabar_fabric_json(const gigabar_fabric* fabric, char** text) {
   return on_fabric("gigabar_fabric_json", fabric, [&](const Fabric& job, const char* function) {
     char*& result = object_at(text, function, "text");
-    JsonText json;
-    json.object([&] {
-      json.member("rank", job.rank());
-      json.member("rank_count", job.rank_count());
-      json.objects("settings", job.settings(), [&](const Setting& setting) {
-        json.member("name", setting.name);
-        json.member("value", setting.value);
-        json.member("source", setting.source);
-      });
-      json.list("cpus", job.cpus());
-      json.objects("peers", job.peers(), [&](const PeerState& peer) { write_peer(json, peer); });
-    });
-    result = new_text(json.take());
+    result = new_text(json_of(Members{[&](const auto& put) {
+      put("rank", job.rank());
+      put("rank_count", job.rank_count());
+      put("settings", job.settings());
+      put("cpus", job.cpus());
+      put("peers", job.peers());
+    }}));
   });
 }
 

@@ -6,6 +6,25 @@
 #include "c/fabric_handle.hpp"
 #include "c/json.hpp"
 
+namespace gigabar::inline v0 {
+
+void members_of(const Explanation::Alternative& other, const auto& put) {
+  put("name", other.name);
+  put("why_not", other.why_not);
+}
+
+void members_of(const Explanation& explanation, const auto& put) {
+  put("is_possible", explanation.is_possible);
+  put("path", name_of(explanation.path));
+  put("transport", explanation.transport ? std::optional(name_of(*explanation.transport)) : std::nullopt);
+  put("rails", explanation.rails);
+  put("chunk_bytes", explanation.chunk_bytes);
+  put("reason", explanation.reason);
+  put("alternatives", explanation.alternatives);
+}
+
+}  // namespace gigabar::inline v0
+
 namespace gigabar::c {
 namespace {
 
@@ -31,23 +50,6 @@ std::string rails_text(const std::vector<RailShare>& rails) {
   std::string result;
   for (const RailShare& share : rails) result += text(result.empty() ? "" : ", ", share.rail, " ", share.bytes);
   return result;
-}
-
-std::string json_of(const Explanation& explanation) {
-  JsonText json;
-  json.object([&] {
-    json.member("is_possible", explanation.is_possible);
-    json.member("path", name_of(explanation.path));
-    json.member("transport", explanation.transport ? std::optional(name_of(*explanation.transport)) : std::nullopt);
-    json.list("rails", explanation.rails);
-    json.member("chunk_bytes", explanation.chunk_bytes);
-    json.member("reason", explanation.reason);
-    json.objects("alternatives", explanation.alternatives, [&](const Explanation::Alternative& other) {
-      json.member("name", other.name);
-      json.member("why_not", other.why_not);
-    });
-  });
-  return json.take();
 }
 
 // Both directions.

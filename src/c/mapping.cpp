@@ -22,6 +22,15 @@ struct gigabar_batch {
   gigabar::Batch batch;
 };
 
+namespace gigabar::inline v0 {
+
+void members_of(const PassedOver& backend, const auto& put) {
+  put("backend", name_of(backend.backend));
+  members_of(backend.why, put);
+}
+
+}  // namespace gigabar::inline v0
+
 using namespace gigabar;
 using namespace gigabar::c;
 
@@ -158,16 +167,11 @@ gigabar_status gigabar_mapping_json(const gigabar_mapping* mapping, char** text)
   return guarded("gigabar_mapping_json", [&](const char* function) {
     const Mapping& one = object_at(mapping, function, "mapping").mapping;
     char*& result = object_at(text, function, "text");
-    JsonText json;
-    json.object([&] {
-      json.member("backend", name_of(one.backend()));
-      json.member("type", name_of(one.type()));
-      json.objects("passed_over", one.report().passed_over, [&](const PassedOver& backend) {
-        json.member("backend", name_of(backend.backend));
-        json.members(backend.why);
-      });
-    });
-    result = new_text(json.take());
+    result = new_text(json_of(Members{[&](const auto& put) {
+      put("backend", name_of(one.backend()));
+      put("type", name_of(one.type()));
+      put("passed_over", one.report().passed_over);
+    }}));
   });
 }
 

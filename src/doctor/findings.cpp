@@ -6,6 +6,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "doctor/check.hpp"
+#include "doctor/members.hpp"
 
 namespace gigabar::doctor {
 namespace {
@@ -99,7 +100,7 @@ void Findings::join_alike(const std::string& otherwise) {
     group->add(finding);
   }
   findings_.clear();
-  for (const Verdict verdict : {Verdict::fail, Verdict::warn, Verdict::unknown, Verdict::pass, Verdict::skip}) {
+  for (const Verdict verdict : kByGravity) {
     for (Group& group : groups) {
       if (group.finding.verdict == verdict) findings_.push_back(std::move(group).joined_finding());
     }

@@ -10,9 +10,6 @@
 
 namespace gigabar::tool::topology {
 
-// More ends than any machine has; the rest is left out, so that a hostile archive cannot ask for a table of millions of cells.
-inline constexpr std::size_t kMaxEnds = 160;
-
 struct End {
   Endpoint point;
   std::string label;  // "GPU0", "NIC0", "host 0": numbers are indexes into the topology; "host N" is NUMA node N
@@ -31,7 +28,7 @@ class View {
   explicit View(Topology topology);
 
   const Topology& topology() const noexcept { return topology_; }
-  // GPUs, then NICs.
+  // GPUs, then NICs, as ends_of() has them.
   const std::vector<End>& ends() const noexcept { return ends_; }
   std::size_t ends_left_out() const noexcept { return topology_.gpus.size() + topology_.nics.size() - ends_.size(); }
   // Of ends()[row] and ends()[column], from the first to the second.
@@ -78,6 +75,7 @@ void print_matrix(Report& report, const View& view, bool has_all_routes);
 // NUMA nodes, root complexes, bridges and devices, each below the one it hangs on.
 void print_tree(Report& report, const View& view);
 
+// Numbers are numbers, and what is not known is null.
 Json to_json(const View& view);
 
 // Has Graphviz's `dot` draw the machine as SVG, and writes that to the file. Ends the command when there is no such program, when
