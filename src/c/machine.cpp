@@ -30,8 +30,6 @@ void members_of(const DriverReport& driver, const auto& put) {
 namespace gigabar::c {
 namespace {
 
-constexpr const char* kDoctor = "gigabar_doctor_json";
-
 Machine machine_at(const char* path) { return path == nullptr ? Machine::here() : take(Machine::open(path)); }
 
 std::string doctor_json(const Examination& examination) {
@@ -56,17 +54,17 @@ struct Order {
 
 Order order_of(const gigabar_doctor_options* given) {
   using Given = gigabar_doctor_options;
-  const Fields fields(given, GIGABAR_DOCTOR_DEADLINE_NS * 2 - 1, kDoctor, "options");
+  const Fields fields(given, GIGABAR_DOCTOR_DEADLINE_NS * 2 - 1, "options");
   Order order;
   if (const auto* machine = fields.find(GIGABAR_DOCTOR_MACHINE, &Given::machine)) {
-    order.machine = &object_at(*machine, kDoctor, "options->machine");
+    order.machine = &object_at(*machine, "options->machine");
   }
   if (const auto* only = fields.find(GIGABAR_DOCTOR_ONLY, &Given::only)) {
-    order.options.only = parts_of(&object_at(*only, kDoctor, "options->only"));
+    order.options.only = parts_of(&object_at(*only, "options->only"));
   }
   if (const auto* probes = fields.find(GIGABAR_DOCTOR_WITH_PROBES, &Given::with_probes)) order.options.with_probes = *probes != 0;
   if (const auto* deadline = fields.find(GIGABAR_DOCTOR_DEADLINE_NS, &Given::deadline_ns)) {
-    if (*deadline <= 0) refuse(kDoctor, "options->deadline_ns", text("it is ", *deadline), "pass nanoseconds, more than 0");
+    if (*deadline <= 0) refuse("options->deadline_ns", text("it is ", *deadline), "pass nanoseconds, more than 0");
     order.options.deadline = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds(*deadline));
   }
   return order;
@@ -79,22 +77,22 @@ using namespace gigabar;
 using namespace gigabar::c;
 
 gigabar_status gigabar_availability_json(const char* machine, char** text) {
-  return guarded("gigabar_availability_json", [&](const char* function) {
-    char*& result = object_at(text, function, "text");
+  return guarded(__func__, [&] {
+    char*& result = object_at(text, "text");
     result = new_text(availability_json(machine_at(machine)));
   });
 }
 
 gigabar_status gigabar_topology_json(const char* machine, char** text) {
-  return guarded("gigabar_topology_json", [&](const char* function) {
-    char*& result = object_at(text, function, "text");
+  return guarded(__func__, [&] {
+    char*& result = object_at(text, "text");
     result = new_text(json_of(take(gigabar::discover_topology(machine_at(machine)))));
   });
 }
 
 gigabar_status gigabar_doctor_json(const gigabar_doctor_options* options, char** text) {
-  return guarded(kDoctor, [&](const char* function) {
-    char*& result = object_at(text, function, "text");
+  return guarded(__func__, [&] {
+    char*& result = object_at(text, "text");
     const Order order = order_of(options);
     result = new_text(doctor_json(take(gigabar::examine(machine_at(order.machine), order.options))));
   });
