@@ -99,9 +99,8 @@ std::optional<std::uint64_t> xid_in(const std::string& line);
 // --- the parts of RDMA by dma-buf
 
 Support dmabuf_of_kernel(const Patient& patient);  // imports
-Support dmabuf_of_gpus(const Patient& patient);    // exports
 Support dmabuf_of_verbs(const Patient& patient);   // libibverbs passes on
-// All three: a no of one is a no, an unknown of one is unknown.
+// Both, and whether the GPUs export: a no of one is a no, an unknown of one is unknown.
 Support dmabuf(const Patient& patient);
 Support peermem(const Patient& patient);
 // What GPU-initiated networking needs of the driver.
