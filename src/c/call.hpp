@@ -121,6 +121,12 @@ class Fields {
     return &room_of(member);
   }
 
+  // Takes what the caller has set, as a value of another type.
+  template <class Member, class Wanted>
+  void read(std::uint64_t bit, Member Struct::* member, Wanted& wanted) const {
+    if (const Member* const set = find(bit, member)) wanted = static_cast<Wanted>(*set);
+  }
+
   // Fills a member that the caller asks for.
   template <class Member, class Value>
   void fill(std::uint64_t bit, Member Struct::* member, const Value& value) {

@@ -41,17 +41,6 @@ static_assert(static_cast<int>(RailPolicy::fixed) == GIGABAR_RAILS_FIXED);
 constexpr std::uint64_t kAllOptions = GIGABAR_FABRIC_CONNECT_TIMEOUT_NS * 2 - 1;
 using OptionFields = Fields<const gigabar_fabric_options>;
 
-// A member of the same type in C++.
-template <class Wanted, class Member>
-void read(const OptionFields& fields, std::uint64_t bit, Member gigabar_fabric_options::* member, std::optional<Wanted>& wanted) {
-  if (const Member* const set = fields.find(bit, member)) wanted = static_cast<Wanted>(*set);
-}
-
-void read_truth(const OptionFields& fields, std::uint64_t bit, std::int32_t gigabar_fabric_options::* member,
-                std::optional<bool>& wanted) {
-  if (const std::int32_t* const set = fields.find(bit, member)) wanted = *set != 0;
-}
-
 std::optional<std::string> text_option(const OptionFields& fields, std::uint64_t bit,
                                        const char* const gigabar_fabric_options::* member, const char* name) {
   const auto* const set = fields.find(bit, member);
@@ -74,9 +63,9 @@ void read_transports(const OptionFields& fields, FabricOptions& options) {
 }
 
 void read_job(const OptionFields& fields, FabricOptions& options) {
-  read(fields, GIGABAR_FABRIC_RANK, &gigabar_fabric_options::rank, options.rank);
-  read(fields, GIGABAR_FABRIC_RANK_COUNT, &gigabar_fabric_options::rank_count, options.rank_count);
-  read(fields, GIGABAR_FABRIC_MASTER_PORT, &gigabar_fabric_options::master_port, options.master_port);
+  fields.read(GIGABAR_FABRIC_RANK, &gigabar_fabric_options::rank, options.rank);
+  fields.read(GIGABAR_FABRIC_RANK_COUNT, &gigabar_fabric_options::rank_count, options.rank_count);
+  fields.read(GIGABAR_FABRIC_MASTER_PORT, &gigabar_fabric_options::master_port, options.master_port);
   options.master_address =
       text_option(fields, GIGABAR_FABRIC_MASTER_ADDRESS, &gigabar_fabric_options::master_address, "options->master_address");
   options.job_key = text_option(fields, GIGABAR_FABRIC_JOB_KEY, &gigabar_fabric_options::job_key, "options->job_key");
@@ -84,30 +73,30 @@ void read_job(const OptionFields& fields, FabricOptions& options) {
 
 void read_paths(const OptionFields& fields, FabricOptions& options) {
   read_transports(fields, options);
-  read_truth(fields, GIGABAR_FABRIC_UCX_TRUST_NETWORK, &gigabar_fabric_options::ucx_trust_network, options.ucx_trust_network);
+  fields.read(GIGABAR_FABRIC_UCX_TRUST_NETWORK, &gigabar_fabric_options::ucx_trust_network, options.ucx_trust_network);
   if (const auto rails = text_option(fields, GIGABAR_FABRIC_RAILS, &gigabar_fabric_options::rails, "options->rails")) {
     options.rails = parts_of(*rails);
   }
-  read(fields, GIGABAR_FABRIC_RAIL_COUNT, &gigabar_fabric_options::rail_count, options.rail_count);
+  fields.read(GIGABAR_FABRIC_RAIL_COUNT, &gigabar_fabric_options::rail_count, options.rail_count);
   if (const auto* policy = fields.find(GIGABAR_FABRIC_RAIL_POLICY, &gigabar_fabric_options::rail_policy)) {
     options.rail_policy = enumerator<RailPolicy>(*policy, 3, "options->rail_policy");
   }
   if (const auto* policy = fields.find(GIGABAR_FABRIC_POLICY, &gigabar_fabric_options::policy)) options.policy = policy_of(*policy);
-  read(fields, GIGABAR_FABRIC_DEVICE, &gigabar_fabric_options::device, options.device);
+  fields.read(GIGABAR_FABRIC_DEVICE, &gigabar_fabric_options::device, options.device);
   options.cpus = text_option(fields, GIGABAR_FABRIC_CPUS, &gigabar_fabric_options::cpus, "options->cpus");
-  read(fields, GIGABAR_FABRIC_GID_INDEX, &gigabar_fabric_options::gid_index, options.gid_index);
-  read(fields, GIGABAR_FABRIC_TRAFFIC_CLASS, &gigabar_fabric_options::traffic_class, options.traffic_class);
-  read(fields, GIGABAR_FABRIC_SERVICE_LEVEL, &gigabar_fabric_options::service_level, options.service_level);
+  fields.read(GIGABAR_FABRIC_GID_INDEX, &gigabar_fabric_options::gid_index, options.gid_index);
+  fields.read(GIGABAR_FABRIC_TRAFFIC_CLASS, &gigabar_fabric_options::traffic_class, options.traffic_class);
+  fields.read(GIGABAR_FABRIC_SERVICE_LEVEL, &gigabar_fabric_options::service_level, options.service_level);
 }
 
 void read_limits(const OptionFields& fields, FabricLimits& limits) {
-  read(fields, GIGABAR_FABRIC_EAGER_BYTES, &gigabar_fabric_options::eager_bytes, limits.eager_bytes);
-  read(fields, GIGABAR_FABRIC_GDR_BYTES, &gigabar_fabric_options::gdr_bytes, limits.gdr_bytes);
-  read(fields, GIGABAR_FABRIC_GDR_READ_BYTES, &gigabar_fabric_options::gdr_read_bytes, limits.gdr_read_bytes);
-  read(fields, GIGABAR_FABRIC_CHUNK_BYTES, &gigabar_fabric_options::chunk_bytes, limits.chunk_bytes);
-  read(fields, GIGABAR_FABRIC_CHUNK_COUNT, &gigabar_fabric_options::chunk_count, limits.chunk_count);
-  read(fields, GIGABAR_FABRIC_KERNEL_BYTES, &gigabar_fabric_options::kernel_bytes, limits.kernel_bytes);
-  read(fields, GIGABAR_FABRIC_STRIPE_BYTES, &gigabar_fabric_options::stripe_bytes, limits.stripe_bytes);
+  fields.read(GIGABAR_FABRIC_EAGER_BYTES, &gigabar_fabric_options::eager_bytes, limits.eager_bytes);
+  fields.read(GIGABAR_FABRIC_GDR_BYTES, &gigabar_fabric_options::gdr_bytes, limits.gdr_bytes);
+  fields.read(GIGABAR_FABRIC_GDR_READ_BYTES, &gigabar_fabric_options::gdr_read_bytes, limits.gdr_read_bytes);
+  fields.read(GIGABAR_FABRIC_CHUNK_BYTES, &gigabar_fabric_options::chunk_bytes, limits.chunk_bytes);
+  fields.read(GIGABAR_FABRIC_CHUNK_COUNT, &gigabar_fabric_options::chunk_count, limits.chunk_count);
+  fields.read(GIGABAR_FABRIC_KERNEL_BYTES, &gigabar_fabric_options::kernel_bytes, limits.kernel_bytes);
+  fields.read(GIGABAR_FABRIC_STRIPE_BYTES, &gigabar_fabric_options::stripe_bytes, limits.stripe_bytes);
 }
 
 FabricOptions options_of(const gigabar_fabric_options* given) {
@@ -116,7 +105,7 @@ FabricOptions options_of(const gigabar_fabric_options* given) {
   read_job(fields, options);
   read_paths(fields, options);
   read_limits(fields, options.limits);
-  read_truth(fields, GIGABAR_FABRIC_PROGRESS_THREAD, &gigabar_fabric_options::progress_thread, options.progress_thread);
+  fields.read(GIGABAR_FABRIC_PROGRESS_THREAD, &gigabar_fabric_options::progress_thread, options.progress_thread);
   if (const auto* timeout = fields.find(GIGABAR_FABRIC_CONNECT_TIMEOUT_NS, &gigabar_fabric_options::connect_timeout_ns)) {
     options.connect_timeout = timeout_of(*timeout, "options->connect_timeout_ns");
   }

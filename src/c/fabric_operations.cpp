@@ -67,11 +67,10 @@ gigabar_status explained(const char* function, gigabar_fabric* fabric, std::int6
 PostOptions post_options_of(const gigabar_post_options* options) {
   const Fields fields(options, GIGABAR_POST_STRIPE_BYTES * 2 - 1, "options");
   PostOptions result;
-  if (const auto* queue = fields.find(GIGABAR_POST_QUEUE, &gigabar_post_options::queue)) result.queue = *queue;
+  fields.read(GIGABAR_POST_QUEUE, &gigabar_post_options::queue, result.queue);
   if (const auto* policy = fields.find(GIGABAR_POST_POLICY, &gigabar_post_options::policy)) result.policy = policy_of(*policy);
-  if (const auto* chunk = fields.find(GIGABAR_POST_CHUNK_BYTES, &gigabar_post_options::chunk_bytes)) result.chunk_bytes = *chunk;
-  if (const auto* stripe = fields.find(GIGABAR_POST_STRIPE_BYTES, &gigabar_post_options::stripe_bytes))
-    result.stripe_bytes = *stripe;
+  fields.read(GIGABAR_POST_CHUNK_BYTES, &gigabar_post_options::chunk_bytes, result.chunk_bytes);
+  fields.read(GIGABAR_POST_STRIPE_BYTES, &gigabar_post_options::stripe_bytes, result.stripe_bytes);
   return result;
 }
 

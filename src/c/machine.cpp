@@ -62,7 +62,7 @@ Order order_of(const gigabar_doctor_options* given) {
   if (const auto* only = fields.find(GIGABAR_DOCTOR_ONLY, &Given::only)) {
     order.options.only = parts_of(&object_at(*only, "options->only"));
   }
-  if (const auto* probes = fields.find(GIGABAR_DOCTOR_WITH_PROBES, &Given::with_probes)) order.options.with_probes = *probes != 0;
+  fields.read(GIGABAR_DOCTOR_WITH_PROBES, &Given::with_probes, order.options.with_probes);
   if (const auto* deadline = fields.find(GIGABAR_DOCTOR_DEADLINE_NS, &Given::deadline_ns)) {
     if (*deadline <= 0) refuse("options->deadline_ns", text("it is ", *deadline), "pass nanoseconds, more than 0");
     order.options.deadline = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds(*deadline));

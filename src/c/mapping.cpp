@@ -56,9 +56,7 @@ MapOptions options_of(const gigabar_map_options* options) {
   if (const auto* verification = fields.find(GIGABAR_MAP_VERIFICATION, &gigabar_map_options::verification)) {
     result.verification = enumerator<Verification>(*verification, 2, "options->verification");
   }
-  if (const auto* inherit = fields.find(GIGABAR_MAP_INHERIT_ON_FORK, &gigabar_map_options::inherit_on_fork)) {
-    result.inherit_on_fork = *inherit != 0;
-  }
+  fields.read(GIGABAR_MAP_INHERIT_ON_FORK, &gigabar_map_options::inherit_on_fork, result.inherit_on_fork);
   return result;
 }
 
