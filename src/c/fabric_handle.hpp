@@ -2,6 +2,8 @@
 // What the files of the C interface to ranks share: the handle, and arguments that many functions have.
 #pragma once
 
+#include <functional>
+
 #include "c/call.hpp"
 #include "gigabar/fabric.h"
 #include "gigabar/fabric.hpp"
@@ -33,12 +35,13 @@ gigabar_status on_fabric(const char* function, Handle* handle, Body&& body) noex
   return guarded(function, [&] { body(fabric_at(handle, function)); });
 }
 
-// Stores the operation that `post` posts, where the caller asks for it.
-template <class Post>
+// Stores the operation that `post` posts, where the caller asks for it: a method of the job, which gets what is given and the
+// options, or a function that gets the job first.
+template <class Post, class... Given>
 gigabar_status posted(const char* function, gigabar_fabric* handle, const gigabar_post_options* options,
-                      gigabar_operation* operation, Post&& post) noexcept {
+                      gigabar_operation* operation, const Post& post, const Given&... given) noexcept {
   return on_fabric(function, handle, [&](Fabric& job) {
-    const Operation result = c::take(post(job, post_options_of(options)));
+    const Operation result = c::take(std::invoke(post, job, given..., post_options_of(options)));
     if (operation != nullptr) *operation = static_cast<gigabar_operation>(result);
   });
 }

@@ -44,14 +44,12 @@ gigabar_status all_reduce(const char* function, gigabar_fabric* fabric, const ui
 
 gigabar_status gigabar_message_post_send(gigabar_fabric* fabric, uint32_t to, uint64_t tag, const void* source, uint64_t bytes,
                                          const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted(__func__, fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.post_send(to, tag, source, bytes, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::post_send, to, tag, source, bytes);
 }
 
 gigabar_status gigabar_message_post_recv(gigabar_fabric* fabric, uint32_t from, uint64_t tag, uint64_t mask, void* destination,
                                          uint64_t bytes, const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted(__func__, fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.post_recv(from, tag, mask, destination, bytes, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::post_recv, from, tag, mask, destination, bytes);
 }
 
 gigabar_status gigabar_message_wait(gigabar_fabric* fabric, gigabar_operation operation, int64_t timeout_ns,

@@ -53,12 +53,13 @@ std::string rails_text(const std::vector<RailShare>& rails) {
 }
 
 // Both directions.
-template <class Explain>
+template <class Explain, class... Given>
 gigabar_status explained(const char* function, gigabar_fabric* fabric, std::int64_t timeout_ns, const gigabar_post_options* options,
-                         char** output, Explain&& explain) noexcept {
+                         char** output, Explain explain, const Given&... given) noexcept {
   return on_fabric(function, fabric, [&](Fabric& job) {
     char*& result = object_at(output, "text");
-    result = new_text(json_of(c::take(explain(job, timeout_of(timeout_ns), post_options_of(options)))));
+    const Timeout timeout = timeout_of(timeout_ns);
+    result = new_text(json_of(c::take((job.*explain)(given..., timeout, post_options_of(options)))));
   });
 }
 
@@ -81,14 +82,12 @@ using namespace gigabar::c;
 
 gigabar_status gigabar_fabric_write(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote, uint64_t bytes,
                                     const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted(__func__, fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.write(place_of(local), place_of(remote), bytes, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::write, place_of(local), place_of(remote), bytes);
 }
 
 gigabar_status gigabar_fabric_read(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote, uint64_t bytes,
                                    const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted(__func__, fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.read(place_of(local), place_of(remote), bytes, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::read, place_of(local), place_of(remote), bytes);
 }
 
 gigabar_status gigabar_fabric_write_list(gigabar_fabric* fabric, uint32_t rank, const gigabar_list_piece* pieces,
@@ -106,17 +105,14 @@ gigabar_status gigabar_fabric_read_list(gigabar_fabric* fabric, uint32_t rank, c
 gigabar_status gigabar_fabric_write_notify(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                            uint64_t bytes, uint32_t id, uint32_t value, const gigabar_post_options* options,
                                            gigabar_operation* operation) {
-  return posted(__func__, fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
-    return job.write_notify(place_of(local), place_of(remote), bytes, id, value, with);
-  });
+  return posted(__func__, fabric, options, operation, &Fabric::write_notify, place_of(local), place_of(remote), bytes, id, value);
 }
 
 gigabar_status gigabar_fabric_write_notify_add(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                                uint64_t bytes, uint32_t id, uint32_t value, const gigabar_post_options* options,
                                                gigabar_operation* operation) {
-  return posted(__func__, fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
-    return job.write_notify_add(place_of(local), place_of(remote), bytes, id, value, with);
-  });
+  return posted(__func__, fabric, options, operation, &Fabric::write_notify_add, place_of(local), place_of(remote), bytes, id,
+                value);
 }
 
 gigabar_status gigabar_fabric_write_list_notify(gigabar_fabric* fabric, uint32_t rank, const gigabar_list_piece* pieces,
@@ -129,20 +125,17 @@ gigabar_status gigabar_fabric_write_list_notify(gigabar_fabric* fabric, uint32_t
 
 gigabar_status gigabar_fabric_notify(gigabar_fabric* fabric, uint32_t rank, uint16_t segment, uint32_t id, uint32_t value,
                                      const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted(__func__, fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.notify(rank, segment, id, value, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::notify, rank, segment, id, value);
 }
 
 gigabar_status gigabar_fabric_notify_add(gigabar_fabric* fabric, uint32_t rank, uint16_t segment, uint32_t id, uint32_t value,
                                          const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted(__func__, fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.notify_add(rank, segment, id, value, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::notify_add, rank, segment, id, value);
 }
 
 gigabar_status gigabar_fabric_write_in_order(gigabar_fabric* fabric, const void* source, gigabar_remote_place remote,
                                              uint64_t bytes, const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted(__func__, fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.write_in_order(source, place_of(remote), bytes, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::write_in_order, source, place_of(remote), bytes);
 }
 
 gigabar_status gigabar_fabric_fetch_add(gigabar_fabric* fabric, gigabar_remote_place remote, uint64_t value, int64_t timeout_ns,
@@ -194,14 +187,10 @@ gigabar_status gigabar_fabric_report(const gigabar_fabric* fabric, gigabar_opera
 
 gigabar_status gigabar_fabric_explain_write(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                             uint64_t bytes, int64_t timeout_ns, const gigabar_post_options* options, char** text) {
-  return explained(__func__, fabric, timeout_ns, options, text, [&](Fabric& job, Timeout timeout, const PostOptions& with) {
-    return job.explain_write(place_of(local), place_of(remote), bytes, timeout, with);
-  });
+  return explained(__func__, fabric, timeout_ns, options, text, &Fabric::explain_write, place_of(local), place_of(remote), bytes);
 }
 
 gigabar_status gigabar_fabric_explain_read(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                            uint64_t bytes, int64_t timeout_ns, const gigabar_post_options* options, char** text) {
-  return explained(__func__, fabric, timeout_ns, options, text, [&](Fabric& job, Timeout timeout, const PostOptions& with) {
-    return job.explain_read(place_of(local), place_of(remote), bytes, timeout, with);
-  });
+  return explained(__func__, fabric, timeout_ns, options, text, &Fabric::explain_read, place_of(local), place_of(remote), bytes);
 }

@@ -343,11 +343,6 @@ constexpr std::size_t kLoadBytes = std::size_t{8} << 20;
 constexpr auto kLoadTime = std::chrono::milliseconds(400);
 constexpr auto kSampleTime = std::chrono::milliseconds(10);
 
-std::optional<PcieLink> faster(const std::optional<PcieLink>& first, const std::optional<PcieLink>& second) {
-  if (!first || !second) return first ? first : second;
-  return second->gb_per_s() > first->gb_per_s() ? second : first;
-}
-
 std::optional<PcieLink> link_now(const ProbeGpu& gpu) { return pcie_path(gpu.address).front().link; }
 
 // That both ends of the link can do: as the driver says, else as the PCI tree says.
@@ -399,7 +394,8 @@ std::optional<PcieLink> link_under_load(const ProbeGpu& gpu, const Load& load, c
   std::optional<PcieLink> seen;
   while (!deadline.has_passed() && !load.has_failed()) {
     std::this_thread::sleep_for(kSampleTime);
-    seen = faster(seen, link_now(gpu));
+    const auto now = link_now(gpu);
+    if (now && (!seen || now->gb_per_s() > seen->gb_per_s())) seen = now;
     if (seen && best && seen->gb_per_s() >= best->gb_per_s()) break;
   }
   return seen;
