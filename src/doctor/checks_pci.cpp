@@ -6,8 +6,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "doctor/gpu_facts.hpp"
-#include "doctor/pci_facts.hpp"
+#include "doctor/facts.hpp"
 #include "platform/pci_link.hpp"
 
 namespace gigabar::doctor {

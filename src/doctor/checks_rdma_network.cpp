@@ -10,8 +10,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
-#include "doctor/check.hpp"
-#include "doctor/rdma_facts.hpp"
+#include "doctor/facts.hpp"
 
 namespace gigabar::doctor {
 namespace {

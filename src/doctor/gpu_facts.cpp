@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "doctor/gpu_facts.hpp"
+#include "doctor/facts.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,8 +9,6 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
-#include "doctor/device_nodes.hpp"
-#include "doctor/pci_facts.hpp"
 #include "platform/nvidia.hpp"
 
 namespace gigabar::doctor {

@@ -8,8 +8,8 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "doctor/facts.hpp"
 #include "doctor/probes.hpp"
-#include "doctor/rdma_facts.hpp"
 #include "memory/runtime.hpp"
 
 namespace gigabar::doctor {
