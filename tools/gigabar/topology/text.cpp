@@ -111,43 +111,37 @@ std::string hops_text(const Route& route) {
   return text + (route.hops.size() > kMaxHopsShown ? " ..." : "");
 }
 
-// Of pairs, each with what stands in the last column; without a heading there is no such column.
-void print_rows(Report& report, const std::vector<std::pair<const Pair*, std::string>>& rows, const TextTable::Column& last) {
-  std::vector<TextTable::Column> columns = {{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}};
-  if (!last.heading.empty()) columns.push_back(last);
-  TextTable table(std::move(columns));
-  for (const auto& [pair, more] : rows) {
-    table.add_row({fmt::format("{} - {}", pair->first.label, pair->second.label),
-                   short_name(pair->route.relation, pair->route.nvlink_count), rate_text(pair->route), bottleneck_text(pair->route),
-                   more});
-  }
-  report.print("{}", table.take_text());
+// What pairs are alike in, for which one stands.
+auto kind_of(const Pair& pair) {
+  return std::tuple(pair.first.point.kind, pair.second.point.kind, pair.route.relation, pair.route.nvlink_count,
+                    rate_text(pair.route));
 }
 
-// One row for each kind of pair, relation and rate; the first pair stands for the others.
-void print_distinct_pairs(Report& report, const std::vector<Pair>& pairs) {
-  using Key = std::tuple<Endpoint::Kind, Endpoint::Kind, Relation, unsigned, std::string>;
-  std::map<Key, std::size_t> counts;
-  std::vector<std::pair<Key, const Pair*>> firsts;
-  for (const Pair& pair : pairs) {
-    const Key key{pair.first.point.kind, pair.second.point.kind, pair.route.relation, pair.route.nvlink_count,
-                  rate_text(pair.route)};
-    if (++counts[key] == 1) firsts.emplace_back(key, &pair);
-  }
-  std::vector<std::pair<const Pair*, std::string>> rows;
-  for (const auto& [key, pair] : firsts) rows.emplace_back(pair, std::to_string(counts[key]));
-  print_rows(report, rows, {"alike"});
-  report.print("a row stands for all pairs that are alike in kind, relation and rate; '--routes' shows all {}\n", pairs.size());
-}
-
+// Of many pairs, one row for each kind; the first pair stands for the others.
 void print_pairs(Report& report, const View& view, bool has_all_routes) {
   const std::vector<Pair> pairs = view.pairs();
   if (pairs.empty()) return;
-  report.print("\nrates and bottleneck per pair, each way, theoretical\n");
-  if (!has_all_routes && pairs.size() > kMaxPairsInFull) return print_distinct_pairs(report, pairs);
-  std::vector<std::pair<const Pair*, std::string>> rows;
-  for (const Pair& pair : pairs) rows.emplace_back(&pair, has_all_routes ? hops_text(pair.route) : "");
-  print_rows(report, rows, {has_all_routes ? "hops" : "", true});
+  const bool is_short = !has_all_routes && pairs.size() > kMaxPairsInFull;
+  std::vector<TextTable::Column> columns = {{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}};
+  if (is_short) columns.push_back({"alike"});
+  if (has_all_routes) columns.push_back({"hops", true});
+  TextTable table(std::move(columns));
+  std::map<decltype(kind_of(pairs.front())), std::size_t> counts;
+  for (const Pair& pair : pairs) ++counts[kind_of(pair)];
+  for (const Pair& pair : pairs) {
+    std::string last = has_all_routes ? hops_text(pair.route) : "";
+    if (is_short) {
+      const auto alike = counts.extract(kind_of(pair));
+      if (alike.empty()) continue;
+      last = std::to_string(alike.mapped());
+    }
+    table.add_row({fmt::format("{} - {}", pair.first.label, pair.second.label),
+                   short_name(pair.route.relation, pair.route.nvlink_count), rate_text(pair.route), bottleneck_text(pair.route),
+                   std::move(last)});
+  }
+  report.print("\nrates and bottleneck per pair, each way, theoretical\n{}", table.take_text());
+  if (is_short)
+    report.print("a row stands for all pairs that are alike in kind, relation and rate; '--routes' shows all {}\n", pairs.size());
 }
 
 void print_nodes(Report& report, const Topology& topology) {
