@@ -46,11 +46,6 @@ static_assert(static_cast<int>(NativeDomain::nvml) == GIGABAR_NATIVE_NVML);
 static_assert(static_cast<int>(NativeDomain::resource_manager) == GIGABAR_NATIVE_RESOURCE_MANAGER);
 static_assert(static_cast<int>(NativeDomain::loader) == GIGABAR_NATIVE_LOADER);
 
-const ErrorRecord& record_of(const Last& last) noexcept {
-  static const ErrorRecord none;
-  return last.error ? last.error->record() : none;
-}
-
 }  // namespace
 
 gigabar_status keep(Error error) noexcept {
@@ -87,7 +82,8 @@ gigabar_status gigabar_last_error(gigabar_error* error) {
   // Its own failure is returned and not kept: the record that the caller asks about stays.
   try {
     named(__func__, [&] {
-      const ErrorRecord& record = record_of(last());
+      static const ErrorRecord none;
+      const ErrorRecord& record = last().error ? last().error->record() : none;
       Fields fields(&object_at(error, "error"), GIGABAR_ERROR_ALL, "error");
       fields.fill(GIGABAR_ERROR_STATUS, &gigabar_error::status, record.status);
       fields.fill(GIGABAR_ERROR_OPERATION, &gigabar_error::operation, record.operation.c_str());

@@ -30,14 +30,10 @@ std::vector<NodeReport> capability_nodes(const Patient& patient) {
   const NodeKind kind = patient.files.facts(kCapabilitiesFolder).kind;
   if (kind == NodeKind::missing) return {};
   if (kind != NodeKind::folder) {
-    NodeReport folder;
-    folder.path = kCapabilitiesFolder;
-    folder.state = NodeState::not_a_device;
-    folder.value = "not a folder";
-    folder.fault = "is not the folder that the nodes of MIG instances and of the fabric manager have to be in";
-    folder.remedy =
-        text("sudo rm ", kCapabilitiesFolder, " (in a container: remove its mount); 'sudo nvidia-modprobe -c 0' makes it anew");
-    return {folder};
+    return {
+        {kCapabilitiesFolder, NodeState::not_a_device, "not a folder",
+         "is not the folder that the nodes of MIG instances and of the fabric manager have to be in",
+         text("sudo rm ", kCapabilitiesFolder, " (in a container: remove its mount); 'sudo nvidia-modprobe -c 0' makes it anew")}};
   }
   std::vector<NodeReport> nodes;
   for (const std::string& name : patient.files.names(kCapabilitiesFolder)) {

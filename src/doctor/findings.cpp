@@ -61,15 +61,8 @@ void Findings::readings(const std::vector<Reading>& all) {
 }
 
 void Findings::say(std::string subject, Verdict verdict, std::string statement, std::string remedy, bool needs_reboot) {
-  Finding finding;
-  finding.check = check_;
-  finding.subject = std::move(subject);
-  finding.verdict = verdict;
-  finding.statement = std::move(statement);
-  finding.readings = std::exchange(readings_, {});
-  finding.remedy = std::move(remedy);
-  finding.needs_reboot = needs_reboot;
-  findings_.push_back(std::move(finding));
+  findings_.push_back(
+      {check_, std::move(subject), verdict, std::move(statement), std::exchange(readings_, {}), std::move(remedy), needs_reboot});
 }
 
 void Findings::no_device(const Patient& patient, std::string statement, const char* folder) {

@@ -207,9 +207,7 @@ void try_pairs(const Patient& patient, Findings& findings, Judge judge) {
 void try_host_registration_of(const Patient& patient, const std::string& name, Findings& findings) {
   const auto device = verbs::Device::open(name);
   if (!device) return cannot_open(name, device.error().record(), findings);
-  HostMemoryOptions options;
-  options.pages = HostPages::pageable;
-  const auto memory = HostMemory::allocate(kProbeBytes, options);
+  const auto memory = HostMemory::allocate(kProbeBytes, {.pages = HostPages::pageable});
   if (!memory)
     return findings.unknown(name,
                             text("host memory for the probe could not be allocated: ", printable(memory.error().record().cause)),
