@@ -53,9 +53,6 @@ std::string nic_text(const Topology& topology, const Nic& nic) {
 
 View::View(Topology topology) : topology_(std::move(topology)), nic_orders_(nic_orders_to_show(topology_)) {
   for (const Endpoint& point : ends_of(topology_)) ends_.push_back(end_of(point));
-  for (const End& first : ends_) {
-    for (const End& second : ends_) routes_.push_back(route_between(topology_, first.point, second.point));
-  }
 }
 
 End View::end_of(Endpoint point) const {
@@ -69,12 +66,6 @@ End View::end_of(Endpoint point) const {
   }
   const int number = topology_.numa_nodes[static_cast<std::size_t>(point.index)].index;
   return {point, fmt::format("host {}", number), number};
-}
-
-std::vector<Pair> View::pairs() const {
-  std::vector<Pair> all;
-  for (RoutedPair& pair : routed_pairs(topology_)) all.push_back({end_of(pair.first), end_of(pair.second), std::move(pair.route)});
-  return all;
 }
 
 const NicOrder* View::nic_order(const End& end) const {

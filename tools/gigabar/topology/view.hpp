@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A topology prepared for printing: the ends of its matrix with their short names, and the route between any two of them.
+// A topology prepared for printing: the ends of its matrix with their short names.
 #pragma once
 
 #include <string>
@@ -17,12 +17,6 @@ struct End {
   int pci = -1;  // of GPUs and NICs, an index into Topology::pci
 };
 
-// What lies between two ends of the matrix, or between a GPU and the memory of its own NUMA node.
-struct Pair {
-  End first, second;
-  Route route;
-};
-
 class View {
  public:
   explicit View(Topology topology);
@@ -31,10 +25,7 @@ class View {
   // GPUs, then NICs, as ends_of() has them.
   const std::vector<End>& ends() const noexcept { return ends_; }
   std::size_t ends_left_out() const noexcept { return topology_.gpus.size() + topology_.nics.size() - ends_.size(); }
-  // Of ends()[row] and ends()[column], from the first to the second.
-  const Route& route(std::size_t row, std::size_t column) const { return routes_[row * ends_.size() + column]; }
-  // Each two different ends once, in the order of the matrix; then each GPU with the memory of its node.
-  std::vector<Pair> pairs() const;
+  End end_of(Endpoint point) const;
   // Of a GPU, its NICs in the order in which it should use them. Those with RDMA, unless no NIC has it. Null: it is no GPU.
   const NicOrder* nic_order(const End& end) const;
   // Of an index into Topology::pci: the GPU or the NICs that it is, "GPU0" or "NIC2 NIC3"; empty: neither.
@@ -43,11 +34,8 @@ class View {
   std::string text_of(const End& end) const;
 
  private:
-  End end_of(Endpoint point) const;
-
   Topology topology_;
   std::vector<End> ends_;
-  std::vector<Route> routes_;
   std::vector<NicOrder> nic_orders_;  // by index into Topology::gpus
 };
 
