@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every function of the C interface is made of: its body, which gets the function's name, throws a Refused where the C++ API
-// returns an error; guarded() keeps the record for gigabar_last_error() and returns its status.
+// What every function of the C interface is made of: its body throws a Refused where the C++ API returns an error, and a
+// WrongArgument; guarded() keeps the record for gigabar_last_error() and returns its status.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,33 @@ struct Refused {
   Error error;
 };
 
+// Of a function that named() knows; `argument` is its name in the header.
+struct WrongArgument {
+  std::string argument, cause, remedy;
+};
+[[noreturn]] inline void refuse(std::string argument, std::string cause, std::string remedy) {
+  throw WrongArgument{std::move(argument), std::move(cause), std::move(remedy)};
+}
+
 // Keeps the record of this thread.
 gigabar_status keep(Error error) noexcept;
 
-// An argument that is wrong; `argument` is its name in the header.
-[[noreturn]] void refuse(std::string_view function, std::string_view argument, std::string cause, std::string remedy);
+// The record of that argument of the function, thrown.
+[[noreturn]] void refuse(const char* function, WrongArgument& wrong);
+
+template <class Body>
+void named(const char* function, Body&& body) {
+  try {
+    body();
+  } catch (WrongArgument& wrong) {
+    refuse(function, wrong);
+  }
+}
 
 template <class Body>
 gigabar_status guarded(const char* function, Body&& body) noexcept {
   try {
-    body(function);
+    named(function, body);
     return GIGABAR_OK;
   } catch (Refused& refused) {
     return keep(std::move(refused.error));
@@ -50,17 +67,17 @@ inline void take(Result<void> result) {
 
 // The object behind a pointer that may not be null.
 template <class T>
-T& object_at(T* pointer, std::string_view function, std::string_view argument) {
+T& object_at(T* pointer, const char* argument) {
   if (pointer == nullptr) [[unlikely]]
-    refuse(function, argument, "it is null", "pass the address of an object");
+    refuse(argument, "it is null", "pass the address of an object");
   return *pointer;
 }
 
 // A number of an enumeration of C, as the C++ one. `count`: numbers 0 to count - 1 are known.
 template <class Enumeration>
-Enumeration enumerator(std::int32_t number, std::int32_t count, std::string_view function, std::string_view argument) {
+Enumeration enumerator(std::int32_t number, std::int32_t count, const char* argument) {
   if (number < 0 || number >= count) [[unlikely]]
-    refuse(function, argument, text(number, " is not one of its values"), text("pass a value from 0 to ", count - 1));
+    refuse(argument, text(number, " is not one of its values"), text("pass a value from 0 to ", count - 1));
   return static_cast<Enumeration>(number);
 }
 
@@ -82,16 +99,15 @@ template <class Struct>
 class Fields {
  public:
   // Ends the call when the structure is not one, or asks for fields beyond `known`. A null structure has no fields.
-  Fields(Struct* object, std::uint64_t known, const char* function, const char* argument)
-      : object_(object), function_(function), argument_(argument) {
+  Fields(Struct* object, std::uint64_t known, const char* argument) : object_(object), argument_(argument) {
     if (object == nullptr) return;
     if (object->struct_size < sizeof object->struct_size + sizeof object->field_mask) {
-      refuse(function, text(argument, "->struct_size"), text("it is ", object->struct_size), "set it to sizeof of the structure");
+      refuse(text(argument, "->struct_size"), text("it is ", object->struct_size), "set it to sizeof of the structure");
     }
     size_ = object->struct_size;
     mask_ = object->field_mask;
     if ((mask_ & ~known) != 0) {
-      refuse(function, text(argument, "->field_mask"), text("bits ", hex_text(mask_ & ~known), " are unknown to this library"),
+      refuse(text(argument, "->field_mask"), text("bits ", hex_text(mask_ & ~known), " are unknown to this library"),
              "clear them, or use a later version of libgigabar.so.1");
     }
   }
@@ -103,6 +119,12 @@ class Fields {
   const Member* find(std::uint64_t bit, Member Struct::* member) const {
     if (!has(bit)) return nullptr;
     return &room_of(member);
+  }
+
+  // Takes what the caller has set, as a value of another type.
+  template <class Member, class Wanted>
+  void read(std::uint64_t bit, Member Struct::* member, Wanted& wanted) const {
+    if (const Member* const set = find(bit, member)) wanted = static_cast<Wanted>(*set);
   }
 
   // Fills a member that the caller asks for.
@@ -125,14 +147,13 @@ class Fields {
     auto& room = object_->*member;
     const auto end = static_cast<std::size_t>(reinterpret_cast<const char*>(&room + 1) - reinterpret_cast<const char*>(object_));
     if (end > size_) {
-      refuse(function_, text(argument_, "->struct_size"),
-             text("the structure of ", size_, " bytes ends before a field of its mask"), "set it to sizeof of the structure");
+      refuse(text(argument_, "->struct_size"), text("the structure of ", size_, " bytes ends before a field of its mask"),
+             "set it to sizeof of the structure");
     }
     return room;
   }
 
   Struct* object_;
-  const char* function_;
   const char* argument_;
   std::uint64_t size_ = 0;
   std::uint64_t mask_ = 0;

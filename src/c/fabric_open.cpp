@@ -5,6 +5,27 @@
 #include "c/fabric_handle.hpp"
 #include "c/json.hpp"
 
+namespace gigabar::inline v0 {
+
+void members_of(const Setting& setting, const auto& put) {
+  put("name", setting.name);
+  put("value", setting.value);
+  put("source", setting.source);
+}
+
+void members_of(const PeerState& peer, const auto& put) {
+  put("rank", peer.rank);
+  put("is_connected", peer.is_connected);
+  put("is_broken", peer.is_broken);
+  put("is_same_host", peer.is_same_host);
+  put("why", if_told(peer.why));
+  put("transport", peer.transport ? std::optional(name_of(*peer.transport)) : std::nullopt);
+  put("rails", peer.rails);
+  put("memory_bytes", peer.memory_bytes);
+}
+
+}  // namespace gigabar::inline v0
+
 namespace gigabar::c {
 namespace {
 
@@ -17,26 +38,14 @@ static_assert(static_cast<int>(Preference::forbid) == GIGABAR_FORBID);
 static_assert(static_cast<int>(RailPolicy::round_robin) == GIGABAR_RAILS_ROUND_ROBIN);
 static_assert(static_cast<int>(RailPolicy::fixed) == GIGABAR_RAILS_FIXED);
 
-constexpr const char* kOpen = "gigabar_fabric_open";
 constexpr std::uint64_t kAllOptions = GIGABAR_FABRIC_CONNECT_TIMEOUT_NS * 2 - 1;
 using OptionFields = Fields<const gigabar_fabric_options>;
-
-// A member of the same type in C++.
-template <class Wanted, class Member>
-void read(const OptionFields& fields, std::uint64_t bit, Member gigabar_fabric_options::* member, std::optional<Wanted>& wanted) {
-  if (const Member* const set = fields.find(bit, member)) wanted = static_cast<Wanted>(*set);
-}
-
-void read_truth(const OptionFields& fields, std::uint64_t bit, std::int32_t gigabar_fabric_options::* member,
-                std::optional<bool>& wanted) {
-  if (const std::int32_t* const set = fields.find(bit, member)) wanted = *set != 0;
-}
 
 std::optional<std::string> text_option(const OptionFields& fields, std::uint64_t bit,
                                        const char* const gigabar_fabric_options::* member, const char* name) {
   const auto* const set = fields.find(bit, member);
   if (set == nullptr) return std::nullopt;
-  return std::string(&object_at(*set, kOpen, name));
+  return std::string(&object_at(*set, name));
 }
 
 void read_transports(const OptionFields& fields, FabricOptions& options) {
@@ -44,20 +53,19 @@ void read_transports(const OptionFields& fields, FabricOptions& options) {
   if (set == nullptr) return;
   const std::uint64_t count = *fields.find(GIGABAR_FABRIC_TRANSPORTS, &gigabar_fabric_options::transport_count);
   if (count == 0 || count > kTransportKinds) {
-    refuse(kOpen, "options->transport_count", text("it is ", count),
-           text("name 1 to ", kTransportKinds, " transports, or clear the bit"));
+    refuse("options->transport_count", text("it is ", count), text("name 1 to ", kTransportKinds, " transports, or clear the bit"));
   }
-  const gigabar_transport* const first = &object_at(*set, kOpen, "options->transports");
+  const gigabar_transport* const first = &object_at(*set, "options->transports");
   for (std::uint64_t i = 0; i < count; ++i) {
     options.transports.push_back(
-        enumerator<TransportKind>(first[i], static_cast<std::int32_t>(kTransportKinds), kOpen, "options->transports"));
+        enumerator<TransportKind>(first[i], static_cast<std::int32_t>(kTransportKinds), "options->transports"));
   }
 }
 
 void read_job(const OptionFields& fields, FabricOptions& options) {
-  read(fields, GIGABAR_FABRIC_RANK, &gigabar_fabric_options::rank, options.rank);
-  read(fields, GIGABAR_FABRIC_RANK_COUNT, &gigabar_fabric_options::rank_count, options.rank_count);
-  read(fields, GIGABAR_FABRIC_MASTER_PORT, &gigabar_fabric_options::master_port, options.master_port);
+  fields.read(GIGABAR_FABRIC_RANK, &gigabar_fabric_options::rank, options.rank);
+  fields.read(GIGABAR_FABRIC_RANK_COUNT, &gigabar_fabric_options::rank_count, options.rank_count);
+  fields.read(GIGABAR_FABRIC_MASTER_PORT, &gigabar_fabric_options::master_port, options.master_port);
   options.master_address =
       text_option(fields, GIGABAR_FABRIC_MASTER_ADDRESS, &gigabar_fabric_options::master_address, "options->master_address");
   options.job_key = text_option(fields, GIGABAR_FABRIC_JOB_KEY, &gigabar_fabric_options::job_key, "options->job_key");
@@ -65,61 +73,49 @@ void read_job(const OptionFields& fields, FabricOptions& options) {
 
 void read_paths(const OptionFields& fields, FabricOptions& options) {
   read_transports(fields, options);
-  read_truth(fields, GIGABAR_FABRIC_UCX_TRUST_NETWORK, &gigabar_fabric_options::ucx_trust_network, options.ucx_trust_network);
+  fields.read(GIGABAR_FABRIC_UCX_TRUST_NETWORK, &gigabar_fabric_options::ucx_trust_network, options.ucx_trust_network);
   if (const auto rails = text_option(fields, GIGABAR_FABRIC_RAILS, &gigabar_fabric_options::rails, "options->rails")) {
     options.rails = parts_of(*rails);
   }
-  read(fields, GIGABAR_FABRIC_RAIL_COUNT, &gigabar_fabric_options::rail_count, options.rail_count);
+  fields.read(GIGABAR_FABRIC_RAIL_COUNT, &gigabar_fabric_options::rail_count, options.rail_count);
   if (const auto* policy = fields.find(GIGABAR_FABRIC_RAIL_POLICY, &gigabar_fabric_options::rail_policy)) {
-    options.rail_policy = enumerator<RailPolicy>(*policy, 3, kOpen, "options->rail_policy");
+    options.rail_policy = enumerator<RailPolicy>(*policy, 3, "options->rail_policy");
   }
-  if (const auto* policy = fields.find(GIGABAR_FABRIC_POLICY, &gigabar_fabric_options::policy))
-    options.policy = policy_of(*policy, kOpen);
-  read(fields, GIGABAR_FABRIC_DEVICE, &gigabar_fabric_options::device, options.device);
+  if (const auto* policy = fields.find(GIGABAR_FABRIC_POLICY, &gigabar_fabric_options::policy)) options.policy = policy_of(*policy);
+  fields.read(GIGABAR_FABRIC_DEVICE, &gigabar_fabric_options::device, options.device);
   options.cpus = text_option(fields, GIGABAR_FABRIC_CPUS, &gigabar_fabric_options::cpus, "options->cpus");
-  read(fields, GIGABAR_FABRIC_GID_INDEX, &gigabar_fabric_options::gid_index, options.gid_index);
-  read(fields, GIGABAR_FABRIC_TRAFFIC_CLASS, &gigabar_fabric_options::traffic_class, options.traffic_class);
-  read(fields, GIGABAR_FABRIC_SERVICE_LEVEL, &gigabar_fabric_options::service_level, options.service_level);
+  fields.read(GIGABAR_FABRIC_GID_INDEX, &gigabar_fabric_options::gid_index, options.gid_index);
+  fields.read(GIGABAR_FABRIC_TRAFFIC_CLASS, &gigabar_fabric_options::traffic_class, options.traffic_class);
+  fields.read(GIGABAR_FABRIC_SERVICE_LEVEL, &gigabar_fabric_options::service_level, options.service_level);
 }
 
 void read_limits(const OptionFields& fields, FabricLimits& limits) {
-  read(fields, GIGABAR_FABRIC_EAGER_BYTES, &gigabar_fabric_options::eager_bytes, limits.eager_bytes);
-  read(fields, GIGABAR_FABRIC_GDR_BYTES, &gigabar_fabric_options::gdr_bytes, limits.gdr_bytes);
-  read(fields, GIGABAR_FABRIC_GDR_READ_BYTES, &gigabar_fabric_options::gdr_read_bytes, limits.gdr_read_bytes);
-  read(fields, GIGABAR_FABRIC_CHUNK_BYTES, &gigabar_fabric_options::chunk_bytes, limits.chunk_bytes);
-  read(fields, GIGABAR_FABRIC_CHUNK_COUNT, &gigabar_fabric_options::chunk_count, limits.chunk_count);
-  read(fields, GIGABAR_FABRIC_KERNEL_BYTES, &gigabar_fabric_options::kernel_bytes, limits.kernel_bytes);
-  read(fields, GIGABAR_FABRIC_STRIPE_BYTES, &gigabar_fabric_options::stripe_bytes, limits.stripe_bytes);
+  fields.read(GIGABAR_FABRIC_EAGER_BYTES, &gigabar_fabric_options::eager_bytes, limits.eager_bytes);
+  fields.read(GIGABAR_FABRIC_GDR_BYTES, &gigabar_fabric_options::gdr_bytes, limits.gdr_bytes);
+  fields.read(GIGABAR_FABRIC_GDR_READ_BYTES, &gigabar_fabric_options::gdr_read_bytes, limits.gdr_read_bytes);
+  fields.read(GIGABAR_FABRIC_CHUNK_BYTES, &gigabar_fabric_options::chunk_bytes, limits.chunk_bytes);
+  fields.read(GIGABAR_FABRIC_CHUNK_COUNT, &gigabar_fabric_options::chunk_count, limits.chunk_count);
+  fields.read(GIGABAR_FABRIC_KERNEL_BYTES, &gigabar_fabric_options::kernel_bytes, limits.kernel_bytes);
+  fields.read(GIGABAR_FABRIC_STRIPE_BYTES, &gigabar_fabric_options::stripe_bytes, limits.stripe_bytes);
 }
 
 FabricOptions options_of(const gigabar_fabric_options* given) {
-  const OptionFields fields(given, kAllOptions, kOpen, "options");
+  const OptionFields fields(given, kAllOptions, "options");
   FabricOptions options;
   read_job(fields, options);
   read_paths(fields, options);
   read_limits(fields, options.limits);
-  read_truth(fields, GIGABAR_FABRIC_PROGRESS_THREAD, &gigabar_fabric_options::progress_thread, options.progress_thread);
+  fields.read(GIGABAR_FABRIC_PROGRESS_THREAD, &gigabar_fabric_options::progress_thread, options.progress_thread);
   if (const auto* timeout = fields.find(GIGABAR_FABRIC_CONNECT_TIMEOUT_NS, &gigabar_fabric_options::connect_timeout_ns)) {
-    options.connect_timeout = timeout_of(*timeout, kOpen, "options->connect_timeout_ns");
+    options.connect_timeout = timeout_of(*timeout, "options->connect_timeout_ns");
   }
   return options;
-}
-
-void write_peer(JsonText& json, const PeerState& peer) {
-  json.member("rank", peer.rank);
-  json.member("is_connected", peer.is_connected);
-  json.member("is_broken", peer.is_broken);
-  json.member("is_same_host", peer.is_same_host);
-  json.text_or_null("why", peer.why);
-  json.member("transport", peer.transport ? std::optional(name_of(*peer.transport)) : std::nullopt);
-  json.list("rails", peer.rails);
-  json.member("memory_bytes", peer.memory_bytes);
 }
 
 }  // namespace
 
 const Fabric& fabric_at(const gigabar_fabric* handle, const char* function) {
-  const gigabar_fabric& one = object_at(handle, function, "fabric");
+  const gigabar_fabric& one = object_at(handle, "fabric");
   if (one.generation != gigabar::detail::process_generation()) {
     const Uncancelled uncancelled;  // it logs
     throw Refused{make_error(Status::foreign_process, function, "fabric", "it belongs to the parent of this process",
@@ -128,17 +124,17 @@ const Fabric& fabric_at(const gigabar_fabric* handle, const char* function) {
   return one.fabric;
 }
 
-Timeout timeout_of(std::int64_t timeout_ns, const char* function, const char* argument) {
+Timeout timeout_of(std::int64_t timeout_ns, const char* argument) {
   if (timeout_ns == GIGABAR_FOREVER) return Timeout::forever();
-  if (timeout_ns < 0) refuse(function, argument, text("it is ", timeout_ns), "pass nanoseconds, 0 or more, or GIGABAR_FOREVER");
+  if (timeout_ns < 0) refuse(argument, text("it is ", timeout_ns), "pass nanoseconds, 0 or more, or GIGABAR_FOREVER");
   return Timeout::of(std::chrono::nanoseconds(timeout_ns));
 }
 
-PathPolicy policy_of(const gigabar_path_policy& policy, const char* function) {
-  return {enumerator<Preference>(policy.gdr, 4, function, "options->policy.gdr"),
-          enumerator<Preference>(policy.p2p, 4, function, "options->policy.p2p"),
-          enumerator<Preference>(policy.bar, 4, function, "options->policy.bar"),
-          enumerator<Preference>(policy.staged, 4, function, "options->policy.staged")};
+PathPolicy policy_of(const gigabar_path_policy& policy) {
+  return {enumerator<Preference>(policy.gdr, 4, "options->policy.gdr"),
+          enumerator<Preference>(policy.p2p, 4, "options->policy.p2p"),
+          enumerator<Preference>(policy.bar, 4, "options->policy.bar"),
+          enumerator<Preference>(policy.staged, 4, "options->policy.staged")};
 }
 
 }  // namespace gigabar::c
@@ -147,26 +143,26 @@ using namespace gigabar;
 using namespace gigabar::c;
 
 gigabar_status gigabar_fabric_open(const gigabar_fabric_options* options, gigabar_fabric** fabric) {
-  return guarded(kOpen, [&](const char* function) {
-    gigabar_fabric*& result = object_at(fabric, function, "fabric");
+  return guarded(__func__, [&] {
+    gigabar_fabric*& result = object_at(fabric, "fabric");
     result = new gigabar_fabric{take(Fabric::open(options_of(options)))};
   });
 }
 
 gigabar_status gigabar_fabric_close(gigabar_fabric* fabric, int64_t timeout_ns) {
-  return on_fabric("gigabar_fabric_close", fabric, [&](Fabric& job, const char* function) {
-    take(job.close(timeout_of(timeout_ns, function)));
+  return on_fabric(__func__, fabric, [&](Fabric& job) {
+    take(job.close(timeout_of(timeout_ns)));
     delete fabric;
   });
 }
 
 gigabar_status gigabar_fabric_abandon(gigabar_fabric* fabric) {
-  return guarded("gigabar_fabric_abandon", [&](const char* function) { delete &object_at(fabric, function, "fabric"); });
+  return guarded(__func__, [&] { delete &object_at(fabric, "fabric"); });
 }
 
 gigabar_status gigabar_fabric_describe(const gigabar_fabric* fabric, gigabar_fabric_info* info) {
-  return on_fabric("gigabar_fabric_describe", fabric, [&](const Fabric& job, const char* function) {
-    Fields fields(&object_at(info, function, "info"), GIGABAR_FABRIC_INFO_ALL, function, "info");
+  return on_fabric(__func__, fabric, [&](const Fabric& job) {
+    Fields fields(&object_at(info, "info"), GIGABAR_FABRIC_INFO_ALL, "info");
     const FabricStatistics counts = job.statistics();
     fields.fill(GIGABAR_FABRIC_INFO_RANK, &gigabar_fabric_info::rank, job.rank());
     fields.fill(GIGABAR_FABRIC_INFO_RANK_COUNT, &gigabar_fabric_info::rank_count, job.rank_count());
@@ -181,29 +177,22 @@ gigabar_status gigabar_fabric_describe(const gigabar_fabric* fabric, gigabar_fab
 }
 
 gigabar_status gigabar_fabric_json(const gigabar_fabric* fabric, char** text) {
-  return on_fabric("gigabar_fabric_json", fabric, [&](const Fabric& job, const char* function) {
-    char*& result = object_at(text, function, "text");
-    JsonText json;
-    json.object([&] {
-      json.member("rank", job.rank());
-      json.member("rank_count", job.rank_count());
-      json.objects("settings", job.settings(), [&](const Setting& setting) {
-        json.member("name", setting.name);
-        json.member("value", setting.value);
-        json.member("source", setting.source);
-      });
-      json.list("cpus", job.cpus());
-      json.objects("peers", job.peers(), [&](const PeerState& peer) { write_peer(json, peer); });
-    });
-    result = new_text(json.take());
+  return on_fabric(__func__, fabric, [&](const Fabric& job) {
+    char*& result = object_at(text, "text");
+    result = new_text(json_of(Members{[&](const auto& put) {
+      put("rank", job.rank());
+      put("rank_count", job.rank_count());
+      put("settings", job.settings());
+      put("cpus", job.cpus());
+      put("peers", job.peers());
+    }}));
   });
 }
 
 gigabar_status gigabar_fabric_connect(gigabar_fabric* fabric, uint32_t rank, int64_t timeout_ns) {
-  return on_fabric("gigabar_fabric_connect", fabric,
-                   [&](Fabric& job, const char* function) { take(job.connect(rank, timeout_of(timeout_ns, function))); });
+  return on_fabric(__func__, fabric, [&](Fabric& job) { take(job.connect(rank, timeout_of(timeout_ns))); });
 }
 
 gigabar_status gigabar_fabric_forget(gigabar_fabric* fabric, uint32_t rank) {
-  return on_fabric("gigabar_fabric_forget", fabric, [&](Fabric& job, const char*) { take(job.forget(rank)); });
+  return on_fabric(__func__, fabric, [&](Fabric& job) { take(job.forget(rank)); });
 }

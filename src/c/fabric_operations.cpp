@@ -6,6 +6,25 @@
 #include "c/fabric_handle.hpp"
 #include "c/json.hpp"
 
+namespace gigabar::inline v0 {
+
+void members_of(const Explanation::Alternative& other, const auto& put) {
+  put("name", other.name);
+  put("why_not", other.why_not);
+}
+
+void members_of(const Explanation& explanation, const auto& put) {
+  put("is_possible", explanation.is_possible);
+  put("path", name_of(explanation.path));
+  put("transport", explanation.transport ? std::optional(name_of(*explanation.transport)) : std::nullopt);
+  put("rails", explanation.rails);
+  put("chunk_bytes", explanation.chunk_bytes);
+  put("reason", explanation.reason);
+  put("alternatives", explanation.alternatives);
+}
+
+}  // namespace gigabar::inline v0
+
 namespace gigabar::c {
 namespace {
 
@@ -15,11 +34,11 @@ static_assert(static_cast<int>(TransferPath::p2p) == GIGABAR_PATH_P2P);
 static_assert(static_cast<int>(TransferPath::gdr) == GIGABAR_PATH_GDR);
 static_assert(static_cast<int>(TransferPath::staged) == GIGABAR_PATH_STAGED);
 
-std::vector<ListPiece> pieces_of(const gigabar_list_piece* pieces, std::uint64_t piece_count, const char* function) {
+std::vector<ListPiece> pieces_of(const gigabar_list_piece* pieces, std::uint64_t piece_count) {
   if (piece_count == 0 || piece_count > kMaxListPieces) {
-    refuse(function, "piece_count", text("it is ", piece_count), text("pass 1 to ", kMaxListPieces, " pieces"));
+    refuse("piece_count", text("it is ", piece_count), text("pass 1 to ", kMaxListPieces, " pieces"));
   }
-  const std::span given(&object_at(pieces, function, "pieces"), piece_count);
+  const std::span given(&object_at(pieces, "pieces"), piece_count);
   std::vector<ListPiece> result;
   for (const gigabar_list_piece& piece : given) {
     result.push_back({place_of(piece.local), piece.remote_segment, piece.remote_offset_bytes, piece.bytes});
@@ -33,44 +52,26 @@ std::string rails_text(const std::vector<RailShare>& rails) {
   return result;
 }
 
-std::string json_of(const Explanation& explanation) {
-  JsonText json;
-  json.object([&] {
-    json.member("is_possible", explanation.is_possible);
-    json.member("path", name_of(explanation.path));
-    json.member("transport", explanation.transport ? std::optional(name_of(*explanation.transport)) : std::nullopt);
-    json.list("rails", explanation.rails);
-    json.member("chunk_bytes", explanation.chunk_bytes);
-    json.member("reason", explanation.reason);
-    json.objects("alternatives", explanation.alternatives, [&](const Explanation::Alternative& other) {
-      json.member("name", other.name);
-      json.member("why_not", other.why_not);
-    });
-  });
-  return json.take();
-}
-
 // Both directions.
-template <class Explain>
+template <class Explain, class... Given>
 gigabar_status explained(const char* function, gigabar_fabric* fabric, std::int64_t timeout_ns, const gigabar_post_options* options,
-                         char** output, Explain&& explain) noexcept {
-  return on_fabric(function, fabric, [&](Fabric& job, const char* name) {
-    char*& result = object_at(output, name, "text");
-    result = new_text(json_of(c::take(explain(job, timeout_of(timeout_ns, name), post_options_of(options, name)))));
+                         char** output, Explain explain, const Given&... given) noexcept {
+  return on_fabric(function, fabric, [&](Fabric& job) {
+    char*& result = object_at(output, "text");
+    const Timeout timeout = timeout_of(timeout_ns);
+    result = new_text(json_of(c::take((job.*explain)(given..., timeout, post_options_of(options)))));
   });
 }
 
 }  // namespace
 
-PostOptions post_options_of(const gigabar_post_options* options, const char* function) {
-  const Fields fields(options, GIGABAR_POST_STRIPE_BYTES * 2 - 1, function, "options");
+PostOptions post_options_of(const gigabar_post_options* options) {
+  const Fields fields(options, GIGABAR_POST_STRIPE_BYTES * 2 - 1, "options");
   PostOptions result;
-  if (const auto* queue = fields.find(GIGABAR_POST_QUEUE, &gigabar_post_options::queue)) result.queue = *queue;
-  if (const auto* policy = fields.find(GIGABAR_POST_POLICY, &gigabar_post_options::policy))
-    result.policy = policy_of(*policy, function);
-  if (const auto* chunk = fields.find(GIGABAR_POST_CHUNK_BYTES, &gigabar_post_options::chunk_bytes)) result.chunk_bytes = *chunk;
-  if (const auto* stripe = fields.find(GIGABAR_POST_STRIPE_BYTES, &gigabar_post_options::stripe_bytes))
-    result.stripe_bytes = *stripe;
+  fields.read(GIGABAR_POST_QUEUE, &gigabar_post_options::queue, result.queue);
+  if (const auto* policy = fields.find(GIGABAR_POST_POLICY, &gigabar_post_options::policy)) result.policy = policy_of(*policy);
+  fields.read(GIGABAR_POST_CHUNK_BYTES, &gigabar_post_options::chunk_bytes, result.chunk_bytes);
+  fields.read(GIGABAR_POST_STRIPE_BYTES, &gigabar_post_options::stripe_bytes, result.stripe_bytes);
   return result;
 }
 
@@ -81,108 +82,93 @@ using namespace gigabar::c;
 
 gigabar_status gigabar_fabric_write(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote, uint64_t bytes,
                                     const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted("gigabar_fabric_write", fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.write(place_of(local), place_of(remote), bytes, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::write, place_of(local), place_of(remote), bytes);
 }
 
 gigabar_status gigabar_fabric_read(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote, uint64_t bytes,
                                    const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted("gigabar_fabric_read", fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.read(place_of(local), place_of(remote), bytes, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::read, place_of(local), place_of(remote), bytes);
 }
 
 gigabar_status gigabar_fabric_write_list(gigabar_fabric* fabric, uint32_t rank, const gigabar_list_piece* pieces,
                                          uint64_t piece_count, const gigabar_post_options* options, gigabar_operation* operation) {
-  constexpr const char* kFunction = "gigabar_fabric_write_list";
-  return posted(kFunction, fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
-    return job.write_list(rank, pieces_of(pieces, piece_count, kFunction), with);
-  });
+  return posted(__func__, fabric, options, operation,
+                [&](Fabric& job, const PostOptions& with) { return job.write_list(rank, pieces_of(pieces, piece_count), with); });
 }
 
 gigabar_status gigabar_fabric_read_list(gigabar_fabric* fabric, uint32_t rank, const gigabar_list_piece* pieces,
                                         uint64_t piece_count, const gigabar_post_options* options, gigabar_operation* operation) {
-  constexpr const char* kFunction = "gigabar_fabric_read_list";
-  return posted(kFunction, fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
-    return job.read_list(rank, pieces_of(pieces, piece_count, kFunction), with);
-  });
+  return posted(__func__, fabric, options, operation,
+                [&](Fabric& job, const PostOptions& with) { return job.read_list(rank, pieces_of(pieces, piece_count), with); });
 }
 
 gigabar_status gigabar_fabric_write_notify(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                            uint64_t bytes, uint32_t id, uint32_t value, const gigabar_post_options* options,
                                            gigabar_operation* operation) {
-  return posted("gigabar_fabric_write_notify", fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
-    return job.write_notify(place_of(local), place_of(remote), bytes, id, value, with);
-  });
+  return posted(__func__, fabric, options, operation, &Fabric::write_notify, place_of(local), place_of(remote), bytes, id, value);
 }
 
 gigabar_status gigabar_fabric_write_notify_add(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                                uint64_t bytes, uint32_t id, uint32_t value, const gigabar_post_options* options,
                                                gigabar_operation* operation) {
-  return posted("gigabar_fabric_write_notify_add", fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
-    return job.write_notify_add(place_of(local), place_of(remote), bytes, id, value, with);
-  });
+  return posted(__func__, fabric, options, operation, &Fabric::write_notify_add, place_of(local), place_of(remote), bytes, id,
+                value);
 }
 
 gigabar_status gigabar_fabric_write_list_notify(gigabar_fabric* fabric, uint32_t rank, const gigabar_list_piece* pieces,
                                                 uint64_t piece_count, uint16_t segment, uint32_t id, uint32_t value,
                                                 const gigabar_post_options* options, gigabar_operation* operation) {
-  constexpr const char* kFunction = "gigabar_fabric_write_list_notify";
-  return posted(kFunction, fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
-    return job.write_list_notify(rank, pieces_of(pieces, piece_count, kFunction), segment, id, value, with);
+  return posted(__func__, fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
+    return job.write_list_notify(rank, pieces_of(pieces, piece_count), segment, id, value, with);
   });
 }
 
 gigabar_status gigabar_fabric_notify(gigabar_fabric* fabric, uint32_t rank, uint16_t segment, uint32_t id, uint32_t value,
                                      const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted("gigabar_fabric_notify", fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.notify(rank, segment, id, value, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::notify, rank, segment, id, value);
 }
 
 gigabar_status gigabar_fabric_notify_add(gigabar_fabric* fabric, uint32_t rank, uint16_t segment, uint32_t id, uint32_t value,
                                          const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted("gigabar_fabric_notify_add", fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.notify_add(rank, segment, id, value, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::notify_add, rank, segment, id, value);
 }
 
 gigabar_status gigabar_fabric_write_in_order(gigabar_fabric* fabric, const void* source, gigabar_remote_place remote,
                                              uint64_t bytes, const gigabar_post_options* options, gigabar_operation* operation) {
-  return posted("gigabar_fabric_write_in_order", fabric, options, operation,
-                [&](Fabric& job, const PostOptions& with) { return job.write_in_order(source, place_of(remote), bytes, with); });
+  return posted(__func__, fabric, options, operation, &Fabric::write_in_order, source, place_of(remote), bytes);
 }
 
 gigabar_status gigabar_fabric_fetch_add(gigabar_fabric* fabric, gigabar_remote_place remote, uint64_t value, int64_t timeout_ns,
                                         uint64_t* previous) {
-  return on_fabric("gigabar_fabric_fetch_add", fabric, [&](Fabric& job, const char* function) {
-    uint64_t& result = object_at(previous, function, "previous");
-    result = take(job.fetch_add(place_of(remote), value, timeout_of(timeout_ns, function)));
+  return on_fabric(__func__, fabric, [&](Fabric& job) {
+    uint64_t& result = object_at(previous, "previous");
+    result = take(job.fetch_add(place_of(remote), value, timeout_of(timeout_ns)));
   });
 }
 
 gigabar_status gigabar_fabric_compare_swap(gigabar_fabric* fabric, gigabar_remote_place remote, uint64_t expected, uint64_t desired,
                                            int64_t timeout_ns, uint64_t* previous) {
-  return on_fabric("gigabar_fabric_compare_swap", fabric, [&](Fabric& job, const char* function) {
-    uint64_t& result = object_at(previous, function, "previous");
-    result = take(job.compare_swap(place_of(remote), expected, desired, timeout_of(timeout_ns, function)));
+  return on_fabric(__func__, fabric, [&](Fabric& job) {
+    uint64_t& result = object_at(previous, "previous");
+    result = take(job.compare_swap(place_of(remote), expected, desired, timeout_of(timeout_ns)));
   });
 }
 
 gigabar_status gigabar_fabric_wait(gigabar_fabric* fabric, uint8_t queue, int64_t timeout_ns) {
-  return on_fabric("gigabar_fabric_wait", fabric,
-                   [&](Fabric& job, const char* function) { take(job.wait(queue, timeout_of(timeout_ns, function))); });
+  return on_fabric(__func__, fabric, [&](Fabric& job) { take(job.wait(queue, timeout_of(timeout_ns))); });
 }
 
 gigabar_status gigabar_fabric_flush(gigabar_fabric* fabric, uint32_t rank, int64_t timeout_ns) {
-  return on_fabric("gigabar_fabric_flush", fabric,
-                   [&](Fabric& job, const char* function) { take(job.flush(rank, timeout_of(timeout_ns, function))); });
+  return on_fabric(__func__, fabric, [&](Fabric& job) { take(job.flush(rank, timeout_of(timeout_ns))); });
 }
 
 gigabar_status gigabar_fabric_progress(gigabar_fabric* fabric) {
-  return on_fabric("gigabar_fabric_progress", fabric, [](Fabric& job, const char*) { take(job.progress()); });
+  return on_fabric(__func__, fabric, [](Fabric& job) { take(job.progress()); });
 }
 
 gigabar_status gigabar_fabric_report(const gigabar_fabric* fabric, gigabar_operation operation, gigabar_operation_report* report) {
-  return on_fabric("gigabar_fabric_report", fabric, [&](const Fabric& job, const char* function) {
-    Fields fields(&object_at(report, function, "report"), GIGABAR_REPORT_ALL, function, "report");
+  return on_fabric(__func__, fabric, [&](const Fabric& job) {
+    Fields fields(&object_at(report, "report"), GIGABAR_REPORT_ALL, "report");
     const OperationReport result = take(job.report(static_cast<Operation>(operation)));
     fields.fill(GIGABAR_REPORT_IS_DONE, &gigabar_operation_report::is_done, result.is_done);
     fields.fill(GIGABAR_REPORT_STATUS, &gigabar_operation_report::status, result.status);
@@ -201,16 +187,10 @@ gigabar_status gigabar_fabric_report(const gigabar_fabric* fabric, gigabar_opera
 
 gigabar_status gigabar_fabric_explain_write(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                             uint64_t bytes, int64_t timeout_ns, const gigabar_post_options* options, char** text) {
-  return explained("gigabar_fabric_explain_write", fabric, timeout_ns, options, text,
-                   [&](Fabric& job, Timeout timeout, const PostOptions& with) {
-                     return job.explain_write(place_of(local), place_of(remote), bytes, timeout, with);
-                   });
+  return explained(__func__, fabric, timeout_ns, options, text, &Fabric::explain_write, place_of(local), place_of(remote), bytes);
 }
 
 gigabar_status gigabar_fabric_explain_read(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
                                            uint64_t bytes, int64_t timeout_ns, const gigabar_post_options* options, char** text) {
-  return explained("gigabar_fabric_explain_read", fabric, timeout_ns, options, text,
-                   [&](Fabric& job, Timeout timeout, const PostOptions& with) {
-                     return job.explain_read(place_of(local), place_of(remote), bytes, timeout, with);
-                   });
+  return explained(__func__, fabric, timeout_ns, options, text, &Fabric::explain_read, place_of(local), place_of(remote), bytes);
 }

@@ -26,8 +26,14 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 
 }  // namespace
 
+void JsonText::raw(std::string_view content) {
+  if (needs_comma_) text_ += ", ";
+  text_ += content;
+  needs_comma_ = true;
+}
+
 void JsonText::quote(std::string_view text) {
-  text_ += '"';
+  raw("\"");
   while (!text.empty()) {
     const std::size_t bytes = character_bytes(text);
     const char first = text.front();
@@ -49,28 +55,11 @@ void JsonText::quote(std::string_view text) {
   text_ += '"';
 }
 
-void JsonText::raw(std::string_view content) {
-  if (needs_comma_) text_ += ", ";
-  text_ += content;
-  needs_comma_ = true;
-}
-
-void JsonText::value(std::string_view text) {
-  raw({});
-  quote(text);
-}
-
-void JsonText::value(double number) {
-  if (!std::isfinite(number)) return null();
+void JsonText::add_number(double number) {
+  if (!std::isfinite(number)) return raw("null");
   std::array<char, 32> digits{};
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
   raw({digits.data(), static_cast<std::size_t>(end - digits.data())});
-}
-
-void JsonText::key(std::string_view name) {
-  value(name);
-  text_ += ": ";
-  needs_comma_ = false;
 }
 
 void JsonText::begin(char bracket) {
@@ -81,19 +70,6 @@ void JsonText::begin(char bracket) {
 void JsonText::end(char bracket) {
   text_ += bracket;
   needs_comma_ = true;
-}
-
-void JsonText::text_or_null(std::string_view name, const std::string& text) {
-  key(name);
-  if (text.empty()) return null();
-  value(text);
-}
-
-void JsonText::members(const Availability& availability) {
-  member("code", name_of(availability.code));
-  member("reason", availability.reason);
-  if (!availability.remedy.empty()) member("remedy", availability.remedy);
-  if (!availability.check.empty()) member("check", availability.check);
 }
 
 }  // namespace gigabar::c

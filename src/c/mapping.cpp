@@ -22,6 +22,15 @@ struct gigabar_batch {
   gigabar::Batch batch;
 };
 
+namespace gigabar::inline v0 {
+
+void members_of(const PassedOver& backend, const auto& put) {
+  put("backend", name_of(backend.backend));
+  members_of(backend.why, put);
+}
+
+}  // namespace gigabar::inline v0
+
 using namespace gigabar;
 using namespace gigabar::c;
 
@@ -39,24 +48,21 @@ static_assert(static_cast<int>(CopyMethod::copy_engine) == GIGABAR_COPY_ENGINE);
 static_assert(static_cast<int>(CopyMethod::readback) == GIGABAR_COPY_READBACK);
 
 MapOptions options_of(const gigabar_map_options* options) {
-  constexpr const char* kFunction = "gigabar_map";
-  const Fields fields(options, GIGABAR_MAP_BACKEND | GIGABAR_MAP_VERIFICATION | GIGABAR_MAP_INHERIT_ON_FORK, kFunction, "options");
+  const Fields fields(options, GIGABAR_MAP_BACKEND | GIGABAR_MAP_VERIFICATION | GIGABAR_MAP_INHERIT_ON_FORK, "options");
   MapOptions result;
   if (const auto* backend = fields.find(GIGABAR_MAP_BACKEND, &gigabar_map_options::backend)) {
-    result.backend = enumerator<MappingBackend>(*backend, 4, kFunction, "options->backend");
+    result.backend = enumerator<MappingBackend>(*backend, 4, "options->backend");
   }
   if (const auto* verification = fields.find(GIGABAR_MAP_VERIFICATION, &gigabar_map_options::verification)) {
-    result.verification = enumerator<Verification>(*verification, 2, kFunction, "options->verification");
+    result.verification = enumerator<Verification>(*verification, 2, "options->verification");
   }
-  if (const auto* inherit = fields.find(GIGABAR_MAP_INHERIT_ON_FORK, &gigabar_map_options::inherit_on_fork)) {
-    result.inherit_on_fork = *inherit != 0;
-  }
+  fields.read(GIGABAR_MAP_INHERIT_ON_FORK, &gigabar_map_options::inherit_on_fork, result.inherit_on_fork);
   return result;
 }
 
-std::optional<CopyMethod> method_of(gigabar_copy_method method, const char* function) {
+std::optional<CopyMethod> method_of(gigabar_copy_method method) {
   if (method == GIGABAR_COPY_CHOOSE) return std::nullopt;
-  return enumerator<CopyMethod>(method, kCopyMethodCount, function, "method");
+  return enumerator<CopyMethod>(method, kCopyMethodCount, "method");
 }
 
 void store_method(CopyMethod method, gigabar_copy_method* used) noexcept {
@@ -66,8 +72,8 @@ void store_method(CopyMethod method, gigabar_copy_method* used) noexcept {
 template <class Value>
 gigabar_status publish(const char* function, gigabar_mapping* mapping, size_t data_offset_bytes, const void* source, size_t bytes,
                        size_t flag_offset_bytes, Value value) noexcept {
-  return guarded(function, [&](const char* name) {
-    const Mapping& target = object_at(mapping, name, "mapping").mapping;
+  return guarded(function, [&] {
+    const Mapping& target = object_at(mapping, "mapping").mapping;
     take(gigabar::publish(target, data_offset_bytes, source, bytes, flag_offset_bytes, value));
   });
 }
@@ -75,18 +81,18 @@ gigabar_status publish(const char* function, gigabar_mapping* mapping, size_t da
 }  // namespace
 
 gigabar_status gigabar_device_count(int32_t* count) {
-  return guarded("gigabar_device_count", [&](const char* function) {
-    int32_t& result = object_at(count, function, "count");
+  return guarded(__func__, [&] {
+    int32_t& result = object_at(count, "count");
     result = static_cast<int32_t>(take(gigabar::devices()).size());
   });
 }
 
 gigabar_status gigabar_device_describe(int32_t device, gigabar_device_info* info) {
-  return guarded("gigabar_device_describe", [&](const char* function) {
-    Fields fields(&object_at(info, function, "info"), GIGABAR_DEVICE_ALL, function, "info");
+  return guarded(__func__, [&] {
+    Fields fields(&object_at(info, "info"), GIGABAR_DEVICE_ALL, "info");
     const std::vector<DeviceInfo> all = take(gigabar::devices());
     if (device < 0 || static_cast<std::size_t>(device) >= all.size()) {
-      refuse(function, "device", gigabar::text("there is no device ", device, " among ", all.size()),
+      refuse("device", gigabar::text("there is no device ", device, " among ", all.size()),
              "pass a number below gigabar_device_count()'s");
     }
     const DeviceInfo& one = all[static_cast<std::size_t>(device)];
@@ -109,39 +115,39 @@ gigabar_status gigabar_device_describe(int32_t device, gigabar_device_info* info
 }
 
 gigabar_status gigabar_memory_allocate(int32_t device, size_t bytes, gigabar_allocator allocator, gigabar_memory** memory) {
-  return guarded("gigabar_memory_allocate", [&](const char* function) {
-    gigabar_memory*& result = object_at(memory, function, "memory");
-    const auto kind = enumerator<DeviceAllocator>(allocator, 2, function, "allocator");
+  return guarded(__func__, [&] {
+    gigabar_memory*& result = object_at(memory, "memory");
+    const auto kind = enumerator<DeviceAllocator>(allocator, 2, "allocator");
     result = new gigabar_memory{take(DeviceMemory::allocate(device, bytes, kind))};
   });
 }
 
 gigabar_status gigabar_memory_free(gigabar_memory* memory) {
-  return guarded("gigabar_memory_free", [&](const char* function) { delete &object_at(memory, function, "memory"); });
+  return guarded(__func__, [&] { delete &object_at(memory, "memory"); });
 }
 
 gigabar_status gigabar_memory_address(const gigabar_memory* memory, void** address) {
-  return guarded("gigabar_memory_address", [&](const char* function) {
-    const DeviceMemory& block = object_at(memory, function, "memory").memory;
-    object_at(address, function, "address") = block.address();
+  return guarded(__func__, [&] {
+    const DeviceMemory& block = object_at(memory, "memory").memory;
+    object_at(address, "address") = block.address();
   });
 }
 
 gigabar_status gigabar_map(const void* address, size_t bytes, const gigabar_map_options* options, gigabar_mapping** mapping) {
-  return guarded("gigabar_map", [&](const char* function) {
-    gigabar_mapping*& result = object_at(mapping, function, "mapping");
+  return guarded(__func__, [&] {
+    gigabar_mapping*& result = object_at(mapping, "mapping");
     result = new gigabar_mapping{take(gigabar::map(address, bytes, options_of(options)))};
   });
 }
 
 gigabar_status gigabar_unmap(gigabar_mapping* mapping) {
-  return guarded("gigabar_unmap", [&](const char* function) { delete &object_at(mapping, function, "mapping"); });
+  return guarded(__func__, [&] { delete &object_at(mapping, "mapping"); });
 }
 
 gigabar_status gigabar_mapping_describe(const gigabar_mapping* mapping, gigabar_mapping_info* info) {
-  return guarded("gigabar_mapping_describe", [&](const char* function) {
-    const Mapping& one = object_at(mapping, function, "mapping").mapping;
-    Fields fields(&object_at(info, function, "info"), GIGABAR_MAPPING_ALL, function, "info");
+  return guarded(__func__, [&] {
+    const Mapping& one = object_at(mapping, "mapping").mapping;
+    Fields fields(&object_at(info, "info"), GIGABAR_MAPPING_ALL, "info");
     fields.fill(GIGABAR_MAPPING_ADDRESS, &gigabar_mapping_info::address, one.address());
     fields.fill(GIGABAR_MAPPING_BYTES, &gigabar_mapping_info::bytes, one.bytes());
     fields.fill(GIGABAR_MAPPING_DEVICE_ADDRESS, &gigabar_mapping_info::device_address, one.device_address());
@@ -155,45 +161,36 @@ gigabar_status gigabar_mapping_describe(const gigabar_mapping* mapping, gigabar_
 }
 
 gigabar_status gigabar_mapping_json(const gigabar_mapping* mapping, char** text) {
-  return guarded("gigabar_mapping_json", [&](const char* function) {
-    const Mapping& one = object_at(mapping, function, "mapping").mapping;
-    char*& result = object_at(text, function, "text");
-    JsonText json;
-    json.object([&] {
-      json.member("backend", name_of(one.backend()));
-      json.member("type", name_of(one.type()));
-      json.objects("passed_over", one.report().passed_over, [&](const PassedOver& backend) {
-        json.member("backend", name_of(backend.backend));
-        json.members(backend.why);
-      });
-    });
-    result = new_text(json.take());
+  return guarded(__func__, [&] {
+    const Mapping& one = object_at(mapping, "mapping").mapping;
+    char*& result = object_at(text, "text");
+    result = new_text(json_of(Members{[&](const auto& put) {
+      put("backend", name_of(one.backend()));
+      put("type", name_of(one.type()));
+      put("passed_over", one.report().passed_over);
+    }}));
   });
 }
 
 gigabar_status gigabar_mapping_trim(size_t keep_bytes, size_t* released_bytes) {
-  return guarded("gigabar_mapping_trim", [&](const char*) {
+  return guarded(__func__, [&] {
     const size_t released = gigabar::trim_mapping_cache(keep_bytes);
     if (released_bytes != nullptr) *released_bytes = released;
   });
 }
 
 gigabar_status gigabar_copy_to(gigabar_mapping* mapping, size_t offset_bytes, const void* source, size_t bytes) {
-  return guarded("gigabar_copy_to", [&](const char* function) {
-    take(gigabar::copy_to(object_at(mapping, function, "mapping").mapping, offset_bytes, source, bytes));
-  });
+  return guarded(__func__, [&] { take(gigabar::copy_to(object_at(mapping, "mapping").mapping, offset_bytes, source, bytes)); });
 }
 
 gigabar_status gigabar_copy_from(const gigabar_mapping* mapping, size_t offset_bytes, void* destination, size_t bytes) {
-  return guarded("gigabar_copy_from", [&](const char* function) {
-    take(gigabar::copy_from(object_at(mapping, function, "mapping").mapping, offset_bytes, destination, bytes));
-  });
+  return guarded(__func__,
+                 [&] { take(gigabar::copy_from(object_at(mapping, "mapping").mapping, offset_bytes, destination, bytes)); });
 }
 
 gigabar_status gigabar_fill(gigabar_mapping* mapping, size_t offset_bytes, uint8_t value, size_t bytes) {
-  return guarded("gigabar_fill", [&](const char* function) {
-    take(gigabar::fill(object_at(mapping, function, "mapping").mapping, offset_bytes, std::byte{value}, bytes));
-  });
+  return guarded(__func__,
+                 [&] { take(gigabar::fill(object_at(mapping, "mapping").mapping, offset_bytes, std::byte{value}, bytes)); });
 }
 
 gigabar_status gigabar_fence(void) {
@@ -203,48 +200,46 @@ gigabar_status gigabar_fence(void) {
 
 gigabar_status gigabar_copy_to_by(gigabar_mapping* mapping, size_t offset_bytes, const void* source, size_t bytes,
                                   gigabar_copy_method method, gigabar_copy_method* used) {
-  return guarded("gigabar_copy_to_by", [&](const char* function) {
-    const Mapping& target = object_at(mapping, function, "mapping").mapping;
-    store_method(take(gigabar::copy({target, offset_bytes}, source, bytes, method_of(method, function))), used);
+  return guarded(__func__, [&] {
+    const Mapping& target = object_at(mapping, "mapping").mapping;
+    store_method(take(gigabar::copy({target, offset_bytes}, source, bytes, method_of(method))), used);
   });
 }
 
 gigabar_status gigabar_copy_from_by(const gigabar_mapping* mapping, size_t offset_bytes, void* destination, size_t bytes,
                                     gigabar_copy_method method, gigabar_copy_method* used) {
-  return guarded("gigabar_copy_from_by", [&](const char* function) {
-    const Mapping& source = object_at(mapping, function, "mapping").mapping;
-    store_method(take(gigabar::copy(destination, {source, offset_bytes}, bytes, method_of(method, function))), used);
+  return guarded(__func__, [&] {
+    const Mapping& source = object_at(mapping, "mapping").mapping;
+    store_method(take(gigabar::copy(destination, {source, offset_bytes}, bytes, method_of(method))), used);
   });
 }
 
 gigabar_status gigabar_publish32(gigabar_mapping* mapping, size_t data_offset_bytes, const void* source, size_t bytes,
                                  size_t flag_offset_bytes, uint32_t value) {
-  return publish("gigabar_publish32", mapping, data_offset_bytes, source, bytes, flag_offset_bytes, value);
+  return publish(__func__, mapping, data_offset_bytes, source, bytes, flag_offset_bytes, value);
 }
 
 gigabar_status gigabar_publish64(gigabar_mapping* mapping, size_t data_offset_bytes, const void* source, size_t bytes,
                                  size_t flag_offset_bytes, uint64_t value) {
-  return publish("gigabar_publish64", mapping, data_offset_bytes, source, bytes, flag_offset_bytes, value);
+  return publish(__func__, mapping, data_offset_bytes, source, bytes, flag_offset_bytes, value);
 }
 
 gigabar_status gigabar_batch_open(gigabar_mapping* mapping, gigabar_batch** batch) {
-  return guarded("gigabar_batch_open", [&](const char* function) {
-    const Mapping& target = object_at(mapping, function, "mapping").mapping;
-    gigabar_batch*& result = object_at(batch, function, "batch");  // before anything is made
+  return guarded(__func__, [&] {
+    const Mapping& target = object_at(mapping, "mapping").mapping;
+    gigabar_batch*& result = object_at(batch, "batch");  // before anything is made
     result = new gigabar_batch(target);
   });
 }
 
 gigabar_status gigabar_batch_copy_to(gigabar_batch* batch, size_t offset_bytes, const void* source, size_t bytes) {
-  return guarded("gigabar_batch_copy_to", [&](const char* function) {
-    take(object_at(batch, function, "batch").batch.copy_to(offset_bytes, source, bytes));
-  });
+  return guarded(__func__, [&] { take(object_at(batch, "batch").batch.copy_to(offset_bytes, source, bytes)); });
 }
 
 gigabar_status gigabar_batch_commit(gigabar_batch* batch) {
-  return guarded("gigabar_batch_commit", [&](const char* function) { object_at(batch, function, "batch").batch.commit(); });
+  return guarded(__func__, [&] { object_at(batch, "batch").batch.commit(); });
 }
 
 gigabar_status gigabar_batch_close(gigabar_batch* batch) {
-  return guarded("gigabar_batch_close", [&](const char* function) { delete &object_at(batch, function, "batch"); });
+  return guarded(__func__, [&] { delete &object_at(batch, "batch"); });
 }

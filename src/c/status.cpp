@@ -46,11 +46,6 @@ static_assert(static_cast<int>(NativeDomain::nvml) == GIGABAR_NATIVE_NVML);
 static_assert(static_cast<int>(NativeDomain::resource_manager) == GIGABAR_NATIVE_RESOURCE_MANAGER);
 static_assert(static_cast<int>(NativeDomain::loader) == GIGABAR_NATIVE_LOADER);
 
-const ErrorRecord& record_of(const Last& last) noexcept {
-  static const ErrorRecord none;
-  return last.error ? last.error->record() : none;
-}
-
 }  // namespace
 
 gigabar_status keep(Error error) noexcept {
@@ -60,10 +55,10 @@ gigabar_status keep(Error error) noexcept {
   return static_cast<gigabar_status>(kept.error->status());
 }
 
-void refuse(std::string_view function, std::string_view argument, std::string cause, std::string remedy) {
+void refuse(const char* function, WrongArgument& wrong) {
   const Uncancelled uncancelled;  // it logs
   throw Refused{
-      make_error(Status::invalid_argument, std::string(function), std::string(argument), std::move(cause), std::move(remedy))};
+      make_error(Status::invalid_argument, function, std::move(wrong.argument), std::move(wrong.cause), std::move(wrong.remedy))};
 }
 
 std::vector<std::string> parts_of(const std::string& list) {
@@ -86,20 +81,22 @@ using namespace gigabar::c;
 gigabar_status gigabar_last_error(gigabar_error* error) {
   // Its own failure is returned and not kept: the record that the caller asks about stays.
   try {
-    const ErrorRecord& record = record_of(last());
-    constexpr const char* kFunction = "gigabar_last_error";
-    Fields fields(&object_at(error, kFunction, "error"), GIGABAR_ERROR_ALL, kFunction, "error");
-    fields.fill(GIGABAR_ERROR_STATUS, &gigabar_error::status, record.status);
-    fields.fill(GIGABAR_ERROR_OPERATION, &gigabar_error::operation, record.operation.c_str());
-    fields.fill(GIGABAR_ERROR_OBJECT, &gigabar_error::object, record.object.c_str());
-    fields.fill(GIGABAR_ERROR_CAUSE, &gigabar_error::cause, record.cause.c_str());
-    fields.fill(GIGABAR_ERROR_REMEDY, &gigabar_error::remedy, record.remedy.c_str());
-    fields.fill(GIGABAR_ERROR_NATIVE_DOMAIN, &gigabar_error::native_domain, record.native.domain);
-    fields.fill(GIGABAR_ERROR_NATIVE_CODE, &gigabar_error::native_code, record.native.code);
-    fields.fill(GIGABAR_ERROR_NATIVE_NAME, &gigabar_error::native_name, record.native.name.c_str());
-    fields.fill(GIGABAR_ERROR_CHECK, &gigabar_error::check, record.check.c_str());
-    fields.fill(GIGABAR_ERROR_MESSAGE, &gigabar_error::message, gigabar_last_error_message());
-    fields.finish();
+    named(__func__, [&] {
+      static const ErrorRecord none;
+      const ErrorRecord& record = last().error ? last().error->record() : none;
+      Fields fields(&object_at(error, "error"), GIGABAR_ERROR_ALL, "error");
+      fields.fill(GIGABAR_ERROR_STATUS, &gigabar_error::status, record.status);
+      fields.fill(GIGABAR_ERROR_OPERATION, &gigabar_error::operation, record.operation.c_str());
+      fields.fill(GIGABAR_ERROR_OBJECT, &gigabar_error::object, record.object.c_str());
+      fields.fill(GIGABAR_ERROR_CAUSE, &gigabar_error::cause, record.cause.c_str());
+      fields.fill(GIGABAR_ERROR_REMEDY, &gigabar_error::remedy, record.remedy.c_str());
+      fields.fill(GIGABAR_ERROR_NATIVE_DOMAIN, &gigabar_error::native_domain, record.native.domain);
+      fields.fill(GIGABAR_ERROR_NATIVE_CODE, &gigabar_error::native_code, record.native.code);
+      fields.fill(GIGABAR_ERROR_NATIVE_NAME, &gigabar_error::native_name, record.native.name.c_str());
+      fields.fill(GIGABAR_ERROR_CHECK, &gigabar_error::check, record.check.c_str());
+      fields.fill(GIGABAR_ERROR_MESSAGE, &gigabar_error::message, gigabar_last_error_message());
+      fields.finish();
+    });
     return GIGABAR_OK;
   } catch (const Refused& refused) {
     return static_cast<gigabar_status>(refused.error.status());
@@ -122,5 +119,5 @@ const char* gigabar_status_name(gigabar_status status) {
 const char* gigabar_version(void) { return GIGABAR_VERSION; }
 
 gigabar_status gigabar_text_free(char* text) {
-  return guarded("gigabar_text_free", [&](const char* function) { ::operator delete(&object_at(text, function, "text")); });
+  return guarded(__func__, [&] { ::operator delete(&object_at(text, "text")); });
 }

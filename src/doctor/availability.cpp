@@ -5,9 +5,7 @@
 
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
-#include "doctor/device_nodes.hpp"
-#include "doctor/gpu_facts.hpp"
-#include "doctor/rdma_facts.hpp"
+#include "doctor/facts.hpp"
 
 namespace gigabar::doctor {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the NVIDIA driver is there and which one, and whether the libraries that go with the devices are.
+// Whether the NVIDIA driver is there and which one, whether the libraries that go with the devices are, which kernel modules must
+// be there, and with which settings.
 #include <algorithm>
+#include <array>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "doctor/check.hpp"
-#include "doctor/device_nodes.hpp"
-#include "doctor/gpu_facts.hpp"
-#include "doctor/rdma_facts.hpp"
+#include "doctor/facts.hpp"
+#include "platform/device_nodes.hpp"
 #include "platform/nvidia.hpp"
 
 namespace gigabar::doctor {
@@ -30,14 +30,10 @@ std::vector<NodeReport> capability_nodes(const Patient& patient) {
   const NodeKind kind = patient.files.facts(kCapabilitiesFolder).kind;
   if (kind == NodeKind::missing) return {};
   if (kind != NodeKind::folder) {
-    NodeReport folder;
-    folder.path = kCapabilitiesFolder;
-    folder.state = NodeState::not_a_device;
-    folder.value = "not a folder";
-    folder.fault = "is not the folder that the nodes of MIG instances and of the fabric manager have to be in";
-    folder.remedy =
-        text("sudo rm ", kCapabilitiesFolder, " (in a container: remove its mount); 'sudo nvidia-modprobe -c 0' makes it anew");
-    return {folder};
+    return {
+        {kCapabilitiesFolder, NodeState::not_a_device, "not a folder",
+         "is not the folder that the nodes of MIG instances and of the fabric manager have to be in",
+         text("sudo rm ", kCapabilitiesFolder, " (in a container: remove its mount); 'sudo nvidia-modprobe -c 0' makes it anew")}};
   }
   std::vector<NodeReport> nodes;
   for (const std::string& name : patient.files.names(kCapabilitiesFolder)) {
@@ -239,6 +235,142 @@ void judge_nvml(const Patient& patient, Findings& findings) {
   }
 }
 
+constexpr const char* kGdrdrvNode = "/dev/gdrdrv";
+constexpr const char* kImexChannel = "/dev/nvidia-caps-imex-channels/channel0";
+constexpr const char* kImexDriver = "nvidia-caps-imex-channels";
+
+// Skips, with the reason, unless there is a GPU and an RDMA device.
+bool skip_without_both(const Patient& patient, Findings& findings) {
+  const bool has_gpu = has_nvidia(patient);
+  if (has_gpu && !rdma_devices(patient).empty()) return false;
+  if (has_gpu) {
+    findings.no_device(patient, text("nothing would register GPU memory: ", kNoRdma), kInfinibandFolder);
+  } else {
+    findings.no_device(patient, kNoGpu);
+  }
+  return true;
+}
+
+// --- kern.dmabuf
+
+void judge_part(Findings& findings, const char* subject, const Support& part, bool needs_reboot) {
+  findings.readings(part.readings);
+  if (part.answer == Answer::yes) return findings.pass(subject, part.reason);
+  if (part.answer == Answer::unknown) return findings.unknown(subject, part.reason, part.remedy);
+  findings.fail(subject, text(part.reason, ": GPU memory cannot be registered by dma-buf"), part.remedy, needs_reboot);
+}
+
+// --- gdrdrv
+
+void judge_no_gdrdrv(const Patient& patient, Findings& findings) {
+  const Availability own = resource_manager_nodes(patient);
+  findings.reading(kControlNode, own.reason);
+  if (own.is_ok()) {
+    return findings.pass({}, text("gdrdrv is absent, and Gigabar does not need it: it maps GPU memory through ", kControlNode,
+                                  "; programs linked against GDRCopy's own library do need it"));
+  }
+  findings.warn({}, text("gdrdrv is absent and so is the other way to map GPU memory for the CPU (", own.reason, ")"),
+                text(own.remedy, "; or load gdrdrv: install gdrdrv-dkms, then sudo modprobe gdrdrv"));
+}
+
+void judge_gdrdrv_without_node(const Patient& patient, Findings& findings) {
+  const std::string in = container(patient);
+  findings.warn({}, text("gdrdrv is loaded, but ", kGdrdrvNode, " is missing", in.empty() ? "" : " in ", in),
+                in.empty() ? "sudo mknod -m 666 /dev/gdrdrv c $(awk '$2 == \"gdrdrv\" {print $1}' /proc/devices) 0"
+                           : "pass it on: docker run --device /dev/gdrdrv");
+}
+
+// One that is there and cannot be used.
+void judge_unusable_gdrdrv(Findings& findings, const NodeReport& node) {
+  if (node.state != NodeState::no_permission) return findings.warn({}, node.statement(), node.remedy);
+  findings.warn({}, text("this user may not read and write ", kGdrdrvNode),
+                "sudo chmod a+rw /dev/gdrdrv (until the next boot); for good, a udev rule in "
+                "/etc/udev/rules.d/60-gdrdrv.rules: KERNEL==\"gdrdrv\", MODE=\"0666\"");
+}
+
+// --- mod.params
+
+struct BadSetting {
+  const char* name;
+  std::string_view value;
+  Verdict verdict;
+  const char* statement;
+};
+constexpr std::array<BadSetting, 3> kBadSettings{
+    {{"GrdmaPciTopoCheckOverride", "2", Verdict::fail, "the driver is told to refuse every network adapter that wants GPU memory"},
+     {"NvLinkDisable", "1", Verdict::warn, "NVLink is switched off, as for a test: GPUs reach each other over PCIe only"},
+     {"DmaRemapPeerMmio", "0", Verdict::warn,
+      "peer addresses are not mapped through the IOMMU: peer-to-peer fails where it translates"}}};
+constexpr const char* kRemoveSetting =
+    "remove it from the files in /etc/modprobe.d (grep -r NVreg /etc/modprobe.d), run 'sudo update-initramfs -u' (or 'sudo dracut "
+    "-f'), and reboot";
+
+// --- imex
+
+// GPUs of boards whose NVLink leaves the machine are coherent with their CPU and belong to a fabric.
+Answer is_of_fabric(const Patient& patient, const Gpu& gpu) {
+  if (!gpu.is_coherent) return Answer::no;
+  const auto& state = answers_of(patient, gpu).fabric_state;
+  if (!state) return Answer::unknown;
+  return *state != "not_supported" ? Answer::yes : Answer::no;
+}
+
+void judge_channel(Findings& findings, const NodeReport& channel, bool is_driver_named) {
+  if (channel.state == NodeState::no_permission) {
+    return findings.fail({}, text("this user may not read and write ", kImexChannel), text("sudo chmod 666 ", kImexChannel));
+  }
+  if (!channel.works()) return findings.fail({}, channel.statement(), channel.remedy);
+  if (!is_driver_named) {
+    return findings.unknown({}, text(kImexChannel, " is there, but /proc/devices does not name its driver"),
+                            text("compare on the host: ls -l ", kImexChannel, "; grep imex /proc/devices"));
+  }
+  findings.pass({}, "IMEX channel 0 is there for this user: memory handles of type FABRIC can be made and imported");
+}
+
+void judge_no_channel(const Patient& patient, Findings& findings, std::optional<std::uint32_t> major) {
+  const auto has = [&](Answer answer) {
+    return std::ranges::any_of(patient.topology.gpus, [&](const Gpu& gpu) { return is_of_fabric(patient, gpu) == answer; });
+  };
+  const std::string in = container(patient);
+  if (has(Answer::yes) && !in.empty()) {
+    findings.fail({}, text("the GPUs belong to an NVLink fabric, but ", in, " has no IMEX channel"),
+                  "give it one: with the NVIDIA container toolkit, set NVIDIA_IMEX_CHANNELS=0");
+  } else if (has(Answer::yes)) {
+    const std::string make = major ? text("sudo mkdir -p /dev/nvidia-caps-imex-channels && sudo mknod -m 666 ", kImexChannel, " c ",
+                                          *major, " 0 (until the next boot), or for good")
+                                   : std::string("a driver that knows IMEX channels (550 or newer), and");
+    findings.fail({}, "the GPUs belong to an NVLink fabric, but there is no IMEX channel, so FABRIC handles are refused",
+                  text(make,
+                       " the line: options nvidia NVreg_CreateImexChannel0=1 in /etc/modprobe.d/nvidia-imex.conf; then sudo "
+                       "systemctl enable --now nvidia-imex"));
+  } else if (has(Answer::unknown)) {
+    findings.unknown({}, "there is no IMEX channel, and whether the GPUs belong to an NVLink fabric could not be asked",
+                     "look with: nvidia-smi -q | grep -A 3 Fabric");
+  } else {
+    findings.skip("no GPU here belongs to an NVLink fabric of several machines");
+  }
+}
+
+// --- gin
+
+// The driver is willing; a program must be able to open the adapter too, which it often cannot in a container.
+void judge_gin_nodes(const Patient& patient, const std::string& driver_reason, Findings& findings) {
+  std::optional<NodeReport> broken;
+  for (const std::string& path : uverbs_nodes(patient)) {
+    NodeReport node = look_at_node(patient, path);
+    if (node.works()) return findings.pass({}, text(driver_reason, ", which lets a GPU ring an mlx5 adapter's doorbell"));
+    if (!broken) broken = std::move(node);
+  }
+  if (broken) {
+    findings.reading(broken->path, broken->value);
+    return findings.warn({}, text(driver_reason, ", but ", broken->statement(), ", so no program here can use the adapter"),
+                         broken->remedy);
+  }
+  findings.reading("/dev/infiniband/uverbs*", "missing");
+  findings.warn({}, text(driver_reason, ", but there is no device node through which a program here could open the adapter"),
+                "see 'gigabar doctor --only rdma.dev' for how to have it");
+}
+
 }  // namespace
 
 void check_drv_loaded(const Patient& patient, Findings& findings) {
@@ -283,6 +415,130 @@ void check_libs(const Patient& patient, Findings& findings) {
   if (has_gpu) judge_cuda(patient, findings);
   if (has_gpu) judge_nvml(patient, findings);
   judge_verbs(patient, findings);
+}
+
+void check_kern_dmabuf(const Patient& patient, Findings& findings) {
+  if (skip_without_both(patient, findings)) return;
+  judge_part(findings, "kernel", dmabuf_of_kernel(patient), true);
+  judge_part(findings, "libibverbs", dmabuf_of_verbs(patient), false);
+}
+
+void check_mod_peermem(const Patient& patient, Findings& findings) {
+  if (skip_without_both(patient, findings)) return;
+  const Support loaded = peermem(patient);
+  findings.readings(loaded.readings);
+  if (loaded.answer == Answer::yes) {
+    return findings.pass({}, text("nvidia-peermem is loaded (", loaded.reason, "): ibv_reg_mr can register GPU memory"));
+  }
+  const Support instead = dmabuf(patient);
+  findings.readings(instead.readings);
+  const bool is_there = patient.files.exists("/sys/module/nvidia_peermem") || patient.files.exists("/sys/module/nv_peer_mem");
+  if (instead.answer == Answer::yes && loaded.answer == Answer::no && is_there) {
+    return findings.warn({}, text(loaded.reason, "; only programs that know dma-bufs can register GPU memory"), loaded.remedy);
+  }
+  if (instead.answer == Answer::yes) {
+    return findings.pass({}, "nvidia-peermem is not needed: GPU memory can be registered by dma-buf");
+  }
+  if (loaded.answer == Answer::no && instead.answer == Answer::no) {
+    return findings.fail({}, text(loaded.reason, ", and dma-buf cannot take its place: ", instead.reason),
+                         text(loaded.remedy, "; for dma-buf: ", instead.remedy));
+  }
+  const Support& open = loaded.answer == Answer::unknown ? loaded : instead;
+  findings.unknown({}, text("whether an adapter can register GPU memory cannot be told: ", open.reason), open.remedy);
+}
+
+void check_mod_peermem_dmesg(const Patient& patient, Findings& findings) {
+  if (skip_without_both(patient, findings)) return;
+  if (!patient.answers.kernel_log) {
+    findings.reading("the kernel's log", "not readable");
+    return findings.unknown({}, "the kernel's log, which says why nvidia-peermem would not load, could not be read",
+                            "sudo dmesg | grep -i -E 'peermem|peer_mem'");
+  }
+  for (const char* module : {"nvidia_peermem", "nv_peer_mem"}) {
+    for (const char* complaint : {"disagrees about version of symbol", "Unknown symbol"}) {
+      const std::vector<std::string> lines = log_lines(patient, {module, complaint});
+      if (lines.empty()) continue;
+      findings.reading("the kernel's log", lines.back());
+      return findings.fail({}, text("the kernel refused ", module, ", which was built against another RDMA stack: ", complaint),
+                           "reinstall the NVIDIA driver after DOCA-OFED (or MLNX_OFED), so that the module is built against it "
+                           "(with DKMS: sudo dkms autoinstall), then sudo modprobe nvidia-peermem; or use dma-buf");
+    }
+  }
+  findings.pass({}, "the kernel's log holds no complaint about nvidia-peermem");
+}
+
+void check_mod_gdrdrv(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
+  findings.read(patient, kGdrdrvVersionFile);
+  const NodeReport node = look_at_node(patient, kGdrdrvNode);
+  findings.reading(kGdrdrvNode, node.value);
+  if (node.state == NodeState::missing) {
+    return patient.files.exists("/sys/module/gdrdrv") ? judge_gdrdrv_without_node(patient, findings)
+                                                      : judge_no_gdrdrv(patient, findings);
+  }
+  if (!node.works()) return judge_unusable_gdrdrv(findings, node);
+  const std::string word = patient.files.word(kGdrdrvVersionFile).value_or("");
+  const auto version = version_of(word);
+  if (!version) {
+    findings.unknown({}, text(kGdrdrvNode, " is usable, but its version could not be read"),
+                     "'modinfo -F version gdrdrv' tells it; 2.5 or newer keeps mappings valid after the memory was freed");
+  } else if (*version < kGdrdrvThatKeeps) {
+    findings.warn(
+        {}, text("gdrdrv ", printable(word, 20), " is older than 2.5: an access after the memory was freed kills the program"),
+        "install gdrdrv-dkms 2.5 or newer");
+  } else {
+    findings.pass({}, text("gdrdrv ", printable(word, 20), " is loaded, and this user may use it"));
+  }
+}
+
+void check_mod_params(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
+  const auto params = driver_params(patient);
+  if (!params) {
+    findings.read(patient, kParamsFile);
+    return findings.unknown({}, text(kParamsFile, " could not be read"), text("on the host: cat ", kParamsFile));
+  }
+  for (const BadSetting& bad : kBadSettings) {
+    const std::string value = shown(*params, bad.name);
+    findings.reading(text(kParamsFile, ": ", bad.name), value);
+    if (value == bad.value)
+      findings.say(text("NVreg_", bad.name, "=", bad.value), bad.verdict, bad.statement, kRemoveSetting, true);
+  }
+  if (findings.count() > 0) return;
+  for (const char* name : {"RegistryDwords", "EnableStreamMemOPs", "EnablePCIERelaxedOrderingMode", "EnableResizableBar"}) {
+    if (const std::string value = shown(*params, name); value != kNotNamed) findings.reading(text(kParamsFile, ": ", name), value);
+  }
+  findings.pass({}, "no setting of the NVIDIA module stands in the way");
+}
+
+void check_imex(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
+  const auto driver = driver_of_node(patient.files, kImexChannel);
+  const std::optional<std::uint32_t> major =
+      driver && !driver->majors.empty() ? std::optional(driver->majors.front()) : std::nullopt;
+  findings.reading("/proc/devices", !driver || !driver->is_told ? "not readable"
+                                    : major                     ? text(kImexDriver, " has major number ", *major)
+                                                                : text("no ", kImexDriver));
+  const NodeReport channel = look_at_node(patient, kImexChannel);
+  findings.reading(kImexChannel, channel.value);
+  if (channel.state != NodeState::missing) return judge_channel(findings, channel, major.has_value());
+  judge_no_channel(patient, findings, major);
+}
+
+void check_gin(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
+  if (!has_mlx5(patient))
+    return findings.no_device(patient,
+                              "no NVIDIA ConnectX or BlueField adapter (mlx5) is here, and GPUs can drive no other by themselves",
+                              kInfinibandFolder);
+  const Support driver = gin_of_driver(patient);
+  findings.readings(driver.readings);
+  if (driver.answer == Answer::yes) return judge_gin_nodes(patient, driver.reason, findings);
+  if (driver.answer == Answer::unknown) {
+    return findings.unknown({}, text("whether a GPU may ring an adapter's doorbell cannot be told: ", driver.reason),
+                            driver.remedy);
+  }
+  findings.warn({}, text(driver.reason, ": GPU-initiated networking has to go through a thread of the CPU"), driver.remedy, true);
 }
 
 }  // namespace gigabar::doctor

@@ -6,10 +6,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "doctor/check.hpp"
-#include "doctor/gpu_facts.hpp"
-#include "doctor/pci_facts.hpp"
-#include "doctor/rdma_facts.hpp"
+#include "doctor/facts.hpp"
 
 namespace gigabar::doctor {
 namespace {

@@ -8,8 +8,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "doctor/check.hpp"
-#include "doctor/gpu_facts.hpp"
+#include "doctor/facts.hpp"
 
 namespace gigabar::doctor {
 namespace {

@@ -9,10 +9,7 @@
 #include "base/errors.hpp"
 #include "base/hexadecimal.hpp"
 #include "base/options.hpp"
-#include "doctor/check.hpp"
-#include "doctor/gpu_facts.hpp"
-#include "doctor/pci_facts.hpp"
-#include "doctor/rdma_facts.hpp"
+#include "doctor/facts.hpp"
 
 namespace gigabar::doctor {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/errors.hpp"
-#include "doctor/pci_facts.hpp"
+#include "doctor/facts.hpp"
 
 namespace gigabar::doctor {
 namespace {

@@ -10,10 +10,7 @@
 #include "base/errors.hpp"
 #include "base/hexadecimal.hpp"
 #include "base/options.hpp"
-#include "doctor/check.hpp"
-#include "doctor/device_nodes.hpp"
-#include "doctor/gpu_facts.hpp"
-#include "doctor/rdma_facts.hpp"
+#include "doctor/facts.hpp"
 
 namespace gigabar::doctor {
 namespace {

@@ -10,8 +10,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
-#include "doctor/check.hpp"
-#include "doctor/rdma_facts.hpp"
+#include "doctor/facts.hpp"
 #include "rdma/rail_order.hpp"
 
 namespace gigabar::doctor {

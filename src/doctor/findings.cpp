@@ -6,6 +6,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "doctor/check.hpp"
+#include "doctor/members.hpp"
 
 namespace gigabar::doctor {
 namespace {
@@ -60,15 +61,8 @@ void Findings::readings(const std::vector<Reading>& all) {
 }
 
 void Findings::say(std::string subject, Verdict verdict, std::string statement, std::string remedy, bool needs_reboot) {
-  Finding finding;
-  finding.check = check_;
-  finding.subject = std::move(subject);
-  finding.verdict = verdict;
-  finding.statement = std::move(statement);
-  finding.readings = std::exchange(readings_, {});
-  finding.remedy = std::move(remedy);
-  finding.needs_reboot = needs_reboot;
-  findings_.push_back(std::move(finding));
+  findings_.push_back(
+      {check_, std::move(subject), verdict, std::move(statement), std::exchange(readings_, {}), std::move(remedy), needs_reboot});
 }
 
 void Findings::no_device(const Patient& patient, std::string statement, const char* folder) {
@@ -99,7 +93,7 @@ void Findings::join_alike(const std::string& otherwise) {
     group->add(finding);
   }
   findings_.clear();
-  for (const Verdict verdict : {Verdict::fail, Verdict::warn, Verdict::unknown, Verdict::pass, Verdict::skip}) {
+  for (const Verdict verdict : kByGravity) {
     for (Group& group : groups) {
       if (group.finding.verdict == verdict) findings_.push_back(std::move(group).joined_finding());
     }

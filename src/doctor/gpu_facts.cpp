@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "doctor/gpu_facts.hpp"
+#include "doctor/facts.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,8 +9,6 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
-#include "doctor/device_nodes.hpp"
-#include "doctor/pci_facts.hpp"
 #include "platform/nvidia.hpp"
 
 namespace gigabar::doctor {
@@ -83,6 +81,24 @@ Answer exports_by_attribute(const Patient& patient, Support& support) {
   }
   if (told == 0) return Answer::unknown;
   return able == told ? Answer::yes : Answer::no;
+}
+
+Support dmabuf_of_gpus(const Patient& patient) {
+  Support support;
+  const DriverModule module = driver_module(patient);
+  const Answer told = exports_by_attribute(patient, support);
+  if (told == Answer::yes) return support.say(Answer::yes, "every GPU can export its memory as a dma-buf");
+  support.read(kVersionFile, module.version.empty() ? "no version" : module.version);
+  if (told == Answer::no || module.is_open == Answer::no) {
+    return support.say(Answer::no,
+                       module.is_open == Answer::no ? "the proprietary kernel modules do not export GPU memory as a dma-buf"
+                                                    : "CUDA reports a GPU whose memory cannot be exported as a dma-buf",
+                       "install the driver's open kernel modules (Turing or newer), for example: sudo apt install nvidia-open");
+  }
+  if (module.is_open == Answer::yes && module.branch >= kFirstOpenBranch)
+    return support.say(Answer::yes, text("the open kernel modules ", module.version, " export GPU memory as a dma-buf"));
+  return support.say(Answer::unknown, "which NVIDIA kernel modules are loaded could not be told",
+                     text("look on the host with: cat ", kVersionFile, "; or run this where CUDA works"));
 }
 
 // "PeerMappingOverride=1;Other=0x2": whether the key is there with 1.
@@ -322,24 +338,6 @@ Support dmabuf_of_kernel(const Patient& patient) {
   return support.say(Answer::no,
                      text("kernel ", printable(release, 60), " is older than 5.12, the first whose RDMA core takes a dma-buf"),
                      "install kernel 5.12 or newer");
-}
-
-Support dmabuf_of_gpus(const Patient& patient) {
-  Support support;
-  const DriverModule module = driver_module(patient);
-  const Answer told = exports_by_attribute(patient, support);
-  if (told == Answer::yes) return support.say(Answer::yes, "every GPU can export its memory as a dma-buf");
-  support.read(kVersionFile, module.version.empty() ? "no version" : module.version);
-  if (told == Answer::no || module.is_open == Answer::no) {
-    return support.say(Answer::no,
-                       module.is_open == Answer::no ? "the proprietary kernel modules do not export GPU memory as a dma-buf"
-                                                    : "CUDA reports a GPU whose memory cannot be exported as a dma-buf",
-                       "install the driver's open kernel modules (Turing or newer), for example: sudo apt install nvidia-open");
-  }
-  if (module.is_open == Answer::yes && module.branch >= kFirstOpenBranch)
-    return support.say(Answer::yes, text("the open kernel modules ", module.version, " export GPU memory as a dma-buf"));
-  return support.say(Answer::unknown, "which NVIDIA kernel modules are loaded could not be told",
-                     text("look on the host with: cat ", kVersionFile, "; or run this where CUDA works"));
 }
 
 Support dmabuf_of_verbs(const Patient& patient) {

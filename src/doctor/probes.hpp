@@ -41,9 +41,6 @@ std::vector<unsigned char> probe_pattern(std::size_t bytes, unsigned seed);
 // "11.3", "1.25": a rate or a time in a statement.
 std::string short_number(double number);
 
-// Says that GPU memory for the probe could not be allocated; without a remedy the usual one.
-void cannot_allocate(const ProbeGpu& gpu, const std::string& cause, const std::string& remedy, Findings& findings);
-
 // GPU memory that begins at a page of the GPU, and its dma-buf where the driver makes one.
 class ProbeMemory {
  public:

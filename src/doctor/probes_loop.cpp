@@ -8,8 +8,8 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "doctor/facts.hpp"
 #include "doctor/probes.hpp"
-#include "doctor/rdma_facts.hpp"
 #include "memory/runtime.hpp"
 #include "rdma/rail_order.hpp"
 
@@ -39,10 +39,7 @@ struct HostBuffer {
 };
 
 Result<HostBuffer> make_buffer(const verbs::Device& device, int numa_node) {
-  HostMemoryOptions options;
-  options.pages = HostPages::pageable;
-  options.numa_node = numa_node;
-  auto memory = HostMemory::allocate(kProbeBytes, options);
+  auto memory = HostMemory::allocate(kProbeBytes, {.numa_node = numa_node, .pages = HostPages::pageable});
   if (!memory && numa_node >= 0) return make_buffer(device, -1);  // the node has no memory, or this process may not use it
   if (!memory) return memory.error();
   auto region = device.register_memory(memory->address(), kProbeBytes);

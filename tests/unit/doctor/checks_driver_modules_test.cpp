@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of kernel modules and their settings: doctor/checks_driver_modules.cpp.
+// The checks of kernel modules and their settings: doctor/checks_driver.cpp.
 #include <gtest/gtest.h>
 
 #include "unit/doctor/driver_machine.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device nodes that are there and do not work: what each check says of every node in its place, with every fault.
-#include "doctor/device_nodes.hpp"
+#include "doctor/facts.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,13 +8,14 @@
 #include <array>
 #include <cstdio>
 #include <iostream>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "base/counted.hpp"
 #include "base/old_check_ids.hpp"
 #include "base/options.hpp"
+#include "doctor/document.hpp"
+#include "doctor/members.hpp"
 #include "support/failure.hpp"
 #include "support/files.hpp"
 #include "support/names.hpp"
@@ -75,12 +76,6 @@ void print_block(Report& report, const Options& options, const Finding& finding,
   const bool is_same = is_next && above->remedy == finding.remedy && above->needs_reboot == finding.needs_reboot;
   if (!finding.remedy.empty()) text += part_of("remedy", is_same ? "as above" : remedy);
   report.print("{}\n", text);
-}
-
-std::size_t check_count(const Examination& examination) {
-  std::set<std::string_view> ids;
-  for (const Finding& finding : examination.findings) ids.insert(finding.check);
-  return ids.size();
 }
 
 }  // namespace
@@ -186,27 +181,9 @@ Json best_nics_json(const Topology& topology) {
   });
 }
 
-Json to_json(const Finding& finding) {
-  const CheckInfo* const check = find_check(finding.check);
-  const auto reading_json = [](const Reading& reading) -> Json {
-    return {{"source", plain(reading.source)}, {"value", plain(reading.value)}};
-  };
-  return {{"check", plain(finding.check)},
-          {"title", check == nullptr ? Json() : Json(check->title)},
-          {"subject", plain(finding.subject)},
-          {"verdict", name_of(finding.verdict)},
-          {"statement", plain(finding.statement)},
-          {"readings", list_of(finding.readings, reading_json)},
-          {"why", check == nullptr ? Json() : Json(check->why)},
-          {"remedy", plain(finding.remedy)},
-          {"needs_reboot", finding.needs_reboot}};
-}
+Json to_json(const Finding& finding) { return document_of(finding); }
 
-Json summary_json(const Examination& examination) {
-  Json json = {{"checks", check_count(examination)}, {"findings", examination.findings.size()}};
-  for (const auto& [verdict, colour] : kOrder) json[std::string(name_of(verdict))] = examination.count(verdict);
-  return json;
-}
+Json summary_json(const Examination& examination) { return document_of(summary_of(examination)); }
 
 // --- --symptom: from what a user saw to the checks that explain it ---------------------------------------------------------------
 

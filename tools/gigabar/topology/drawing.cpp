@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "doctor/members.hpp"
 #include "platform/pci_link.hpp"
 #include "support/failure.hpp"
 #include "support/files.hpp"
@@ -135,16 +136,11 @@ class Graph {
     return text + body + "  }\n";
   }
 
-  bool is_drawn(int gpu) const {
-    return std::any_of(view_.ends().begin(), view_.ends().end(),
-                       [gpu](const End& end) { return end.point.kind == Endpoint::Kind::gpu && end.point.index == gpu; });
-  }
-
   // Through NVSwitches every GPU is joined to every other; one node in the middle says the same with fewer lines.
   void add_nvlinks() {
     std::map<int, unsigned> switched;
     for (const NvLinkBond& bond : topology_.nvlinks) {
-      if (!is_drawn(bond.first) || !is_drawn(bond.second)) continue;
+      if (static_cast<std::size_t>(bond.second) >= kMaxEnds) continue;  // which is not drawn
       if (bond.is_switched) {
         switched[bond.first] = std::max(switched[bond.first], bond.count);
         switched[bond.second] = std::max(switched[bond.second], bond.count);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/counted.hpp"
+#include "doctor/members.hpp"
 #include "support/plain_text.hpp"
 #include "support/text_table.hpp"
 #include "topology/view.hpp"
@@ -57,28 +58,32 @@ void print_deals(Report& report, const View& view) {
   }
 }
 
-void print_cells(Report& report, const View& view) {
+// The relations that stand in it.
+std::set<Relation> print_cells(Report& report, const View& view) {
   const std::vector<End>& ends = view.ends();
   std::vector<TextTable::Column> columns = {{"", true}};
   for (const End& end : ends) columns.push_back({end.label, true});
   columns.insert(columns.end(), {{"CPU affinity", true}, {"NUMA", true}});
   if (!view.topology().gpus.empty()) columns.push_back({"nearest NIC", true});
   TextTable table(std::move(columns));
-  for (std::size_t row = 0; row < ends.size(); ++row) {
-    std::vector<std::string> cells = {ends[row].label};
-    for (std::size_t column = 0; column < ends.size(); ++column) {
-      const Route& between = view.route(row, column);
-      cells.push_back(row == column ? "X" : short_name(between.relation, between.nvlink_count));
+  std::set<Relation> used;
+  for (const End& row : ends) {
+    std::vector<std::string> cells = {row.label};
+    for (const End& column : ends) {
+      const Route between = route_between(view.topology(), row.point, column.point);
+      cells.push_back(short_name(between.relation, between.nvlink_count));
+      used.insert(between.relation);
     }
-    cells.push_back(cpus_text(view.topology(), ends[row].numa_node));
-    cells.push_back(ends[row].numa_node < 0 ? "unknown" : std::to_string(ends[row].numa_node));
-    if (!view.topology().gpus.empty()) cells.push_back(nearest_text(view, ends[row]));
+    cells.push_back(cpus_text(view.topology(), row.numa_node));
+    cells.push_back(row.numa_node < 0 ? "unknown" : std::to_string(row.numa_node));
+    if (!view.topology().gpus.empty()) cells.push_back(nearest_text(view, row));
     table.add_row(std::move(cells));
   }
   report.print("{}", table.take_text());
   if (view.ends_left_out() > 0) {
     report.note(fmt::format("not in the matrix: {}", counted(view.ends_left_out(), "more GPU or NIC", "more GPUs and NICs")));
   }
+  return used;
 }
 
 void print_names(Report& report, const View& view) {
@@ -86,13 +91,7 @@ void print_names(Report& report, const View& view) {
   for (const End& end : view.ends()) report.print("{}: {}\n", end.label, view.text_of(end));
 }
 
-void print_symbols(Report& report, const View& view) {
-  std::set<Relation> used;
-  for (std::size_t row = 0; row < view.ends().size(); ++row) {
-    for (std::size_t column = 0; column < view.ends().size(); ++column) {
-      used.insert(row == column ? Relation::same_device : view.route(row, column).relation);
-    }
-  }
+void print_symbols(Report& report, const std::set<Relation>& used) {
   report.print("\n");
   for (const Symbol& symbol : kSymbols) {
     if (used.contains(symbol.relation)) report.print("{:<5} {}\n", symbol.text, symbol.meaning);
@@ -111,43 +110,36 @@ std::string hops_text(const Route& route) {
   return text + (route.hops.size() > kMaxHopsShown ? " ..." : "");
 }
 
-// Of pairs, each with what stands in the last column; without a heading there is no such column.
-void print_rows(Report& report, const std::vector<std::pair<const Pair*, std::string>>& rows, const TextTable::Column& last) {
-  std::vector<TextTable::Column> columns = {{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}};
-  if (!last.heading.empty()) columns.push_back(last);
-  TextTable table(std::move(columns));
-  for (const auto& [pair, more] : rows) {
-    table.add_row({fmt::format("{} - {}", pair->first.label, pair->second.label),
-                   short_name(pair->route.relation, pair->route.nvlink_count), rate_text(pair->route), bottleneck_text(pair->route),
-                   more});
-  }
-  report.print("{}", table.take_text());
+// What pairs are alike in, for which one stands.
+auto kind_of(const RoutedPair& pair) {
+  return std::tuple(pair.first.kind, pair.second.kind, pair.route.relation, pair.route.nvlink_count, rate_text(pair.route));
 }
 
-// One row for each kind of pair, relation and rate; the first pair stands for the others.
-void print_distinct_pairs(Report& report, const std::vector<Pair>& pairs) {
-  using Key = std::tuple<Endpoint::Kind, Endpoint::Kind, Relation, unsigned, std::string>;
-  std::map<Key, std::size_t> counts;
-  std::vector<std::pair<Key, const Pair*>> firsts;
-  for (const Pair& pair : pairs) {
-    const Key key{pair.first.point.kind, pair.second.point.kind, pair.route.relation, pair.route.nvlink_count,
-                  rate_text(pair.route)};
-    if (++counts[key] == 1) firsts.emplace_back(key, &pair);
-  }
-  std::vector<std::pair<const Pair*, std::string>> rows;
-  for (const auto& [key, pair] : firsts) rows.emplace_back(pair, std::to_string(counts[key]));
-  print_rows(report, rows, {"alike"});
-  report.print("a row stands for all pairs that are alike in kind, relation and rate; '--routes' shows all {}\n", pairs.size());
-}
-
+// Of many pairs, one row for each kind; the first pair stands for the others.
 void print_pairs(Report& report, const View& view, bool has_all_routes) {
-  const std::vector<Pair> pairs = view.pairs();
+  const std::vector<RoutedPair> pairs = routed_pairs(view.topology());
   if (pairs.empty()) return;
-  report.print("\nrates and bottleneck per pair, each way, theoretical\n");
-  if (!has_all_routes && pairs.size() > kMaxPairsInFull) return print_distinct_pairs(report, pairs);
-  std::vector<std::pair<const Pair*, std::string>> rows;
-  for (const Pair& pair : pairs) rows.emplace_back(&pair, has_all_routes ? hops_text(pair.route) : "");
-  print_rows(report, rows, {has_all_routes ? "hops" : "", true});
+  const bool is_short = !has_all_routes && pairs.size() > kMaxPairsInFull;
+  std::vector<TextTable::Column> columns = {{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}};
+  if (is_short) columns.push_back({"alike"});
+  if (has_all_routes) columns.push_back({"hops", true});
+  TextTable table(std::move(columns));
+  std::map<decltype(kind_of(pairs.front())), std::size_t> counts;
+  for (const RoutedPair& pair : pairs) ++counts[kind_of(pair)];
+  for (const RoutedPair& pair : pairs) {
+    std::string last = has_all_routes ? hops_text(pair.route) : "";
+    if (is_short) {
+      const auto alike = counts.extract(kind_of(pair));
+      if (alike.empty()) continue;
+      last = std::to_string(alike.mapped());
+    }
+    table.add_row({fmt::format("{} - {}", view.end_of(pair.first).label, view.end_of(pair.second).label),
+                   short_name(pair.route.relation, pair.route.nvlink_count), rate_text(pair.route), bottleneck_text(pair.route),
+                   std::move(last)});
+  }
+  report.print("\nrates and bottleneck per pair, each way, theoretical\n{}", table.take_text());
+  if (is_short)
+    report.print("a row stands for all pairs that are alike in kind, relation and rate; '--routes' shows all {}\n", pairs.size());
 }
 
 void print_nodes(Report& report, const Topology& topology) {
@@ -295,10 +287,10 @@ void print_matrix(Report& report, const View& view, bool has_all_routes) {
   if (view.topology().gpus.empty()) report.print("no NVIDIA GPU\n");
   if (view.topology().nics.empty()) report.print("no NIC\n");
   if (!view.ends().empty()) {
-    print_cells(report, view);
+    const std::set<Relation> used = print_cells(report, view);
     print_names(report, view);
     print_deals(report, view);
-    print_symbols(report, view);
+    print_symbols(report, used);
   }
   print_nodes(report, view.topology());
   print_pairs(report, view, has_all_routes);

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <utility>
 
+#include "doctor/document.hpp"
+#include "doctor/members.hpp"
 #include "platform/cpu_set.hpp"
 #include "platform/pci_link.hpp"
 #include "support/plain_text.hpp"
@@ -49,19 +51,8 @@ std::string nic_text(const Topology& topology, const Nic& nic) {
 
 }  // namespace
 
-View::View(Topology topology) : topology_(std::move(topology)) {
-  const std::size_t all = topology_.gpus.size() + topology_.nics.size();
-  for (std::size_t i = 0; i < all && ends_.size() < kMaxEnds; ++i) {
-    const bool is_gpu = i < topology_.gpus.size();
-    const std::size_t index = is_gpu ? i : i - topology_.gpus.size();
-    ends_.push_back(end_of({is_gpu ? Endpoint::Kind::gpu : Endpoint::Kind::nic, static_cast<int>(index)}));
-  }
-  const bool has_rdma =
-      std::any_of(topology_.nics.begin(), topology_.nics.end(), [](const Nic& nic) { return !nic.rdma_device.empty(); });
-  nic_orders_ = nic_orders(topology_, has_rdma);
-  for (const End& first : ends_) {
-    for (const End& second : ends_) routes_.push_back(route_between(topology_, first.point, second.point));
-  }
+View::View(Topology topology) : topology_(std::move(topology)), nic_orders_(nic_orders_to_show(topology_)) {
+  for (const Endpoint& point : ends_of(topology_)) ends_.push_back(end_of(point));
 }
 
 End View::end_of(Endpoint point) const {
@@ -75,22 +66,6 @@ End View::end_of(Endpoint point) const {
   }
   const int number = topology_.numa_nodes[static_cast<std::size_t>(point.index)].index;
   return {point, fmt::format("host {}", number), number};
-}
-
-std::vector<Pair> View::pairs() const {
-  std::vector<Pair> all;
-  for (std::size_t row = 0; row < ends_.size(); ++row) {
-    for (std::size_t column = row + 1; column < ends_.size(); ++column) {
-      all.push_back({ends_[row], ends_[column], route(row, column)});
-    }
-  }
-  for (const End& end : ends_) {
-    const int node = topology_.find_numa_node(end.numa_node);
-    if (end.point.kind != Endpoint::Kind::gpu || node < 0) continue;
-    const Endpoint host{Endpoint::Kind::numa_node, node};
-    all.push_back({end, end_of(host), route_between(topology_, end.point, host)});
-  }
-  return all;
 }
 
 const NicOrder* View::nic_order(const End& end) const {
@@ -149,5 +124,7 @@ std::string device_text(const PciNode& node) {
   const std::string ids = fmt::format("{:04x}:{:04x}", node.vendor, node.device);
   return node.name.empty() ? ids : plain(node.name, 120);
 }
+
+Json to_json(const View& view) { return doctor::document_of(view.topology()); }
 
 }  // namespace gigabar::tool::topology

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A topology prepared for printing: the ends of its matrix with their short names, and the route between any two of them.
+// A topology prepared for printing: the ends of its matrix with their short names.
 #pragma once
 
 #include <string>
@@ -10,9 +10,6 @@
 
 namespace gigabar::tool::topology {
 
-// More ends than any machine has; the rest is left out, so that a hostile archive cannot ask for a table of millions of cells.
-inline constexpr std::size_t kMaxEnds = 160;
-
 struct End {
   Endpoint point;
   std::string label;  // "GPU0", "NIC0", "host 0": numbers are indexes into the topology; "host N" is NUMA node N
@@ -20,24 +17,15 @@ struct End {
   int pci = -1;  // of GPUs and NICs, an index into Topology::pci
 };
 
-// What lies between two ends of the matrix, or between a GPU and the memory of its own NUMA node.
-struct Pair {
-  End first, second;
-  Route route;
-};
-
 class View {
  public:
   explicit View(Topology topology);
 
   const Topology& topology() const noexcept { return topology_; }
-  // GPUs, then NICs.
+  // GPUs, then NICs, as ends_of() has them.
   const std::vector<End>& ends() const noexcept { return ends_; }
   std::size_t ends_left_out() const noexcept { return topology_.gpus.size() + topology_.nics.size() - ends_.size(); }
-  // Of ends()[row] and ends()[column], from the first to the second.
-  const Route& route(std::size_t row, std::size_t column) const { return routes_[row * ends_.size() + column]; }
-  // Each two different ends once, in the order of the matrix; then each GPU with the memory of its node.
-  std::vector<Pair> pairs() const;
+  End end_of(Endpoint point) const;
   // Of a GPU, its NICs in the order in which it should use them. Those with RDMA, unless no NIC has it. Null: it is no GPU.
   const NicOrder* nic_order(const End& end) const;
   // Of an index into Topology::pci: the GPU or the NICs that it is, "GPU0" or "NIC2 NIC3"; empty: neither.
@@ -46,11 +34,8 @@ class View {
   std::string text_of(const End& end) const;
 
  private:
-  End end_of(Endpoint point) const;
-
   Topology topology_;
   std::vector<End> ends_;
-  std::vector<Route> routes_;
   std::vector<NicOrder> nic_orders_;  // by index into Topology::gpus
 };
 
@@ -78,6 +63,7 @@ void print_matrix(Report& report, const View& view, bool has_all_routes);
 // NUMA nodes, root complexes, bridges and devices, each below the one it hangs on.
 void print_tree(Report& report, const View& view);
 
+// Numbers are numbers, and what is not known is null.
 Json to_json(const View& view);
 
 // Has Graphviz's `dot` draw the machine as SVG, and writes that to the file. Ends the command when there is no such program, when
