@@ -231,11 +231,6 @@ bool Acceptor::Pending::answer(Verdict verdict) {
   return is_told;
 }
 
-Established Acceptor::Pending::take() {
-  return {std::move(connection), handshake->take_sealer(), handshake->take_opener(), handshake->data_key(Role::acceptor),
-          handshake->data_key(Role::initiator)};
-}
-
 // Reads what is there and answers it.
 Heard Acceptor::read(Pending& pending) {
   if (!pending.handshake) {
@@ -278,7 +273,8 @@ std::optional<ProvenConnection> Acceptor::advance(AllPending::iterator found, co
   if (heard.state == State::going) return {};
   const Undo done([&] { drop(found); });
   if (heard.state == State::proven) heard = say_verdict(pending, judge);
-  if (heard.state == State::proven) return ProvenConnection{pending.number, pending.handshake->peer(), pending.take()};
+  if (heard.state == State::proven)
+    return ProvenConnection{pending.number, pending.handshake->peer(), pending.handshake->establish(std::move(pending.connection))};
   // Who has named a connection has to prove its key, whatever else happened.
   if (identity_ == nullptr && pending.handshake && heard.counter != &Refusals::out_of_memory) heard = kUnproven;
   if (heard.counter != nullptr) refuse(heard.counter, pending.connection.where, heard.why);

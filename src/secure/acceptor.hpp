@@ -109,7 +109,6 @@ class Acceptor {
     Heard reject(Verdict verdict, Heard why);
     // To one that is proven. False: it has gone meanwhile.
     bool answer(Verdict verdict);
-    Established take();
     int socket() const noexcept { return connection.socket.get(); }
   };
   using AllPending = std::map<std::uint64_t, Pending>;  // by serial number: the oldest first

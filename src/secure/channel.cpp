@@ -3,7 +3,6 @@
 
 #include <sys/uio.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -17,18 +16,24 @@ namespace {
 
 constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDHUP;
 constexpr std::uint16_t kFirstImpossibleType = 0x8000;
-constexpr std::size_t kMaxPiecesPerSend = 16;
 // So that one peer that talks much does not keep the others waiting.
 constexpr int kMaxReadsPerTurn = 16;
 // An empty channel gives back what a large frame needed.
 constexpr std::size_t kMaxIdleBytes = 4096;
 
-// Of an array of file descriptors in a control message.
-template <std::size_t kCount>
+// Of the file descriptors in a control message.
 union ControlSpace {
-  std::array<char, CMSG_SPACE(sizeof(int) * kCount)> bytes;
+  std::array<char, CMSG_SPACE(sizeof(int) * kMaxFrameDescriptors)> bytes;
   cmsghdr alignment;
 };
+msghdr message_of(iovec& piece, ControlSpace& control) {
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  return message;
+}
 
 Error refused_frame(Rank rank, std::string cause) {
   return make_error(Status::invalid_argument, "send frame", text("rank ", rank), std::move(cause));
@@ -103,23 +108,15 @@ void Channel::enqueue(Frame frame, bool is_last) {
   queued_descriptors_ += outgoing.descriptors.size();
 }
 
-// The kernel hands descriptors out with the first byte of the same call: a frame that has some begins a call.
+// The kernel hands descriptors out with the first byte of the same call: a call sends of one frame only.
 ssize_t Channel::send_some() {
-  std::array<iovec, kMaxPiecesPerSend> pieces{};
-  std::size_t piece_count = 0;
-  for (Outgoing& outgoing : outgoing_) {
-    if (piece_count == pieces.size() || (piece_count > 0 && !outgoing.descriptors.empty())) break;
-    const std::size_t skipped = piece_count == 0 ? first_sent_bytes_ : 0;
-    pieces[piece_count++] = {outgoing.bytes.data() + skipped, outgoing.bytes.size() - skipped};
-  }
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = piece_count;
-
-  ControlSpace<kMaxFrameDescriptors> control{};
-  const std::vector<Descriptor>& descriptors = outgoing_.front().descriptors;
+  Outgoing& first = outgoing_.front();
+  iovec piece{first.bytes.data() + first_sent_bytes_, first.bytes.size() - first_sent_bytes_};
+  ControlSpace control{};
+  msghdr message = message_of(piece, control);
+  message.msg_controllen = 0;
+  const std::vector<Descriptor>& descriptors = first.descriptors;
   if (!descriptors.empty()) {
-    message.msg_control = control.bytes.data();
     message.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
@@ -135,19 +132,13 @@ ssize_t Channel::send_some() {
 
 void Channel::drop_sent(std::size_t bytes) {
   // Gone with the first byte.
-  queued_descriptors_ -= outgoing_.front().descriptors.size();
-  outgoing_.front().descriptors.clear();
-  while (bytes > 0) {
-    const std::size_t left = outgoing_.front().bytes.size() - first_sent_bytes_;
-    if (bytes < left) {
-      first_sent_bytes_ += bytes;
-      return;
-    }
-    bytes -= left;
-    queued_bytes_ -= outgoing_.front().bytes.size();
-    first_sent_bytes_ = 0;
-    outgoing_.pop_front();
-  }
+  Outgoing& first = outgoing_.front();
+  queued_descriptors_ -= first.descriptors.size();
+  first.descriptors.clear();
+  first_sent_bytes_ += bytes;
+  if (first_sent_bytes_ < first.bytes.size()) return;
+  queued_bytes_ -= std::exchange(first_sent_bytes_, 0);
+  outgoing_.pop_front();
 }
 
 bool Channel::flush() {
@@ -192,12 +183,8 @@ void Channel::keep_descriptors(msghdr& message) {
 // False: nothing more is there, or the channel has ended.
 bool Channel::read_some(ReadBuffer& buffer) {
   iovec piece{buffer.data(), buffer.size()};
-  ControlSpace<kMaxFrameDescriptors> control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
+  ControlSpace control{};
+  msghdr message = message_of(piece, control);
   ssize_t count = 0;
   do {
     count = ::recvmsg(socket(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,8 +16,8 @@
 #include "base/descriptor.hpp"
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
+#include "secure/handshake.hpp"
 #include "secure/poller.hpp"
-#include "secure/secret.hpp"
 #include "secure/stream.hpp"
 
 namespace gigabar::secure {
@@ -57,21 +56,6 @@ struct QueueLimits {
   std::size_t max_queued_bytes_while_reading = ~std::size_t{0};
 };
 
-struct Connection {
-  Watched socket;
-  bool is_unix = false;
-  std::int64_t process = 0;  // Unix sockets only
-  std::string where;         // for messages: "unix socket, process 4711", "192.0.2.2:4711"
-};
-
-// What a handshake ends with.
-struct Established {
-  Connection connection;
-  Sealer sealer;
-  Opener opener;
-  Secret outgoing_key, incoming_key;  // for who has frames of its own
-};
-
 // Why a channel ended.
 struct Fault {
   std::string cause;
@@ -85,6 +69,9 @@ class Channel {
  public:
   Channel(Rank rank, Established established, Watched process_watch, const QueueLimits& limits);
 
+  Rank rank() const noexcept { return rank_; }
+  // Of the socket's events.
+  std::uint64_t token() const noexcept { return connection_.socket.token(); }
   const std::string& where() const noexcept { return connection_.where; }
   // Taking no frames any more, though some may still be there to be read.
   bool is_broken() const noexcept { return is_over() || send_fault_; }

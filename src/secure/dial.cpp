@@ -227,11 +227,7 @@ Established Dial::take() {
   step_ = Step::waiting;
   next_at_ns_ = now_ns_ + pause_ns_;
   std::string where = target().is_unix() ? text("unix socket, process ", process_) : target().name;
-  return {{std::move(socket_), target().is_unix(), process_, std::move(where)},
-          handshake_->take_sealer(),
-          handshake_->take_opener(),
-          handshake_->data_key(Role::initiator),
-          handshake_->data_key(Role::acceptor)};
+  return handshake_->establish({std::move(socket_), target().is_unix(), process_, std::move(where)});
 }
 
 Dial::Progress Dial::soft_failure(const std::string& cause, NativeCode native) {

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "secure/channel.hpp"
 #include "secure/handshake.hpp"
 #include "secure/poller.hpp"
 #include "secure/sockets.hpp"

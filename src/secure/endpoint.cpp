@@ -49,7 +49,8 @@ Endpoint::~Endpoint() {
 Verdict Endpoint::judge(Rank peer, Rank peer_rank_count, ChannelEvents& events) {
   if (peer_rank_count != identity_.rank_count) return Verdict::wrong_count;
   // The end of an older channel may be waiting to be read.
-  if (channels_.contains(peer)) guarded(peer, [&] { drain(peer, false, events); });
+  if (const auto known = channels_.find(peer); known != channels_.end())
+    guarded(peer, [&] { drain(known->second, false, events); });
   const auto dial = dials_.find(peer);
   const bool is_ours_under_way = dial != dials_.end() && dial->second.has_sent_proof() && identity_.rank < peer;
   return channels_.contains(peer) || is_ours_under_way ? Verdict::occupied : Verdict::proceed;
@@ -89,15 +90,14 @@ void Endpoint::establish(Rank rank, Established established, ChannelEvents& even
   Connection& connection = established.connection;
   const bool is_same_host = connection.is_unix;
   const std::int64_t process = connection.process;
-  connection.socket.rename(token_of(Kind::channel, serial, rank));
-  connection.socket.want(EPOLLIN | EPOLLRDHUP);
+  connection.socket.rename(token_of(Kind::channel, serial, rank), EPOLLIN | EPOLLRDHUP);
   // The socket tells the end of the process too, but not while a child that it forked holds a copy.
   Watched process_watch;
   if (identity_.purpose == Purpose::wireup && is_same_host && process != ::getpid()) {
     Descriptor watch = watch_process(static_cast<pid_t>(process));
     if (watch.is_open()) process_watch = Watched(*poller_, std::move(watch), token_of(Kind::process, serial, rank), EPOLLIN);
   }
-  channels_.try_emplace(rank, Channel(rank, std::move(established), std::move(process_watch), queue_limits_), serial);
+  channels_.try_emplace(rank, rank, std::move(established), std::move(process_watch), queue_limits_);
   dials_.erase(rank);  // not before: without memory for the channel it goes on
   guarded(rank, [&] { events.connected(rank, is_same_host, process); });
 }
@@ -105,22 +105,22 @@ void Endpoint::establish(Rank rank, Established established, ChannelEvents& even
 // --- Channels --------------------------------------------------------------------------------------------------------------------
 
 Result<void> Endpoint::send(Rank rank, Frame frame) {
-  const auto entry = channels_.find(rank);
-  if (entry == channels_.end()) {
+  const auto found = channels_.find(rank);
+  if (found == channels_.end()) {
     return make_error(Status::peer_lost, "send frame", text("rank ", rank), "there is no channel to it", "connect to it first");
   }
-  Channel& channel = entry->second.channel;
+  Channel& channel = found->second;
   const bool has_waited = channel.has_queue();
   if (Result<void> sent = channel.send(std::move(frame)); !sent) return sent;
-  if (!has_waited) guarded(rank, [&] { flush(rank, channel); });
+  if (!has_waited) guarded(rank, [&] { flush(channel); });
   return {};
 }
 
-void Endpoint::flush(Rank rank, Channel& channel) {
+void Endpoint::flush(Channel& channel) {
   const bool is_full = channel.flush();
   // Of one that cannot send, what is left to be read is told, then the end.
-  if (channel.is_broken()) return defer(rank, now_ns_);
-  if (!is_full) defer(rank, now_ns() + kFlushPauseNs);
+  if (channel.is_broken()) return defer(channel.rank(), now_ns_);
+  if (!is_full) defer(channel.rank(), now_ns() + kFlushPauseNs);
 }
 
 void Endpoint::defer(Rank rank, std::int64_t at_ns) {
@@ -133,15 +133,15 @@ void Endpoint::defer(Rank rank, std::int64_t at_ns) {
 void Endpoint::disconnect(Rank rank) noexcept {
   dials_.erase(rank);
   deferred_.erase(rank);
-  const auto entry = channels_.find(rank);
-  if (entry == channels_.end()) return;
-  entry->second.channel.seal_end();
-  end_connection(entry->second.channel.socket());
-  channels_.erase(entry);
+  const auto found = channels_.find(rank);
+  if (found == channels_.end()) return;
+  found->second.seal_end();
+  end_connection(found->second.socket());
+  channels_.erase(found);
 }
 
 void Endpoint::cut(Rank rank) noexcept {
-  if (const auto entry = channels_.find(rank); entry != channels_.end()) entry->second.channel.cut();
+  if (const auto found = channels_.find(rank); found != channels_.end()) found->second.cut();
 }
 
 template <class Body>
@@ -152,37 +152,35 @@ void Endpoint::guarded(Rank rank, Body&& body) try {
   throw;
 }
 
-void Endpoint::serve(Rank rank, std::uint32_t what, ChannelEvents& events) {
-  Channel& channel = channels_.find(rank)->second.channel;
-  if ((what & EPOLLOUT) != 0) flush(rank, channel);
-  if (!channel.receive(*buffer_, events)) end_when_broken(rank, events);
+void Endpoint::serve(Channel& channel, std::uint32_t what, ChannelEvents& events) {
+  if ((what & EPOLLOUT) != 0) flush(channel);
+  if (!channel.receive(*buffer_, events)) end_when_broken(channel, events);
 }
 
 // Reads all that has come, as far as it ends. Of a process that has ended all is here; a child that it forked may hold the socket
 // open, but is not the rank.
-void Endpoint::drain(Rank rank, bool has_process_ended, ChannelEvents& events) {
-  Channel& channel = channels_.find(rank)->second.channel;
+void Endpoint::drain(Channel& channel, bool has_process_ended, ChannelEvents& events) {
   bool is_more = true;
   for (int round = 0; is_more && round < kMaxDrainRounds; ++round) is_more = channel.receive(*buffer_, events);
   if (has_process_ended) channel.break_off("its process has ended");
-  if (!is_more || has_process_ended) end_when_broken(rank, events);
+  if (!is_more || has_process_ended) end_when_broken(channel, events);
 }
 
-void Endpoint::end_when_broken(Rank rank, ChannelEvents& events) {
-  const auto entry = channels_.find(rank);
-  if (!entry->second.channel.is_broken()) return;
-  const Fault fault = entry->second.channel.end();
-  const Error error = make_error(Status::peer_lost, "channel", text("rank ", rank, " (", entry->second.channel.where(), ")"),
-                                 fault.cause, {}, fault.native);
-  end_connection(entry->second.channel.socket());
-  channels_.erase(entry);
+void Endpoint::end_when_broken(Channel& channel, ChannelEvents& events) {
+  if (!channel.is_broken()) return;
+  const Rank rank = channel.rank();
+  const Fault fault = channel.end();
+  const Error error =
+      make_error(Status::peer_lost, "channel", text("rank ", rank, " (", channel.where(), ")"), fault.cause, {}, fault.native);
+  end_connection(channel.socket());
+  channels_.erase(rank);
   deferred_.erase(rank);
   events.lost(rank, error);
 }
 
 std::size_t Endpoint::memory_bytes(Rank rank) const {
   std::size_t bytes = 0;
-  if (const auto entry = channels_.find(rank); entry != channels_.end()) bytes += entry->second.channel.memory_bytes();
+  if (const auto found = channels_.find(rank); found != channels_.end()) bytes += found->second.memory_bytes();
   if (const auto dial = dials_.find(rank); dial != dials_.end()) bytes += dial->second.memory_bytes();
   return bytes;
 }
@@ -205,11 +203,11 @@ void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
     case Kind::channel:
     case Kind::process: break;
   }
-  const auto entry = channels_.find(rank);
-  if (entry == channels_.end() || serial_of(token) != (entry->second.serial & 0xffffff)) return;
+  const auto found = channels_.find(rank);
+  if (found == channels_.end() || found->second.token() != token_of(Kind::channel, serial_of(token), rank)) return;
   guarded(rank, [&] {
-    if (kind_of(token) == Kind::channel) return serve(rank, event.events, events);
-    drain(rank, true, events);
+    if (kind_of(token) == Kind::channel) return serve(found->second, event.events, events);
+    drain(found->second, true, events);
   });
 }
 
@@ -225,7 +223,8 @@ void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
     });
     while (!due.empty()) {
       const Rank rank = due.extract(due.begin()).value();
-      if (channels_.contains(rank)) guarded(rank, [&] { serve(rank, EPOLLOUT, events); });
+      const auto found = channels_.find(rank);
+      if (found != channels_.end()) guarded(rank, [&] { serve(found->second, EPOLLOUT, events); });
     }
   }
   std::vector<Rank> due;

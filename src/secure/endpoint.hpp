@@ -64,11 +64,6 @@ class Endpoint {
   const Identity& identity() const noexcept { return identity_; }
 
  private:
-  struct Entry {
-    Channel channel;
-    std::uint32_t serial;  // of its tokens
-  };
-
   void handle(const epoll_event& event, ChannelEvents& events);
   void run_timers(bool is_more, ChannelEvents& events);
   void arm();
@@ -80,11 +75,11 @@ class Endpoint {
   // Runs what may take something out of the channel of `rank`; when it throws, that is lost, and so the channel is cut.
   template <class Body>
   void guarded(Rank rank, Body&& body);
-  void flush(Rank rank, Channel& channel);
+  void flush(Channel& channel);
   void defer(Rank rank, std::int64_t at_ns);
-  void serve(Rank rank, std::uint32_t what, ChannelEvents& events);
-  void drain(Rank rank, bool has_process_ended, ChannelEvents& events);
-  void end_when_broken(Rank rank, ChannelEvents& events);
+  void serve(Channel& channel, std::uint32_t what, ChannelEvents& events);
+  void drain(Channel& channel, bool has_process_ended, ChannelEvents& events);
+  void end_when_broken(Channel& channel, ChannelEvents& events);
 
   Identity identity_;
   QueueLimits queue_limits_;
@@ -93,7 +88,7 @@ class Endpoint {
 
   std::uint32_t serial_ = 0;
   std::map<Rank, Dial> dials_;
-  std::map<Rank, Entry> channels_;
+  std::map<Rank, Channel> channels_;
   std::set<Rank> deferred_;  // to be served without an event
   std::int64_t deferred_until_ns_ = kNever;
   std::int64_t now_ns_ = 0;  // of this poll()

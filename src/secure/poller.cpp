@@ -83,13 +83,12 @@ Watched::~Watched() {
 }
 
 void Watched::want(std::uint32_t events) noexcept {
-  if (events == events_ || !descriptor_.is_open()) return;
-  events_ = events;
-  poller_->set(EPOLL_CTL_MOD, descriptor_.get(), events_, token_);
+  if (events != events_ && descriptor_.is_open()) rename(token_, events);
 }
 
-void Watched::rename(std::uint64_t token) noexcept {
+void Watched::rename(std::uint64_t token, std::uint32_t events) noexcept {
   token_ = token;
+  events_ = events;
   poller_->set(EPOLL_CTL_MOD, descriptor_.get(), events_, token_);
 }
 
