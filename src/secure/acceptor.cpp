@@ -53,6 +53,46 @@ void log_exhaustion(int code) {
 
 }  // namespace
 
+// --- Who makes room --------------------------------------------------------------------------------------------------------------
+
+std::string source_of(const SocketAddress& address) {
+  constexpr std::size_t kNetworkBytes = 8;  // of an IPv6 address; an IPv4 one has fewer
+  return std::string(ip_bytes(address).substr(0, kNetworkBytes));
+}
+
+void PendingLimit::add(Id id, std::string source, std::int64_t now_ns) {
+  std::size_t& silent_count = silent_counts_[source];  // where there is no memory for the rest: of nobody, which counts for nothing
+  all_.emplace(id, Pending{std::move(source), now_ns, false});
+  ++silent_count;
+}
+
+void PendingLimit::note_hello(Id id) {
+  const auto found = all_.find(id);
+  if (found == all_.end() || found->second.has_hello) return;
+  found->second.has_hello = true;
+  const auto counted = silent_counts_.find(found->second.source);
+  if (--counted->second == 0) silent_counts_.erase(counted);
+}
+
+void PendingLimit::remove(Id id) {
+  note_hello(id);  // it is not silent any more
+  all_.erase(id);
+}
+
+std::optional<PendingLimit::Id> PendingLimit::weakest(std::int64_t now_ns) const {
+  if (all_.empty()) return {};
+  std::size_t most = 0;
+  for (const auto& [source, count] : silent_counts_) most = std::max(most, count);
+  const auto is_of_most = [&](const Pending& one) { return !one.has_hello && silent_counts_.at(one.source) == most; };
+  auto found = std::ranges::find_if(all_, [&](const auto& entry) { return is_of_most(entry.second); });
+  if (found == all_.end()) found = all_.begin();
+  const std::int64_t grace_ns = found->second.has_hello ? grace_after_hello_ns_ : grace_before_hello_ns_;
+  if (now_ns - found->second.came_ns < grace_ns) return {};
+  return found->first;
+}
+
+// --- Listening -------------------------------------------------------------------------------------------------------------------
+
 std::string preamble_of(std::uint64_t number) { return ByteWriter().number(number).take(); }
 
 Acceptor::Acceptor(Poller& poller, const Limits& limits, const Identity* identity) noexcept
@@ -61,8 +101,6 @@ Acceptor::Acceptor(Poller& poller, const Limits& limits, const Identity* identit
       handshake_ns_(limits.handshake_ns),
       limits_{PendingLimit(limits.max_pending_handshakes, limits.grace_before_hello_ns, limits.grace_after_hello_ns),
               PendingLimit(limits.max_pending_handshakes, limits.grace_before_hello_ns, limits.grace_after_hello_ns)} {}
-
-// --- Listening -------------------------------------------------------------------------------------------------------------------
 
 bool Acceptor::listen(Descriptor socket) {
   if (!socket.is_open()) return false;
@@ -193,42 +231,23 @@ Heard Acceptor::Pending::reject(Verdict verdict, Heard why) {
   return why;
 }
 
-Heard Acceptor::Pending::read_hello() {
+Heard Acceptor::Pending::read() {
   // The prefix alone tells a stranger, and the number of another version, whose hello may have another length.
   Arrival arrival = read_up_to(socket(), received, kPrefixBytes);
   if (arrival != Arrival::complete) return missing(arrival);
   const auto prefix = decode_prefix(received);
   if (!prefix || prefix->verdict != Verdict::proceed) return kMalformed;
-  if (prefix->version != handshake->version()) return reject(Verdict::version, kWrongJob);
-  arrival = read_up_to(socket(), received, kHelloBytes);
+  if (prefix->version != handshake->version()) return has_sent_hello ? kMalformed : reject(Verdict::version, kWrongJob);
+  arrival = read_up_to(socket(), received, has_sent_hello ? kProofBytes : kHelloBytes);
   if (arrival != Arrival::complete) return missing(arrival);
-  switch (handshake->take_hello(received)) {
-    case HelloFault::none: break;
-    case HelloFault::malformed: return kMalformed;
-    case HelloFault::version:
-    case HelloFault::job:
-    case HelloFault::rank: return reject(Verdict::refused, kWrongJob);
-    case HelloFault::key: return reject(Verdict::refused, kWrongKey);
-  }
+  if (has_sent_hello) return handshake->take_proof(received) ? kProven : reject(Verdict::refused, kWrongKey);
+  const HelloFault fault = handshake->take_hello(received);
+  if (fault == HelloFault::malformed) return kMalformed;
+  if (fault != HelloFault::none) return reject(Verdict::refused, fault == HelloFault::key ? kWrongKey : kWrongJob);
   if (!send_now(socket(), handshake->hello(handshake->peer()))) return kLeft;
   has_sent_hello = true;
   received.clear();
-  return read_proof();
-}
-
-Heard Acceptor::Pending::read_proof() {
-  const Arrival arrival = read_up_to(socket(), received, kProofBytes);
-  if (arrival != Arrival::complete) return missing(arrival);
-  const auto prefix = decode_prefix(received);
-  if (!prefix || prefix->version != handshake->version() || prefix->verdict != Verdict::proceed) return kMalformed;
-  return handshake->take_proof(received) ? kProven : reject(Verdict::refused, kWrongKey);
-}
-
-bool Acceptor::Pending::answer(Verdict verdict) {
-  // It may have given up while it waited: then there is nobody to have a channel with.
-  const bool is_told = !is_at_end(socket()) && send_now(socket(), handshake->proof(verdict));
-  if (verdict != Verdict::proceed) end_connection(socket());
-  return is_told;
+  return read();
 }
 
 // Reads what is there and answers it.
@@ -241,14 +260,16 @@ Heard Acceptor::read(Pending& pending) {
     if (expected == expected_.end()) return kUnexpected;
     if (!pending.begin(expected->second)) return kLeft;
   }
-  return pending.has_sent_hello ? pending.read_proof() : pending.read_hello();
+  return pending.read();
 }
 
 // `proven`: it was told to proceed.
 Heard Acceptor::say_verdict(Pending& pending, const Judge& judge) {
   const Verdict verdict = judge ? judge(pending.handshake->peer(), pending.handshake->peer_rank_count()) : Verdict::proceed;
-  const bool is_told = pending.answer(verdict);
+  // It may have given up while it waited: then there is nobody to have a channel with.
+  const bool is_told = !is_at_end(pending.socket()) && send_now(pending.socket(), pending.handshake->proof(verdict));
   if (verdict == Verdict::proceed) return is_told ? kProven : kLeft;
+  end_connection(pending.socket());
   if (verdict == Verdict::wrong_count) return kWrongCount;
   return identity_->purpose == Purpose::directory ? kOccupied : kLeft;
 }

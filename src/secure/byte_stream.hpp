@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "secure/handshake.hpp"
+#include "secure/channel.hpp"
 #include "secure/poller.hpp"
 #include "secure/secret.hpp"
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/channel.hpp"
 
+#include <sodium.h>
 #include <sys/uio.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "base/bytes.hpp"
 #include "base/errors.hpp"
 #include "base/quietly.hpp"
 #include "base/undo.hpp"
@@ -20,6 +22,17 @@ constexpr std::uint16_t kFirstImpossibleType = 0x8000;
 constexpr int kMaxReadsPerTurn = 16;
 // An empty channel gives back what a large frame needed.
 constexpr std::size_t kMaxIdleBytes = 4096;
+
+constexpr std::size_t kLengthBytes = 4;
+constexpr std::size_t kHeadBytes = 4;  // type and count of descriptors
+constexpr std::size_t kAddedBytes = crypto_secretstream_xchacha20poly1305_ABYTES;
+static_assert(kFrameOverheadBytes == kLengthBytes + kHeadBytes + kAddedBytes);
+static_assert(kStreamHeaderBytes == crypto_secretstream_xchacha20poly1305_HEADERBYTES);
+
+using State = crypto_secretstream_xchacha20poly1305_state;
+static_assert(alignof(State) == 1);
+State* state_in(Secret& memory) { return reinterpret_cast<State*>(memory.data()); }
+unsigned char* writable(std::string& bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
 
 // Of the file descriptors in a control message.
 union ControlSpace {
@@ -40,6 +53,53 @@ Error refused_frame(Rank rank, std::string cause) {
 }
 
 }  // namespace
+
+// --- Frames on the wire ----------------------------------------------------------------------------------------------------------
+
+Sealer::Sealer(const Secret& key) : header_(kStreamHeaderBytes, '\0'), state_(Secret::of_size(sizeof(State))) {
+  crypto_secretstream_xchacha20poly1305_init_push(state_in(state_), writable(header_), key.data());
+}
+
+std::string Sealer::seal(std::uint16_t type, std::size_t descriptor_count, std::string_view body, bool is_last) {
+  if (!state_.is_set()) return {};
+  const std::string plain = ByteWriter().number(type).number(static_cast<std::uint16_t>(descriptor_count)).bytes(body).take();
+  std::string sealed = ByteWriter().number(static_cast<std::uint32_t>(plain.size() + kAddedBytes)).take();
+  sealed.resize(kFrameOverheadBytes + body.size());
+  const unsigned char tag =
+      is_last ? crypto_secretstream_xchacha20poly1305_TAG_FINAL : crypto_secretstream_xchacha20poly1305_TAG_MESSAGE;
+  crypto_secretstream_xchacha20poly1305_push(state_in(state_), writable(sealed) + kLengthBytes, nullptr, unsigned_bytes(plain),
+                                             plain.size(), unsigned_bytes(sealed), kLengthBytes, tag);
+  return sealed;
+}
+
+Opener::Opener(const Secret& key, std::string_view header) : state_(Secret::of_size(sizeof(State))) {
+  crypto_secretstream_xchacha20poly1305_init_pull(state_in(state_), unsigned_bytes(header), key.data());
+}
+
+Opener::Found Opener::open(std::string_view& bytes, OpenedFrame& frame) {
+  if (bytes.size() < kLengthBytes) return Found::incomplete;
+  const std::size_t rest_bytes = ByteReader(bytes).number<std::uint32_t>();
+  if (rest_bytes < kHeadBytes + kAddedBytes || rest_bytes > kHeadBytes + kMaxFrameBytes + kAddedBytes) return Found::too_long;
+  if (bytes.size() < kLengthBytes + rest_bytes) return Found::incomplete;
+  std::string plain(rest_bytes - kAddedBytes, '\0');
+  unsigned char tag = 0;
+  if (!state_.is_set() || crypto_secretstream_xchacha20poly1305_pull(state_in(state_), writable(plain), nullptr, &tag,
+                                                                     unsigned_bytes(bytes) + kLengthBytes, rest_bytes,
+                                                                     unsigned_bytes(bytes), kLengthBytes) != 0) {
+    state_ = Secret();
+    return Found::forged;
+  }
+  frame.is_last = tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL;
+  ByteReader head(plain);
+  frame.type = head.number<std::uint16_t>();
+  frame.descriptor_count = head.number<std::uint16_t>();
+  plain.erase(0, kHeadBytes);
+  frame.body = std::move(plain);
+  bytes.remove_prefix(kLengthBytes + rest_bytes);
+  return Found::frame;
+}
+
+// --- The channel -----------------------------------------------------------------------------------------------------------------
 
 Channel::Channel(Rank rank, Established established, Watched process_watch, const QueueLimits& limits)
     : rank_(rank),

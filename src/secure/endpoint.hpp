@@ -24,7 +24,7 @@ namespace gigabar::secure {
 // Not for several threads at once. Nothing waits.
 //
 // The listener sends a fresh challenge; both send a hello and then a proof (handshake.hpp); every frame is encrypted and
-// authenticated (stream.hpp). Nothing of the caller's is sent, and nothing told to it, before both have proven that they hold the
+// authenticated (channel.hpp). Nothing of the caller's is sent, and nothing told to it, before both have proven that they hold the
 // job's key. A stranger learns nothing but that a rank listens. Without a key the job's id stands in for it.
 class Endpoint {
  public:

@@ -23,9 +23,8 @@
 #include <string_view>
 
 #include "gigabar/types.hpp"
-#include "secure/poller.hpp"
+#include "secure/channel.hpp"
 #include "secure/secret.hpp"
-#include "secure/stream.hpp"
 
 namespace gigabar::secure {
 
@@ -75,21 +74,6 @@ Rank rank_in_hello(std::string_view hello);
 
 enum class Role : std::uint8_t { initiator, acceptor };
 enum class HelloFault : std::uint8_t { none, malformed, version, job, rank, key };
-
-struct Connection {
-  Watched socket;
-  bool is_unix = false;
-  std::int64_t process = 0;  // Unix sockets only
-  std::string where;         // for messages: "unix socket, process 4711", "192.0.2.2:4711"
-};
-
-// What a handshake ends with.
-struct Established {
-  Connection connection;
-  Sealer sealer;
-  Opener opener;
-  Secret outgoing_key, incoming_key;  // for who has frames of its own
-};
 
 // The private key of one end, for one handshake.
 Secret fresh_private_key();

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -15,8 +14,8 @@ namespace gigabar::secure {
 namespace {
 
 Error failed(const char* call, int code) {
-  return make_error(status_of_errno(code, Status::unavailable), "watch sockets", call, std::strerror(code),
-                    code == EMFILE ? "raise the limit on open files (ulimit -n)" : "", errno_code(code));
+  return make_errno_error(code, "watch sockets", call, {}, code == EMFILE ? "raise the limit on open files (ulimit -n)" : "",
+                          Status::unavailable);
 }
 
 }  // namespace
