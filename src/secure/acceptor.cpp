@@ -139,26 +139,24 @@ void Acceptor::forget(std::uint64_t number) noexcept {
   expected_.erase(number);
 }
 
-void Acceptor::accept(const Listener& listener, std::int64_t now_ns) {
-  const std::int64_t pause_ns = accept_waiting(listener, now_ns);
-  if (pause_ns == 0) return;
+// None can be accepted now: its kind of listener is left alone until then.
+void Acceptor::pause(const Listener& listener, std::int64_t until_ns) {
   for (Listener& one : listeners_) {
     if (one.is_unix == listener.is_unix) one.socket.want(0);
   }
-  accept_again_at_ns_ = std::min(accept_again_at_ns_, now_ns + pause_ns);
+  accept_again_at_ns_ = std::min(accept_again_at_ns_, until_ns);
 }
 
-// Takes those that wait, until there is no room or a turn is over. Returns for how long the listener is to be left alone: none
-// could be accepted now. 0: not at all.
-std::int64_t Acceptor::accept_waiting(const Listener& listener, std::int64_t now_ns) {
+// Takes those that wait, until there is no room or a turn is over.
+void Acceptor::accept(const Listener& listener, std::int64_t now_ns) {
   const PendingLimit& limit = limits_[listener.is_unix ? 1 : 0];
   for (int turn = 0; turn < kMaxAcceptsPerTurn; ++turn) {
     std::optional<PendingLimit::Id> weakest;  // has to go for the next one
     if (limit.is_full()) {
       // Nobody waits for one who does not come.
-      if (!is_readable(listener.socket.get())) return 0;
+      if (!is_readable(listener.socket.get())) return;
       weakest = limit.weakest(now_ns);
-      if (!weakest) return kCrowdPauseNs;
+      if (!weakest) return pause(listener, now_ns + kCrowdPauseNs);
     }
     SocketAddress from;
     from.bytes = sizeof from.storage;
@@ -169,12 +167,11 @@ std::int64_t Acceptor::accept_waiting(const Listener& listener, std::int64_t now
       continue;
     }
     const int code = errno;
-    if (code == EAGAIN) return 0;
+    if (code == EAGAIN) return;
     if (!lacks_resources(code)) continue;  // that connection broke while it waited
     log_exhaustion(code);
-    return kAcceptPauseNs;
+    return pause(listener, now_ns + kAcceptPauseNs);
   }
-  return 0;
 }
 
 // Who is still there after the handshake has the key; here is what does not need it. What there is no memory for concerns nobody

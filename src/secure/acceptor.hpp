@@ -150,7 +150,7 @@ class Acceptor {
   using AllPending = std::map<std::uint64_t, Pending>;  // by serial number: the oldest first
 
   void accept(const Listener& listener, std::int64_t now_ns);
-  std::int64_t accept_waiting(const Listener& listener, std::int64_t now_ns);
+  void pause(const Listener& listener, std::int64_t until_ns);
   void begin(Descriptor socket, bool is_unix, const SocketAddress& from, std::optional<PendingLimit::Id> weakest,
              std::int64_t now_ns);
   Heard read(Pending& pending);

@@ -229,11 +229,9 @@ std::size_t ByteStream::take_opened(std::span<const iovec> pieces) noexcept {
   return taken;
 }
 
-// Of the record at begin_, which has come whole. False: it is not authentic.
-bool ByteStream::open_record() {
-  std::uint32_t length = 0;
+// Of the record at begin_, which has come whole, with its length. False: it is not authentic.
+bool ByteStream::open_record(std::size_t length) {
   unsigned char* const record = incoming_.data() + begin_;
-  std::memcpy(&length, record, sizeof length);
   unsigned char* const text = record + kLengthBytes;
   if (!incoming_cipher_.open(record, kLengthBytes, text, length - kAuthenticatorBytes)) return false;
   opened_begin_ = begin_ + kLengthBytes;
@@ -258,10 +256,10 @@ Moved ByteStream::receive(std::span<const iovec> pieces) {
       std::memcpy(&length, incoming_.data() + begin_, sizeof length);
       if (length <= kAuthenticatorBytes || length > kRecordBytes + kAuthenticatorBytes) return {Moved::How::forged, 0, 0};
       wanted = kLengthBytes + length;
-    }
-    if (end_ - begin_ >= wanted && wanted > kLengthBytes) {
-      if (!open_record()) return {Moved::How::forged, 0, 0};
-      continue;
+      if (end_ - begin_ >= wanted) {
+        if (!open_record(length)) return {Moved::How::forged, 0, 0};
+        continue;
+      }
     }
     if (begin_ > 0) std::memmove(incoming_.data(), incoming_.data() + begin_, end_ - begin_);
     end_ -= std::exchange(begin_, 0);

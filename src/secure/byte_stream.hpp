@@ -100,7 +100,7 @@ class ByteStream {
   std::size_t memory_bytes() const noexcept { return outgoing_.capacity() + incoming_.capacity(); }
 
  private:
-  bool open_record();
+  bool open_record(std::size_t length);
   std::size_t take_opened(std::span<const iovec> pieces) noexcept;
 
   Watched socket_;

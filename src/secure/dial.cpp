@@ -24,9 +24,6 @@ constexpr std::int64_t kMinConnectNs = 100 * kMillisecond;
 // Somebody listens there but does not say hello: a rank that computes, or not a rank at all. In the first round; see hello_ns_.
 constexpr std::int64_t kHelloNs = 5000 * kMillisecond;
 
-// The listener's queue: the peer has not accepted for long.
-bool is_full(const NativeCode& native) { return native.code == EAGAIN; }
-
 constexpr const char* kSameKey = "give all ranks of the job the same GIGABAR_JOB_KEY (and GIGABAR_JOB_ID), and no others";
 constexpr const char* kRightPort =
     "see what listens at that address: it is not the peer, or something on the way redirects connections";
@@ -63,9 +60,9 @@ Dial::Progress Dial::advance(std::int64_t now_ns) {
       if (now_ns >= next_at_ns_) progress = start();
       break;
     case Step::connecting: progress = check_connection(); break;
-    case Step::challenge: progress = read_challenge(); break;
-    case Step::hello: progress = read_hello(); break;
-    case Step::proof: progress = read_proof(); break;
+    case Step::challenge:
+    case Step::hello:
+    case Step::proof: progress = read(); break;
   }
   again.call_off();
   if (progress != Progress::going || now_ns < deadline_ns_) return progress;
@@ -78,12 +75,13 @@ Error Dial::error() const {
   if (refusal_ && is_refused_) return *refusal_;
   std::string cause = last_cause_.empty() ? "it did not answer in time" : text("no connection in time; last: ", last_cause_);
   if (refusal_) cause += text("; before: ", refusal_->record().object, ": ", refusal_->record().cause);
-  if (lacks_descriptors(last_native_.code)) {
+  const NativeCode native = last_code_ != 0 ? errno_code(last_code_) : NativeCode();
+  if (lacks_descriptors(last_code_)) {
     return make_error(Status::out_of_descriptors, "connect", object(), std::move(cause),
-                      "raise the limit on open files (ulimit -n)", last_native_);
+                      "raise the limit on open files (ulimit -n)", native);
   }
   return make_error(Status::timed_out, "connect", object(), std::move(cause),
-                    "see whether the rank runs and can be reached, or give it longer (connect_timeout)", last_native_);
+                    "see whether the rank runs and can be reached, or give it longer (connect_timeout)", native);
 }
 
 Dial::Progress Dial::start() {
@@ -92,9 +90,9 @@ Dial::Progress Dial::start() {
   process_ = 0;
   handshake_.emplace(identity_, Role::initiator);
   Descriptor socket = start_connect(target());
-  if (!socket.is_open()) return soft_failure(std::strerror(errno), errno_code(errno));
+  if (!socket.is_open()) return soft_failure(errno);
   socket_ = Watched(poller_, std::move(socket), token_, EPOLLOUT);
-  if (!socket_.is_open()) return soft_failure(std::strerror(errno), errno_code(errno));
+  if (!socket_.is_open()) return soft_failure(errno);
   const std::int64_t share_ns = (deadline_ns_ - now_ns_) / static_cast<std::int64_t>(targets_.size() - target_index_);
   next_at_ns_ = now_ns_ + std::clamp(share_ns, kMinConnectNs, kConnectNs);
   return target().is_unix() ? check_connection() : Progress::going;
@@ -103,19 +101,18 @@ Dial::Progress Dial::start() {
 Dial::Progress Dial::check_connection() {
   const int code = connection_code(socket_.get());
   if (code == EINPROGRESS) return now_ns_ < next_at_ns_ ? Progress::going : soft_failure("nothing answers there");
-  if (code != 0) return soft_failure(std::strerror(code), errno_code(code));
+  if (code != 0) return soft_failure(code);
   if (target().is_unix()) {
     const Credentials credentials = credentials_of(socket_.get());
     if (!credentials.is_of_this_user) return another_user();
     process_ = credentials.process;
   }
   // The hello needs the challenge; the version, which the prefix tells, does not.
-  if (!send_now(socket_.get(), preamble_ + encode(Prefix{identity_.version, Verdict::proceed})))
-    return soft_failure(std::strerror(errno), errno_code(errno));
+  if (!send_now(socket_.get(), preamble_ + encode(Prefix{identity_.version, Verdict::proceed}))) return soft_failure(errno);
   socket_.want(EPOLLIN | EPOLLRDHUP);
   step_ = Step::challenge;
   next_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;
-  return read_challenge();
+  return read();
 }
 
 Dial::Progress Dial::another_user() {
@@ -128,7 +125,8 @@ Dial::Progress Dial::another_user() {
                  "tell the name without it");
 }
 
-std::optional<Dial::Progress> Dial::read(std::size_t bytes) {
+// Reads what has come, and answers it.
+Dial::Progress Dial::read() {
   Arrival arrival = read_up_to(socket_.get(), received_, kPrefixBytes);
   if (arrival != Arrival::complete) return unexpected(arrival);
   const auto prefix = decode_prefix(received_);
@@ -138,23 +136,28 @@ std::optional<Dial::Progress> Dial::read(std::size_t bytes) {
   const bool is_refused = prefix->verdict == Verdict::refused || prefix->verdict == Verdict::version;
   if (prefix->version != identity_.version || is_refused || (prefix->verdict != Verdict::proceed && step_ != Step::proof))
     return judge_unproven(*prefix);
-  arrival = read_up_to(socket_.get(), received_, bytes);
+  arrival = read_up_to(socket_.get(), received_, message_bytes());
   if (arrival != Arrival::complete) return unexpected(arrival);
-  return {};
-}
 
-Dial::Progress Dial::read_challenge() {
-  if (const auto progress = read(kChallengeBytes)) return *progress;
-  handshake_->take_challenge(received_);  // its prefix is good
-  if (!send_now(socket_.get(), std::string_view(handshake_->hello(rank_)).substr(kPrefixBytes)))
-    return soft_failure(std::strerror(errno), errno_code(errno));
+  if (step_ == Step::proof) return handshake_->take_proof(received_) ? judge_proven() : refused_for_key();
+  std::string answer;
+  if (step_ == Step::challenge) {
+    handshake_->take_challenge(received_);  // its prefix is good
+    answer = handshake_->hello(rank_).substr(kPrefixBytes);
+  } else {
+    const HelloFault fault = handshake_->take_hello(received_);
+    if (fault != HelloFault::none) return judge_hello(fault);
+    answer = handshake_->proof();
+  }
+  if (!send_now(socket_.get(), answer)) return soft_failure(errno);
   received_.clear();
-  step_ = Step::hello;
-  return read_hello();
+  if (step_ == Step::hello) next_at_ns_ = kNever;
+  step_ = step_ == Step::challenge ? Step::hello : Step::proof;
+  return read();
 }
 
 Dial::Progress Dial::unexpected(Arrival arrival) {
-  if (arrival == Arrival::failed) return soft_failure(std::strerror(errno), errno_code(errno));
+  if (arrival == Arrival::failed) return soft_failure(errno);
   if (arrival == Arrival::ended) return soft_failure("it closed the connection before it proved who it is");
   if (now_ns_ < next_at_ns_) return Progress::going;
   was_silent_ = true;
@@ -194,28 +197,12 @@ Dial::Progress Dial::judge_proven() {
                  "give every process a rank of its own");
 }
 
-Dial::Progress Dial::read_hello() {
-  if (const auto progress = read(kHelloBytes)) return *progress;
-  const HelloFault fault = handshake_->take_hello(received_);
-  if (fault == HelloFault::key || (fault != HelloFault::none && is_of_link())) return refused_for_key();
-  switch (fault) {
-    case HelloFault::none: break;
-    case HelloFault::rank:
-      return refused(Status::no_permission,
-                     text("what listens there says that it is rank ", rank_in_hello(received_), ", not ", rank_), kSameMaster);
-    default: return refused(Status::no_permission, text("what listens there is not rank ", rank_, " of this job"));
-  }
-  if (!send_now(socket_.get(), handshake_->proof())) return soft_failure(std::strerror(errno), errno_code(errno));
-  received_.clear();
-  step_ = Step::proof;
-  next_at_ns_ = kNever;
-  return read_proof();
-}
-
-Dial::Progress Dial::read_proof() {
-  if (const auto progress = read(kProofBytes)) return *progress;
-  if (handshake_->take_proof(received_)) return judge_proven();
-  return refused_for_key();
+Dial::Progress Dial::judge_hello(HelloFault fault) {
+  if (fault == HelloFault::key || is_of_link()) return refused_for_key();
+  if (fault != HelloFault::rank)
+    return refused(Status::no_permission, text("what listens there is not rank ", rank_, " of this job"));
+  return refused(Status::no_permission, text("what listens there says that it is rank ", rank_in_hello(received_), ", not ", rank_),
+                 kSameMaster);
 }
 
 Dial::Progress Dial::refused_for_key() {
@@ -230,18 +217,19 @@ Established Dial::take() {
   return handshake_->establish({std::move(socket_), target().is_unix(), process_, std::move(where)});
 }
 
-Dial::Progress Dial::soft_failure(const std::string& cause, NativeCode native) {
-  // Where somebody listens at the peer's own Unix socket: over TCP neither descriptors nor shared memory would be possible. And
-  // when this process lacks something, no other address is better.
-  const bool stays_at_target =
-      (is_first_unix_socket() && (step_ > Step::connecting || is_full(native))) || lacks_resources(native.code);
+Dial::Progress Dial::soft_failure(int code) { return soft_failure(std::strerror(code), code); }
+
+Dial::Progress Dial::soft_failure(const std::string& cause, int code) {
+  // Where somebody listens at the peer's own Unix socket, though its queue is full (EAGAIN): over TCP neither descriptors nor
+  // shared memory would be possible. And when this process lacks something, no other address is better.
+  const bool is_there = is_first_unix_socket() && (step_ > Step::connecting || code == EAGAIN);
   // The first address is the best one.
   if (target_index_ <= told_index_) {
     told_index_ = target_index_;
     last_cause_ = text(target().name, ": ", cause);
-    last_native_ = std::move(native);
+    last_code_ = code;
   }
-  return stays_at_target ? come_back_later() : next_target();
+  return is_there || lacks_resources(code) ? come_back_later() : next_target();
 }
 
 // Over TCP anybody may have answered, so it is no more than a hint. The peer's own Unix socket is no other process's: asking
