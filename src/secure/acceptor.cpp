@@ -131,11 +131,7 @@ void Acceptor::expect(std::uint64_t number, Identity identity) { expected_.empla
 
 void Acceptor::forget(std::uint64_t number) noexcept {
   // Their handshakes refer to the identity.
-  for (auto pending = pending_.begin(); pending != pending_.end();) {
-    const auto next = std::next(pending);
-    if (pending->second.number == number) drop(pending);
-    pending = next;
-  }
+  std::erase_if(pending_, [&](const auto& entry) { return entry.second.number == number; });
   expected_.erase(number);
 }
 
@@ -191,17 +187,16 @@ void Acceptor::begin(Descriptor socket, bool is_unix, const SocketAddress& from,
   if (weakest) {
     const auto found = pending_.find(*weakest);
     refuse(&Refusals::crowded_out, found->second.connection.where, "too many unfinished handshakes");
-    drop(found);
+    pending_.erase(found);
   }
   const std::uint64_t serial = ++serial_;
   connection.socket = Watched(poller_, std::move(socket), serial, EPOLLIN | EPOLLRDHUP);
   if (!connection.socket.is_open()) return refuse(&Refusals::out_of_memory, connection.where, "its socket cannot be watched");
-  const auto found = pending_.try_emplace(serial).first;
-  Undo forget([&] { drop(found); });
+  const auto found = pending_.try_emplace(serial, limits_[is_unix ? 1 : 0], serial, from, now_ns).first;
+  Undo forget([&] { pending_.erase(found); });
   Pending& pending = found->second;
   pending.connection = std::move(connection);
   pending.deadline_ns = now_ns + handshake_ns_;
-  limits_[is_unix ? 1 : 0].add(serial, source_of(from), now_ns);
   if (identity_ == nullptr || pending.begin(*identity_)) forget.call_off();
 } catch (const std::bad_alloc&) {
   ++refusals_.out_of_memory;
@@ -243,6 +238,7 @@ Heard Acceptor::Pending::read() {
   if (fault != HelloFault::none) return reject(Verdict::refused, fault == HelloFault::key ? kWrongKey : kWrongJob);
   if (!send_now(socket(), handshake->hello(handshake->peer()))) return kLeft;
   has_sent_hello = true;
+  limit.note_hello(serial);
   received.clear();
   return read();
 }
@@ -287,9 +283,8 @@ std::optional<ProvenConnection> Acceptor::advance(AllPending::iterator found, co
     heard = read(pending);
   } catch (const std::bad_alloc&) {
   }
-  if (pending.has_sent_hello) limits_[pending.connection.is_unix ? 1 : 0].note_hello(found->first);
   if (heard.state == State::going) return {};
-  const Undo done([&] { drop(found); });
+  const Undo done([&] { pending_.erase(found); });
   if (heard.state == State::proven) heard = say_verdict(pending, judge);
   if (heard.state == State::proven)
     return ProvenConnection{pending.number, pending.handshake->peer(), pending.handshake->establish(std::move(pending.connection))};
@@ -297,11 +292,6 @@ std::optional<ProvenConnection> Acceptor::advance(AllPending::iterator found, co
   if (identity_ == nullptr && pending.handshake && heard.counter != &Refusals::out_of_memory) heard = kUnproven;
   if (heard.counter != nullptr) refuse(heard.counter, pending.connection.where, heard.why);
   return {};
-}
-
-void Acceptor::drop(AllPending::iterator pending) {
-  limits_[pending->second.connection.is_unix ? 1 : 0].remove(pending->first);
-  pending_.erase(pending);
 }
 
 // Not a line each: who scans ports must not fill the log.
@@ -315,7 +305,7 @@ void Acceptor::run_timers(std::int64_t now_ns, bool is_more) {
   // Only when nothing that has come is left unread: the time may have been ours, between two polls.
   while (!is_more && !pending_.empty() && pending_.begin()->second.deadline_ns <= now_ns) {
     refuse(&Refusals::too_slow, pending_.begin()->second.connection.where, "it did not finish the handshake in time");
-    drop(pending_.begin());
+    pending_.erase(pending_.begin());
   }
   if (accept_again_at_ns_ > now_ns) return;
   accept_again_at_ns_ = kNever;

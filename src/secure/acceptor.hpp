@@ -131,7 +131,17 @@ class Acceptor {
     Watched socket;
     bool is_unix = false;
   };
+  // Has a place of the limit as long as it is there.
   struct Pending {
+    Pending(PendingLimit& of, PendingLimit::Id id, const SocketAddress& from, std::int64_t now_ns) : limit(of), serial(id) {
+      limit.add(serial, source_of(from), now_ns);
+    }
+    Pending(const Pending&) = delete;
+    Pending& operator=(const Pending&) = delete;
+    ~Pending() { limit.remove(serial); }
+
+    PendingLimit& limit;
+    const PendingLimit::Id serial;
     Connection connection;
     std::int64_t deadline_ns = 0;
     std::uint64_t number = 0;
@@ -147,7 +157,7 @@ class Acceptor {
     Heard reject(Verdict verdict, Heard why);
     int socket() const noexcept { return connection.socket.get(); }
   };
-  using AllPending = std::map<std::uint64_t, Pending>;  // by serial number: the oldest first
+  using AllPending = std::map<PendingLimit::Id, Pending>;  // by serial number: the oldest first
 
   void accept(const Listener& listener, std::int64_t now_ns);
   void pause(const Listener& listener, std::int64_t until_ns);
@@ -156,7 +166,6 @@ class Acceptor {
   Heard read(Pending& pending);
   std::optional<ProvenConnection> advance(AllPending::iterator found, const Judge& judge);
   Heard say_verdict(Pending& pending, const Judge& judge);
-  void drop(AllPending::iterator pending);
   void refuse(std::uint64_t Refusals::* counter, const std::string& where, const char* why) noexcept;
 
   Poller& poller_;
@@ -164,8 +173,8 @@ class Acceptor {
   std::int64_t handshake_ns_;
   std::vector<Listener> listeners_;  // their tokens are their indexes
   std::unordered_map<std::uint64_t, Identity> expected_;
+  std::array<PendingLimit, 2> limits_;  // of TCP, and of Unix sockets: whoever comes by TCP takes no room from this host's ranks
   AllPending pending_;
-  std::array<PendingLimit, 2> limits_;    // of TCP, and of Unix sockets: whoever comes by TCP takes no room from this host's ranks
   std::uint64_t serial_ = kMaxListeners;  // tokens of pending connections
   std::int64_t accept_again_at_ns_ = kNever;
   Refusals refusals_;

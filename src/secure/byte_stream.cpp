@@ -142,21 +142,18 @@ constexpr std::size_t kMaxRecordBytes = kLengthBytes + kRecordBytes + kAuthentic
 constexpr std::size_t kFirstBytes = 4096;    // of the buffer for records, which grows with them
 constexpr std::size_t kGatheredBytes = 512;  // to copy so many into one piece takes less time than the kernel needs for several
 
-Moved moved(ssize_t count, int code) noexcept {
-  if (count > 0) return {Moved::How::ok, static_cast<std::size_t>(count), 0};
-  if (count == 0) return {Moved::How::ended, 0, 0};
-  // Of memory that lacks now the socket does not say when it is back; it is asked again with the next event.
-  const bool is_blocked = code == EAGAIN || code == EINTR || code == ENOBUFS || code == ENOMEM;
-  return {is_blocked ? Moved::How::blocked : Moved::How::failed, 0, code};
-}
-
 template <class Call>
 Moved call(Call system_call) noexcept {
   ssize_t count = -1;
   do {
     count = system_call();
   } while (count < 0 && errno == EINTR);
-  return moved(count, errno);
+  if (count > 0) return {Moved::How::ok, static_cast<std::size_t>(count), 0};
+  if (count == 0) return {Moved::How::ended, 0, 0};
+  // Of memory that lacks now the socket does not say when it is back; it is asked again with the next event.
+  const int code = errno;
+  const bool is_blocked = code == EAGAIN || code == ENOBUFS || code == ENOMEM;
+  return {is_blocked ? Moved::How::blocked : Moved::How::failed, 0, code};
 }
 
 std::size_t bytes_of(std::span<const iovec> pieces, std::size_t most) noexcept {

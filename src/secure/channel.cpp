@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/bytes.hpp"
@@ -229,14 +230,11 @@ void Channel::keep_descriptors(msghdr& message) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    // All of them are owned before anything can throw.
-    std::array<Descriptor, kMaxFrameDescriptors> taken;
     for (std::size_t index = 0; index < count; ++index) {
       int number = -1;
       std::memcpy(&number, CMSG_DATA(header) + index * sizeof number, sizeof number);
-      taken.at(index) = Descriptor(number);
+      descriptors_.emplace_back(number);  // there is room
     }
-    for (std::size_t index = 0; index < count; ++index) descriptors_.push_back(std::move(taken.at(index)));
   }
 }
 
@@ -245,6 +243,8 @@ bool Channel::read_some(ReadBuffer& buffer) {
   iovec piece{buffer.data(), buffer.size()};
   ControlSpace control{};
   msghdr message = message_of(piece, control);
+  // All that come are owned before anything can throw.
+  descriptors_.reserve(descriptors_.size() + kMaxFrameDescriptors);
   ssize_t count = 0;
   do {
     count = ::recvmsg(socket(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -279,10 +279,9 @@ bool Channel::take_descriptors(const OpenedFrame& opened, Frame& frame) {
     return opened.descriptor_count <= kMaxFrameDescriptors;
   }
   if (opened.descriptor_count > kMaxFrameDescriptors || opened.descriptor_count > descriptors_.size()) return false;
-  for (std::size_t index = 0; index < opened.descriptor_count; ++index) {
-    frame.descriptors.push_back(std::move(descriptors_.front()));
-    descriptors_.pop_front();
-  }
+  const auto end = descriptors_.begin() + static_cast<std::ptrdiff_t>(opened.descriptor_count);
+  frame.descriptors.assign(std::move_iterator(descriptors_.begin()), std::move_iterator(end));
+  descriptors_.erase(descriptors_.begin(), end);
   return true;
 }
 

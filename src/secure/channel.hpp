@@ -167,6 +167,8 @@ class Channel {
 
   std::size_t memory_bytes() const noexcept;
 
+  bool is_deferred = false;  // the endpoint's: to be served without an event
+
  private:
   struct Outgoing {
     std::string bytes;
@@ -192,12 +194,12 @@ class Channel {
   std::optional<Fault> send_fault_;  // nothing more can be sent
   bool is_cut_ = false;              // by this rank
   std::deque<Outgoing> outgoing_;
-  std::size_t queued_bytes_ = 0;        // of outgoing_, with what is sent of the first
-  std::size_t queued_descriptors_ = 0;  // of outgoing_
-  std::size_t first_sent_bytes_ = 0;    // of outgoing_.front()
-  std::string incoming_;                // what is not told yet
-  std::deque<Descriptor> descriptors_;  // came with the frame that is incoming
-  bool has_lost_descriptors_ = false;   // of that frame
+  std::size_t queued_bytes_ = 0;         // of outgoing_, with what is sent of the first
+  std::size_t queued_descriptors_ = 0;   // of outgoing_
+  std::size_t first_sent_bytes_ = 0;     // of outgoing_.front()
+  std::string incoming_;                 // what is not told yet
+  std::vector<Descriptor> descriptors_;  // came with the frame that is incoming
+  bool has_lost_descriptors_ = false;    // of that frame
   Connection connection_;
   Watched process_watch_;
 };

@@ -67,22 +67,18 @@ void Endpoint::dial(Rank rank, std::vector<SocketAddress>&& targets, std::int64_
                     std::optional<Error>&& no_target_error, Dial::Refresh&& refresh) {
   dials_.try_emplace(rank, identity_, *poller_, token_of(Kind::dial, ++serial_, rank), rank, std::move(targets), deadline_ns,
                      std::move(no_target_error), std::move(refresh));
-  wake_soon();
+  wake_at(0);
 }
 
 void Endpoint::advance_dial(Rank rank, ChannelEvents& events) {
   const auto dial = dials_.find(rank);
   if (dial == dials_.end()) return;
-  switch (dial->second.advance(now_ns_)) {
-    case Dial::Progress::going: return;
-    case Dial::Progress::connected: return establish(rank, dial->second.take(), events);
-    case Dial::Progress::failed: {
-      const Error error = dial->second.error();
-      dials_.erase(dial);
-      events.lost(rank, error);
-      return;
-    }
-  }
+  const Dial::Progress progress = dial->second.advance(now_ns_);
+  if (progress == Dial::Progress::going) return;
+  if (progress == Dial::Progress::connected) return establish(rank, dial->second.take(), events);
+  const Error error = dial->second.error();
+  dials_.erase(dial);
+  events.lost(rank, error);
 }
 
 void Endpoint::establish(Rank rank, Established established, ChannelEvents& events) {
@@ -117,22 +113,15 @@ Result<void> Endpoint::send(Rank rank, Frame frame) {
 }
 
 void Endpoint::flush(Channel& channel) {
-  const bool is_full = channel.flush();
+  if (channel.flush() && !channel.is_broken()) return;
+  channel.is_deferred = true;
   // Of one that cannot send, what is left to be read is told, then the end.
-  if (channel.is_broken()) return defer(channel.rank(), now_ns_);
-  if (!is_full) defer(channel.rank(), now_ns() + kFlushPauseNs);
-}
-
-void Endpoint::defer(Rank rank, std::int64_t at_ns) {
-  deferred_.insert(rank);
-  deferred_until_ns_ = std::min(deferred_until_ns_, at_ns);
-  wake_at_ns_ = std::min(wake_at_ns_, deferred_until_ns_);
-  poller_->wake_at(wake_at_ns_);
+  deferred_until_ns_ = std::min(deferred_until_ns_, channel.is_broken() ? now_ns_ : now_ns() + kFlushPauseNs);
+  wake_at(std::min(wake_at_ns_, deferred_until_ns_));
 }
 
 void Endpoint::disconnect(Rank rank) noexcept {
   dials_.erase(rank);
-  deferred_.erase(rank);
   const auto found = channels_.find(rank);
   if (found == channels_.end()) return;
   found->second.seal_end();
@@ -149,6 +138,7 @@ void Endpoint::guarded(Rank rank, Body&& body) try {
   body();
 } catch (...) {
   cut(rank);
+  deferred_until_ns_ = std::min(deferred_until_ns_, now_ns_);
   throw;
 }
 
@@ -174,7 +164,6 @@ void Endpoint::end_when_broken(Channel& channel, ChannelEvents& events) {
       make_error(Status::peer_lost, "channel", text("rank ", rank, " (", channel.where(), ")"), fault.cause, {}, fault.native);
   end_connection(channel.socket());
   channels_.erase(rank);
-  deferred_.erase(rank);
   events.lost(rank, error);
 }
 
@@ -215,16 +204,11 @@ void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
   acceptor_.run_timers(now_ns_, is_more);
   if (deferred_until_ns_ <= now_ns_) {
     deferred_until_ns_ = kNever;
-    std::set<Rank> due = std::exchange(deferred_, {});
-    // When one throws, the others stay due. Nothing is allocated for it.
-    const Undo keep([&] {
-      if (!due.empty()) deferred_until_ns_ = now_ns_;
-      deferred_.merge(due);
-    });
-    while (!due.empty()) {
-      const Rank rank = due.extract(due.begin()).value();
-      const auto found = channels_.find(rank);
-      if (found != channels_.end()) guarded(rank, [&] { serve(found->second, EPOLLOUT, events); });
+    for (auto next = channels_.begin(); next != channels_.end();) {
+      const Rank rank = next->first;
+      Channel& channel = next->second;
+      if (std::exchange(channel.is_deferred, false)) guarded(rank, [&] { serve(channel, EPOLLOUT, events); });
+      next = channels_.upper_bound(rank);  // it may have gone
     }
   }
   std::vector<Rank> due;
@@ -235,9 +219,14 @@ void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
 }
 
 void Endpoint::arm() {
-  wake_at_ns_ = std::min(acceptor_.next_ns(), deferred_until_ns_);
-  for (const auto& [rank, dial] : dials_) wake_at_ns_ = std::min(wake_at_ns_, dial.next_ns());
-  poller_->wake_at(wake_at_ns_);
+  std::int64_t next_ns = std::min(acceptor_.next_ns(), deferred_until_ns_);
+  for (const auto& [rank, dial] : dials_) next_ns = std::min(next_ns, dial.next_ns());
+  wake_at(next_ns);
+}
+
+void Endpoint::wake_at(std::int64_t at_ns) noexcept {
+  wake_at_ns_ = at_ns;
+  poller_->wake_at(at_ns);
 }
 
 bool Endpoint::poll(ChannelEvents& events) {
