@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/dial.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -66,7 +64,7 @@ Dial::Progress Dial::advance(std::int64_t now_ns) {
   }
   again.call_off();
   if (progress != Progress::going || now_ns < deadline_ns_) return progress;
-  socket_ = Watched();
+  connection_ = {};
   return Progress::failed;
 }
 
@@ -87,29 +85,31 @@ Error Dial::error() const {
 Dial::Progress Dial::start() {
   step_ = Step::connecting;
   received_.clear();
-  process_ = 0;
   handshake_.emplace(identity_, Role::initiator);
   Descriptor socket = start_connect(target());
   if (!socket.is_open()) return soft_failure(errno);
-  socket_ = Watched(poller_, std::move(socket), token_, EPOLLOUT);
-  if (!socket_.is_open()) return soft_failure(errno);
+  Watched watched(poller_, std::move(socket), token_, EPOLLOUT);
+  if (!watched.is_open()) return soft_failure(errno);
+  connection_ = {std::move(watched), target().is_unix(), 0, target().name};
   const std::int64_t share_ns = (deadline_ns_ - now_ns_) / static_cast<std::int64_t>(targets_.size() - target_index_);
   next_at_ns_ = now_ns_ + std::clamp(share_ns, kMinConnectNs, kConnectNs);
   return target().is_unix() ? check_connection() : Progress::going;
 }
 
 Dial::Progress Dial::check_connection() {
-  const int code = connection_code(socket_.get());
+  const int code = connection_code(connection_.socket.get());
   if (code == EINPROGRESS) return now_ns_ < next_at_ns_ ? Progress::going : soft_failure("nothing answers there");
   if (code != 0) return soft_failure(code);
   if (target().is_unix()) {
-    const Credentials credentials = credentials_of(socket_.get());
+    const Credentials credentials = credentials_of(connection_.socket.get());
     if (!credentials.is_of_this_user) return another_user();
-    process_ = credentials.process;
+    connection_.process = credentials.process;
+    connection_.where = text("unix socket, process ", credentials.process);
   }
   // The hello needs the challenge; the version, which the prefix tells, does not.
-  if (!send_now(socket_.get(), preamble_ + encode(Prefix{identity_.version, Verdict::proceed}))) return soft_failure(errno);
-  socket_.want(EPOLLIN | EPOLLRDHUP);
+  if (!send_now(connection_.socket.get(), preamble_ + encode(Prefix{identity_.version, Verdict::proceed})))
+    return soft_failure(errno);
+  connection_.socket.want(EPOLLIN | EPOLLRDHUP);
   step_ = Step::challenge;
   next_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;
   return read();
@@ -127,7 +127,7 @@ Dial::Progress Dial::another_user() {
 
 // Reads what has come, and answers it.
 Dial::Progress Dial::read() {
-  Arrival arrival = read_up_to(socket_.get(), received_, kPrefixBytes);
+  Arrival arrival = read_up_to(connection_.socket.get(), received_, kPrefixBytes);
   if (arrival != Arrival::complete) return unexpected(arrival);
   const auto prefix = decode_prefix(received_);
   if (!prefix && is_of_directory()) return soft_failure("what listens there is no directory of a job");
@@ -136,7 +136,7 @@ Dial::Progress Dial::read() {
   const bool is_refused = prefix->verdict == Verdict::refused || prefix->verdict == Verdict::version;
   if (prefix->version != identity_.version || is_refused || (prefix->verdict != Verdict::proceed && step_ != Step::proof))
     return judge_unproven(*prefix);
-  arrival = read_up_to(socket_.get(), received_, message_bytes());
+  arrival = read_up_to(connection_.socket.get(), received_, message_bytes());
   if (arrival != Arrival::complete) return unexpected(arrival);
 
   if (step_ == Step::proof) return handshake_->take_proof(received_) ? judge_proven() : refused_for_key();
@@ -149,7 +149,7 @@ Dial::Progress Dial::read() {
     if (fault != HelloFault::none) return judge_hello(fault);
     answer = handshake_->proof();
   }
-  if (!send_now(socket_.get(), answer)) return soft_failure(errno);
+  if (!send_now(connection_.socket.get(), answer)) return soft_failure(errno);
   received_.clear();
   if (step_ == Step::hello) next_at_ns_ = kNever;
   step_ = step_ == Step::challenge ? Step::hello : Step::proof;
@@ -213,8 +213,7 @@ Dial::Progress Dial::refused_for_key() {
 Established Dial::take() {
   step_ = Step::waiting;
   next_at_ns_ = now_ns_ + pause_ns_;
-  std::string where = target().is_unix() ? text("unix socket, process ", process_) : target().name;
-  return handshake_->establish({std::move(socket_), target().is_unix(), process_, std::move(where)});
+  return handshake_->establish(std::move(connection_));
 }
 
 Dial::Progress Dial::soft_failure(int code) { return soft_failure(std::strerror(code), code); }
@@ -243,12 +242,12 @@ Dial::Progress Dial::refused(Status status, std::string cause, std::string remed
 
 Dial::Progress Dial::fail(Status status, std::string cause, std::string remedy) {
   failure_ = make_error(status, "connect", object(), std::move(cause), std::move(remedy));
-  socket_ = Watched();
+  connection_ = {};
   return Progress::failed;
 }
 
 Dial::Progress Dial::next_target() {
-  socket_ = Watched();
+  connection_ = {};
   if (target_index_ + 1 < targets_.size()) {
     step_ = Step::waiting;
     next_at_ns_ = 0;
@@ -268,7 +267,7 @@ Dial::Progress Dial::next_target() {
 }
 
 Dial::Progress Dial::come_back_later() {
-  socket_ = Watched();
+  connection_ = {};
   step_ = Step::waiting;
   next_at_ns_ = now_ns_ + pause_ns_;
   pause_ns_ = std::min(2 * pause_ns_, kLongestPauseNs);

@@ -105,9 +105,8 @@ class Dial {
   std::size_t refusal_count_ = 0;  // of this round
   bool is_refused_ = false;        // nothing else was heard in the last round
 
-  Watched socket_;
+  Connection connection_;
   std::optional<Handshake> handshake_;
-  std::int64_t process_ = 0;
   std::string received_;
 
   std::size_t told_index_ = ~std::size_t{0};  // of the address that last_cause_ is about
