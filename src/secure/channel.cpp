@@ -4,6 +4,7 @@
 #include <sodium.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -47,10 +48,6 @@ msghdr message_of(iovec& piece, ControlSpace& control) {
   message.msg_control = control.bytes.data();
   message.msg_controllen = control.bytes.size();
   return message;
-}
-
-Error refused_frame(Rank rank, std::string cause) {
-  return make_error(Status::invalid_argument, "send frame", text("rank ", rank), std::move(cause));
 }
 
 }  // namespace
@@ -125,35 +122,28 @@ void Channel::break_off(std::string cause, NativeCode native) {
   if (!fault_) fault_ = Fault{std::move(cause), std::move(native)};
 }
 
-Result<void> Channel::check(const Frame& frame) const {
-  if (frame.type >= kFirstImpossibleType)
-    return refused_frame(rank_, text("type ", frame.type, " is not below ", kFirstImpossibleType));
-  if (frame.body.size() > kMaxFrameBytes) {
-    return refused_frame(rank_, text("a body of ", frame.body.size(), " bytes; ", kMaxFrameBytes, " are possible"));
-  }
-  if (frame.descriptors.empty()) return {};
-  if (frame.descriptors.size() > kMaxFrameDescriptors) {
-    return refused_frame(rank_, text(frame.descriptors.size(), " descriptors; ", kMaxFrameDescriptors, " are possible"));
-  }
-  if (!connection_.is_unix) return refused_frame(rank_, text("descriptors do not pass over TCP (", connection_.where, ")"));
-  for (const Descriptor& descriptor : frame.descriptors) {
-    if (!descriptor.is_open()) return refused_frame(rank_, "one of the descriptors is not open");
-  }
+// Why a frame can never be sent; empty: it can.
+std::string Channel::fault_of(const Frame& frame) const {
+  const std::size_t count = frame.descriptors.size();
+  if (frame.type >= kFirstImpossibleType) return text("type ", frame.type, " is not below ", kFirstImpossibleType);
+  if (frame.body.size() > kMaxFrameBytes) return text("a body of ", frame.body.size(), " bytes; ", kMaxFrameBytes, " are possible");
+  if (count > kMaxFrameDescriptors) return text(count, " descriptors; ", kMaxFrameDescriptors, " are possible");
+  if (count > 0 && !connection_.is_unix) return text("descriptors do not pass over TCP (", connection_.where, ")");
+  if (!std::ranges::all_of(frame.descriptors, &Descriptor::is_open)) return "one of the descriptors is not open";
   return {};
 }
 
 Result<void> Channel::send(Frame frame) {
-  if (is_broken()) return make_error(Status::peer_lost, "send frame", text("rank ", rank_), end().cause, {}, end().native);
-  if (Result<void> checked = check(frame); !checked) return checked;
-  if (queued_bytes_ + frame.body.size() + kFrameOverheadBytes > limits_.max_queued_bytes) {
-    return make_error(Status::busy, "send frame", text("rank ", rank_),
-                      text("it has not taken the ", queued_bytes_, " bytes that wait for it"), "poll, and send again later");
-  }
-  if (!frame.descriptors.empty() && queued_descriptors_ + frame.descriptors.size() > kMaxQueuedDescriptors) {
-    return make_error(Status::busy, "send frame", text("rank ", rank_),
-                      text("it has not taken the ", queued_descriptors_, " descriptors that wait for it"),
-                      "poll, and send again later");
-  }
+  const auto refused = [&](Status status, std::string cause, const char* remedy, NativeCode native = {}) {
+    return make_error(status, "send frame", text("rank ", rank_), std::move(cause), remedy, std::move(native));
+  };
+  constexpr const char* kLater = "poll, and send again later";
+  if (is_broken()) return refused(Status::peer_lost, end().cause, "", end().native);
+  if (std::string fault = fault_of(frame); !fault.empty()) return refused(Status::invalid_argument, std::move(fault), "");
+  if (queued_bytes_ + frame.body.size() + kFrameOverheadBytes > limits_.max_queued_bytes)
+    return refused(Status::busy, text("it has not taken the ", queued_bytes_, " bytes that wait for it"), kLater);
+  if (queued_descriptors_ + frame.descriptors.size() > kMaxQueuedDescriptors)
+    return refused(Status::busy, text("it has not taken the ", queued_descriptors_, " descriptors that wait for it"), kLater);
   enqueue(std::move(frame), false);
   return {};
 }

@@ -174,7 +174,7 @@ class Channel {
     std::string bytes;
     std::vector<Descriptor> descriptors;
   };
-  Result<void> check(const Frame& frame) const;
+  std::string fault_of(const Frame& frame) const;
   void enqueue(Frame frame, bool is_last);
   ssize_t send_some();
   void drop_sent(std::size_t bytes);

@@ -73,13 +73,11 @@ Error Dial::error() const {
   if (refusal_ && is_refused_) return *refusal_;
   std::string cause = last_cause_.empty() ? "it did not answer in time" : text("no connection in time; last: ", last_cause_);
   if (refusal_) cause += text("; before: ", refusal_->record().object, ": ", refusal_->record().cause);
-  const NativeCode native = last_code_ != 0 ? errno_code(last_code_) : NativeCode();
-  if (lacks_descriptors(last_code_)) {
-    return make_error(Status::out_of_descriptors, "connect", object(), std::move(cause),
-                      "raise the limit on open files (ulimit -n)", native);
-  }
-  return make_error(Status::timed_out, "connect", object(), std::move(cause),
-                    "see whether the rank runs and can be reached, or give it longer (connect_timeout)", native);
+  const bool is_full = lacks_descriptors(last_code_);
+  return make_error(is_full ? Status::out_of_descriptors : Status::timed_out, "connect", object(), std::move(cause),
+                    is_full ? "raise the limit on open files (ulimit -n)"
+                            : "see whether the rank runs and can be reached, or give it longer (connect_timeout)",
+                    last_code_ != 0 ? errno_code(last_code_) : NativeCode());
 }
 
 Dial::Progress Dial::start() {
@@ -117,10 +115,10 @@ Dial::Progress Dial::check_connection() {
 
 Dial::Progress Dial::another_user() {
   constexpr const char* kCause = "a process of another user listens there";
-  if (!is_of_directory()) return refused(Status::no_permission, kCause, "run all ranks as the same user");
+  if (!is_of_directory()) return refused(kCause, "run all ranks as the same user");
   // With a key another user that has a name does not matter: rank 0 is at the other one.
   if (identity_.has_key) return soft_failure(kCause);
-  return refused(Status::no_permission, kCause,
+  return refused(kCause,
                  "run all ranks as the same user; where another user takes the name on purpose, set GIGABAR_JOB_KEY: nobody can "
                  "tell the name without it");
 }
@@ -131,7 +129,7 @@ Dial::Progress Dial::read() {
   if (arrival != Arrival::complete) return unexpected(arrival);
   const auto prefix = decode_prefix(received_);
   if (!prefix && is_of_directory()) return soft_failure("what listens there is no directory of a job");
-  if (!prefix) return refused(Status::no_permission, "what listens there is no rank: it answers something else");
+  if (!prefix) return refused("what listens there is no rank: it answers something else");
   // Other verdicts come with the proof, or are nobody's.
   const bool is_refused = prefix->verdict == Verdict::refused || prefix->verdict == Verdict::version;
   if (prefix->version != identity_.version || is_refused || (prefix->verdict != Verdict::proceed && step_ != Step::proof))
@@ -168,14 +166,11 @@ Dial::Progress Dial::unexpected(Arrival arrival) {
 Dial::Progress Dial::judge_unproven(const Prefix& prefix) {
   if (prefix.version != identity_.version) {
     return refused(
-        Status::not_supported,
         text("it speaks version ", prefix.version, " of the protocol between ranks, this process version ", identity_.version),
-        "use the same version of Gigabar at every rank");
+        "use the same version of Gigabar at every rank", Status::not_supported);
   }
-  if (is_of_link())
-    return refused(Status::no_permission, "it refused this process: it expects no such link, or another secret", kRightPort);
-  return refused(Status::no_permission,
-                 text("it refused this process: ",
+  if (is_of_link()) return refused("it refused this process: it expects no such link, or another secret", kRightPort);
+  return refused(text("it refused this process: ",
                       identity_.has_key ? "it has another job key or none" : "it has a job key and this rank has none",
                       ", or is of another job", is_of_directory() ? "" : text(", counts other ranks or is not rank ", rank_)),
                  kSameKey);
@@ -193,21 +188,19 @@ Dial::Progress Dial::judge_proven() {
   if (handshake_->verdict() == Verdict::proceed) return Progress::connected;
   if (!is_of_directory()) return come_back_later();  // it connects to this rank itself
   // It may be the one before, whose host is gone: rank 0 learns that after about 20 s.
-  return refused(Status::invalid_argument, text("rank ", identity_.rank, " is there already"),
-                 "give every process a rank of its own");
+  return refused(text("rank ", identity_.rank, " is there already"), "give every process a rank of its own",
+                 Status::invalid_argument);
 }
 
 Dial::Progress Dial::judge_hello(HelloFault fault) {
   if (fault == HelloFault::key || is_of_link()) return refused_for_key();
-  if (fault != HelloFault::rank)
-    return refused(Status::no_permission, text("what listens there is not rank ", rank_, " of this job"));
-  return refused(Status::no_permission, text("what listens there says that it is rank ", rank_in_hello(received_), ", not ", rank_),
-                 kSameMaster);
+  if (fault != HelloFault::rank) return refused(text("what listens there is not rank ", rank_, " of this job"));
+  return refused(text("what listens there says that it is rank ", rank_in_hello(received_), ", not ", rank_), kSameMaster);
 }
 
 Dial::Progress Dial::refused_for_key() {
-  if (is_of_link()) return refused(Status::no_permission, "it does not hold the secret of this link", kRightPort);
-  return refused(Status::no_permission, "it does not hold this job's key", kSameKey);
+  if (is_of_link()) return refused("it does not hold the secret of this link", kRightPort);
+  return refused("it does not hold this job's key", kSameKey);
 }
 
 Established Dial::take() {
@@ -233,7 +226,7 @@ Dial::Progress Dial::soft_failure(const std::string& cause, int code) {
 
 // Over TCP anybody may have answered, so it is no more than a hint. The peer's own Unix socket is no other process's: asking
 // elsewhere changes nothing.
-Dial::Progress Dial::refused(Status status, std::string cause, std::string remedy) {
+Dial::Progress Dial::refused(std::string cause, std::string remedy, Status status) {
   if (is_peers_own_socket()) return fail(status, std::move(cause), std::move(remedy));
   if (!refusal_) refusal_ = make_error(status, "connect", object(), std::move(cause), std::move(remedy));
   ++refusal_count_;

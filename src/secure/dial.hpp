@@ -66,7 +66,7 @@ class Dial {
   Progress soft_failure(const std::string& cause, int code = 0);
   Progress soft_failure(int code);
   // The same, and error() tells it when it was the last that was heard before the deadline.
-  Progress refused(Status status, std::string cause, std::string remedy = {});
+  Progress refused(std::string cause, std::string remedy = {}, Status status = Status::no_permission);
   Progress fail(Status status, std::string cause, std::string remedy);
   Progress next_target();
   Progress come_back_later();

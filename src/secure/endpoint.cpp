@@ -180,22 +180,20 @@ void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
   const std::uint64_t token = event.data.u64;
   if (token == Poller::kTimerToken) return;
   const Rank rank = rank_of(token);
-  switch (kind_of(token)) {
-    case Kind::stranger: {
-      auto proven = acceptor_.handle(token, now_ns_, [&](Rank peer, Rank count) { return judge(peer, count, events); });
-      if (proven) establish(proven->peer, std::move(proven->established), events);
-      return;
-    }
-    case Kind::dial:
-      if (const auto dial = dials_.find(rank); dial != dials_.end() && dial->second.token() == token) advance_dial(rank, events);
-      return;
-    case Kind::channel:
-    case Kind::process: break;
+  const Kind kind = kind_of(token);
+  if (kind == Kind::stranger) {
+    auto proven = acceptor_.handle(token, now_ns_, [&](Rank peer, Rank count) { return judge(peer, count, events); });
+    if (proven) establish(proven->peer, std::move(proven->established), events);
+    return;
+  }
+  if (kind == Kind::dial) {
+    if (const auto dial = dials_.find(rank); dial != dials_.end() && dial->second.token() == token) advance_dial(rank, events);
+    return;
   }
   const auto found = channels_.find(rank);
   if (found == channels_.end() || found->second.token() != token_of(Kind::channel, serial_of(token), rank)) return;
   guarded(rank, [&] {
-    if (kind_of(token) == Kind::channel) return serve(found->second, event.events, events);
+    if (kind == Kind::channel) return serve(found->second, event.events, events);
     drain(found->second, true, events);
   });
 }
