@@ -67,8 +67,8 @@ void* make_context(const Secret& key, Cipher cipher) noexcept {
 
 // Encrypts the first `text_bytes` of the pieces to `text` and puts the authenticator behind it, or decrypts them and checks it.
 // They may lie where they go. False: the cipher failed, or what is opened was not sealed so.
-bool crypt(void* made, int direction, const Nonce& nonce, const unsigned char* head, std::size_t head_bytes,
-           std::span<const iovec> pieces, unsigned char* text, std::size_t text_bytes) {
+bool seal_or_open(void* made, int direction, const Nonce& nonce, const unsigned char* head, std::size_t head_bytes,
+                  std::span<const iovec> pieces, unsigned char* text, std::size_t text_bytes) {
   const auto& lib = crypto::functions();
   auto* const context = static_cast<EVP_CIPHER_CTX*>(made);
   unsigned char* const authenticator = text + text_bytes;
@@ -114,7 +114,7 @@ bool RecordCipher::seal(const unsigned char* head, std::size_t head_bytes, std::
   const Nonce nonce = nonce_of(number_++);
 #if GIGABAR_HAS_CRYPTO
   if (context_ && text_bytes > kQuickBytes)
-    return crypt(context_.get(), kIsSealing, nonce, head, head_bytes, pieces, text, text_bytes);
+    return seal_or_open(context_.get(), kIsSealing, nonce, head, head_bytes, pieces, text, text_bytes);
 #endif
   gather(pieces, text_bytes, text);
   const auto encrypt = cipher_ == Cipher::aes_256_gcm ? crypto_aead_aes256gcm_encrypt : crypto_aead_chacha20poly1305_ietf_encrypt;
@@ -126,7 +126,7 @@ bool RecordCipher::open(const unsigned char* head, std::size_t head_bytes, unsig
 #if GIGABAR_HAS_CRYPTO
   const iovec piece{text, text_bytes};
   if (context_ && text_bytes > kQuickBytes)
-    return crypt(context_.get(), kIsOpening, nonce, head, head_bytes, std::span(&piece, 1), text, text_bytes);
+    return seal_or_open(context_.get(), kIsOpening, nonce, head, head_bytes, std::span(&piece, 1), text, text_bytes);
 #endif
   const auto decrypt = cipher_ == Cipher::aes_256_gcm ? crypto_aead_aes256gcm_decrypt : crypto_aead_chacha20poly1305_ietf_decrypt;
   return decrypt(text, nullptr, nullptr, text, text_bytes + kAuthenticatorBytes, head, head_bytes, nonce.data(), key_.data()) == 0;

@@ -17,16 +17,11 @@ namespace {
 constexpr std::int64_t kFlushPauseNs = 5'000'000;
 constexpr int kMaxDrainRounds = 64;
 
-// What an event is about: the kind in the first byte, a serial number in the next three, a rank in the last four; those of kind 0
-// are the acceptor's. The serial keeps an event that was fetched before its object went from reaching the next one.
-enum class Kind : std::uint8_t { stranger, dial, channel, process };
-
-std::uint64_t token_of(Kind kind, std::uint32_t serial, Rank rank) noexcept {
-  return std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 | std::uint64_t{serial & 0xffffff} << 32 | rank;
-}
-Kind kind_of(std::uint64_t token) noexcept { return static_cast<Kind>(token >> 56); }
-std::uint32_t serial_of(std::uint64_t token) noexcept { return static_cast<std::uint32_t>(token >> 32) & 0xffffff; }
-Rank rank_of(std::uint64_t token) noexcept { return static_cast<Rank>(token); }
+// Tokens of this endpoint's sockets have the first bit, the acceptor's do not. Then come a serial number, and a rank in the last
+// four bytes. The serial keeps an event that was fetched before its object went from reaching the next one.
+constexpr std::uint64_t kOwn = std::uint64_t{1} << 63;
+constexpr std::uint64_t kOfProcess = std::uint64_t{1} << 62;  // the process of the channel that has the rest for its token
+constexpr std::uint64_t kMaxSerial = (std::uint64_t{1} << 30) - 1;
 
 }  // namespace
 
@@ -40,6 +35,8 @@ Endpoint::~Endpoint() {
   if (!poller_->is_owner()) return;  // the channels are the parent's
   while (!channels_.empty()) disconnect(channels_.begin()->first);
 }
+
+std::uint64_t Endpoint::new_token(Rank rank) noexcept { return kOwn | (++serial_ & kMaxSerial) << 32 | rank; }
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
@@ -65,8 +62,8 @@ bool Endpoint::extend_dial(Rank rank, std::int64_t deadline_ns) {
 
 void Endpoint::dial(Rank rank, std::vector<SocketAddress>&& targets, std::int64_t deadline_ns,
                     std::optional<Error>&& no_target_error, Dial::Refresh&& refresh) {
-  dials_.try_emplace(rank, identity_, *poller_, token_of(Kind::dial, ++serial_, rank), rank, std::move(targets), deadline_ns,
-                     std::move(no_target_error), std::move(refresh));
+  dials_.try_emplace(rank, identity_, *poller_, new_token(rank), rank, std::move(targets), deadline_ns, std::move(no_target_error),
+                     std::move(refresh));
   wake_at(0);
 }
 
@@ -82,16 +79,16 @@ void Endpoint::advance_dial(Rank rank, ChannelEvents& events) {
 }
 
 void Endpoint::establish(Rank rank, Established established, ChannelEvents& events) {
-  const std::uint32_t serial = ++serial_;
+  const std::uint64_t token = new_token(rank);
   Connection& connection = established.connection;
   const bool is_same_host = connection.is_unix;
   const std::int64_t process = connection.process;
-  connection.socket.rename(token_of(Kind::channel, serial, rank), EPOLLIN | EPOLLRDHUP);
+  connection.socket.rename(token, EPOLLIN | EPOLLRDHUP);
   // The socket tells the end of the process too, but not while a child that it forked holds a copy.
   Watched process_watch;
   if (identity_.purpose == Purpose::wireup && is_same_host && process != ::getpid()) {
     Descriptor watch = watch_process(static_cast<pid_t>(process));
-    if (watch.is_open()) process_watch = Watched(*poller_, std::move(watch), token_of(Kind::process, serial, rank), EPOLLIN);
+    if (watch.is_open()) process_watch = Watched(*poller_, std::move(watch), token | kOfProcess, EPOLLIN);
   }
   channels_.try_emplace(rank, rank, std::move(established), std::move(process_watch), queue_limits_);
   dials_.erase(rank);  // not before: without memory for the channel it goes on
@@ -179,21 +176,17 @@ std::size_t Endpoint::memory_bytes(Rank rank) const {
 void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
   const std::uint64_t token = event.data.u64;
   if (token == Poller::kTimerToken) return;
-  const Rank rank = rank_of(token);
-  const Kind kind = kind_of(token);
-  if (kind == Kind::stranger) {
+  if ((token & kOwn) == 0) {
     auto proven = acceptor_.handle(token, now_ns_, [&](Rank peer, Rank count) { return judge(peer, count, events); });
     if (proven) establish(proven->peer, std::move(proven->established), events);
     return;
   }
-  if (kind == Kind::dial) {
-    if (const auto dial = dials_.find(rank); dial != dials_.end() && dial->second.token() == token) advance_dial(rank, events);
-    return;
-  }
+  const auto rank = static_cast<Rank>(token);
+  if (const auto dial = dials_.find(rank); dial != dials_.end() && dial->second.token() == token) return advance_dial(rank, events);
   const auto found = channels_.find(rank);
-  if (found == channels_.end() || found->second.token() != token_of(Kind::channel, serial_of(token), rank)) return;
+  if (found == channels_.end() || found->second.token() != (token & ~kOfProcess)) return;
   guarded(rank, [&] {
-    if (kind == Kind::channel) return serve(found->second, event.events, events);
+    if ((token & kOfProcess) == 0) return serve(found->second, event.events, events);
     drain(found->second, true, events);
   });
 }

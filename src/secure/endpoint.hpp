@@ -67,6 +67,7 @@ class Endpoint {
   void run_timers(bool is_more, ChannelEvents& events);
   void arm();
   void wake_at(std::int64_t at_ns) noexcept;
+  std::uint64_t new_token(Rank rank) noexcept;
 
   Verdict judge(Rank peer, Rank peer_rank_count, ChannelEvents& events);
   void advance_dial(Rank rank, ChannelEvents& events);
@@ -85,7 +86,7 @@ class Endpoint {
   std::unique_ptr<Poller> poller_;  // outlives all that is watched
   Acceptor acceptor_;
 
-  std::uint32_t serial_ = 0;
+  std::uint64_t serial_ = 0;
   std::map<Rank, Dial> dials_;
   std::map<Rank, Channel> channels_;
   std::int64_t deferred_until_ns_ = kNever;  // of the channels that are deferred

@@ -37,6 +37,7 @@ constexpr int kKeepaliveProbes = 3;
 
 // Before an IPv4 address inside an IPv6 one.
 constexpr std::string_view kMappedIpv4("\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
+constexpr std::string_view kLoopbackIpv6("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1", 16);
 
 template <class Value>
 void set_option(int socket, int level, int name, const Value& value) noexcept {
@@ -123,8 +124,7 @@ std::string_view ip_bytes(const SocketAddress& address) noexcept {
 
 bool is_loopback(const SocketAddress& address) noexcept {
   const std::string_view bytes = ip_bytes(address);
-  if (bytes.size() == sizeof(in_addr)) return bytes[0] == 127;
-  return bytes == std::string_view(reinterpret_cast<const char*>(&in6addr_loopback), sizeof in6addr_loopback);
+  return bytes.size() == sizeof(in_addr) ? bytes[0] == 127 : bytes == kLoopbackIpv6;
 }
 
 bool is_of_one_link(const SocketAddress& address) noexcept {
