@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "secure/channel.hpp"
 #include "secure/handshake.hpp"
 #include "secure/poller.hpp"
 #include "secure/sockets.hpp"
