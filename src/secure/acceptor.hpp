@@ -105,6 +105,8 @@ class Acceptor {
   // The tokens of its events are numbers below 2^56. `identity` is that of all connections, and outlives this; null: expect() has
   // those of each.
   explicit Acceptor(Poller& poller, const Limits& limits = {}, const Identity* identity = nullptr) noexcept;
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
 
   // Takes a socket that listens, Unix (only processes of the same user are heard) or TCP. False, with errno set, when it cannot be
   // watched or is not open.
