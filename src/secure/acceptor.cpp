@@ -53,6 +53,46 @@ void log_exhaustion(int code) {
 
 }  // namespace
 
+// --- Who makes room --------------------------------------------------------------------------------------------------------------
+
+std::string source_of(const SocketAddress& address) {
+  constexpr std::size_t kNetworkBytes = 8;  // of an IPv6 address; an IPv4 one has fewer
+  return std::string(ip_bytes(address).substr(0, kNetworkBytes));
+}
+
+void PendingLimit::add(Id id, std::string source, std::int64_t now_ns) {
+  std::size_t& silent_count = silent_counts_[source];  // where there is no memory for the rest: of nobody, which counts for nothing
+  all_.emplace(id, Pending{std::move(source), now_ns, false});
+  ++silent_count;
+}
+
+void PendingLimit::note_hello(Id id) {
+  const auto found = all_.find(id);
+  if (found == all_.end() || found->second.has_hello) return;
+  found->second.has_hello = true;
+  const auto counted = silent_counts_.find(found->second.source);
+  if (--counted->second == 0) silent_counts_.erase(counted);
+}
+
+void PendingLimit::remove(Id id) {
+  note_hello(id);  // it is not silent any more
+  all_.erase(id);
+}
+
+std::optional<PendingLimit::Id> PendingLimit::weakest(std::int64_t now_ns) const {
+  if (all_.empty()) return {};
+  std::size_t most = 0;
+  for (const auto& [source, count] : silent_counts_) most = std::max(most, count);
+  const auto is_of_most = [&](const Pending& one) { return !one.has_hello && silent_counts_.at(one.source) == most; };
+  auto found = std::ranges::find_if(all_, [&](const auto& entry) { return is_of_most(entry.second); });
+  if (found == all_.end()) found = all_.begin();
+  const std::int64_t grace_ns = found->second.has_hello ? grace_after_hello_ns_ : grace_before_hello_ns_;
+  if (now_ns - found->second.came_ns < grace_ns) return {};
+  return found->first;
+}
+
+// --- Listening -------------------------------------------------------------------------------------------------------------------
+
 std::string preamble_of(std::uint64_t number) { return ByteWriter().number(number).take(); }
 
 Acceptor::Acceptor(Poller& poller, const Limits& limits, const Identity* identity) noexcept
@@ -61,8 +101,6 @@ Acceptor::Acceptor(Poller& poller, const Limits& limits, const Identity* identit
       handshake_ns_(limits.handshake_ns),
       limits_{PendingLimit(limits.max_pending_handshakes, limits.grace_before_hello_ns, limits.grace_after_hello_ns),
               PendingLimit(limits.max_pending_handshakes, limits.grace_before_hello_ns, limits.grace_after_hello_ns)} {}
-
-// --- Listening -------------------------------------------------------------------------------------------------------------------
 
 bool Acceptor::listen(Descriptor socket) {
   if (!socket.is_open()) return false;
@@ -93,34 +131,28 @@ void Acceptor::expect(std::uint64_t number, Identity identity) { expected_.empla
 
 void Acceptor::forget(std::uint64_t number) noexcept {
   // Their handshakes refer to the identity.
-  for (auto pending = pending_.begin(); pending != pending_.end();) {
-    const auto next = std::next(pending);
-    if (pending->second.number == number) drop(pending);
-    pending = next;
-  }
+  std::erase_if(pending_, [&](const auto& entry) { return entry.second.number == number; });
   expected_.erase(number);
 }
 
-void Acceptor::accept(const Listener& listener, std::int64_t now_ns) {
-  const std::int64_t pause_ns = accept_waiting(listener, now_ns);
-  if (pause_ns == 0) return;
+// None can be accepted now: its kind of listener is left alone until then.
+void Acceptor::pause(const Listener& listener, std::int64_t until_ns) {
   for (Listener& one : listeners_) {
     if (one.is_unix == listener.is_unix) one.socket.want(0);
   }
-  accept_again_at_ns_ = std::min(accept_again_at_ns_, now_ns + pause_ns);
+  accept_again_at_ns_ = std::min(accept_again_at_ns_, until_ns);
 }
 
-// Takes those that wait, until there is no room or a turn is over. Returns for how long the listener is to be left alone: none
-// could be accepted now. 0: not at all.
-std::int64_t Acceptor::accept_waiting(const Listener& listener, std::int64_t now_ns) {
+// Takes those that wait, until there is no room or a turn is over.
+void Acceptor::accept(const Listener& listener, std::int64_t now_ns) {
   const PendingLimit& limit = limits_[listener.is_unix ? 1 : 0];
   for (int turn = 0; turn < kMaxAcceptsPerTurn; ++turn) {
     std::optional<PendingLimit::Id> weakest;  // has to go for the next one
     if (limit.is_full()) {
       // Nobody waits for one who does not come.
-      if (!is_readable(listener.socket.get())) return 0;
+      if (!is_readable(listener.socket.get())) return;
       weakest = limit.weakest(now_ns);
-      if (!weakest) return kCrowdPauseNs;
+      if (!weakest) return pause(listener, now_ns + kCrowdPauseNs);
     }
     SocketAddress from;
     from.bytes = sizeof from.storage;
@@ -131,12 +163,11 @@ std::int64_t Acceptor::accept_waiting(const Listener& listener, std::int64_t now
       continue;
     }
     const int code = errno;
-    if (code == EAGAIN) return 0;
+    if (code == EAGAIN) return;
     if (!lacks_resources(code)) continue;  // that connection broke while it waited
     log_exhaustion(code);
-    return kAcceptPauseNs;
+    return pause(listener, now_ns + kAcceptPauseNs);
   }
-  return 0;
 }
 
 // Who is still there after the handshake has the key; here is what does not need it. What there is no memory for concerns nobody
@@ -156,17 +187,16 @@ void Acceptor::begin(Descriptor socket, bool is_unix, const SocketAddress& from,
   if (weakest) {
     const auto found = pending_.find(*weakest);
     refuse(&Refusals::crowded_out, found->second.connection.where, "too many unfinished handshakes");
-    drop(found);
+    pending_.erase(found);
   }
   const std::uint64_t serial = ++serial_;
   connection.socket = Watched(poller_, std::move(socket), serial, EPOLLIN | EPOLLRDHUP);
   if (!connection.socket.is_open()) return refuse(&Refusals::out_of_memory, connection.where, "its socket cannot be watched");
-  const auto found = pending_.try_emplace(serial).first;
-  Undo forget([&] { drop(found); });
+  const auto found = pending_.try_emplace(serial, limits_[is_unix ? 1 : 0], serial, from, now_ns).first;
+  Undo forget([&] { pending_.erase(found); });
   Pending& pending = found->second;
   pending.connection = std::move(connection);
   pending.deadline_ns = now_ns + handshake_ns_;
-  limits_[is_unix ? 1 : 0].add(serial, source_of(from), now_ns);
   if (identity_ == nullptr || pending.begin(*identity_)) forget.call_off();
 } catch (const std::bad_alloc&) {
   ++refusals_.out_of_memory;
@@ -193,47 +223,24 @@ Heard Acceptor::Pending::reject(Verdict verdict, Heard why) {
   return why;
 }
 
-Heard Acceptor::Pending::read_hello() {
+Heard Acceptor::Pending::read() {
   // The prefix alone tells a stranger, and the number of another version, whose hello may have another length.
   Arrival arrival = read_up_to(socket(), received, kPrefixBytes);
   if (arrival != Arrival::complete) return missing(arrival);
   const auto prefix = decode_prefix(received);
   if (!prefix || prefix->verdict != Verdict::proceed) return kMalformed;
-  if (prefix->version != handshake->version()) return reject(Verdict::version, kWrongJob);
-  arrival = read_up_to(socket(), received, kHelloBytes);
+  if (prefix->version != handshake->version()) return has_sent_hello ? kMalformed : reject(Verdict::version, kWrongJob);
+  arrival = read_up_to(socket(), received, has_sent_hello ? kProofBytes : kHelloBytes);
   if (arrival != Arrival::complete) return missing(arrival);
-  switch (handshake->take_hello(received)) {
-    case HelloFault::none: break;
-    case HelloFault::malformed: return kMalformed;
-    case HelloFault::version:
-    case HelloFault::job:
-    case HelloFault::rank: return reject(Verdict::refused, kWrongJob);
-    case HelloFault::key: return reject(Verdict::refused, kWrongKey);
-  }
+  if (has_sent_hello) return handshake->take_proof(received) ? kProven : reject(Verdict::refused, kWrongKey);
+  const HelloFault fault = handshake->take_hello(received);
+  if (fault == HelloFault::malformed) return kMalformed;
+  if (fault != HelloFault::none) return reject(Verdict::refused, fault == HelloFault::key ? kWrongKey : kWrongJob);
   if (!send_now(socket(), handshake->hello(handshake->peer()))) return kLeft;
   has_sent_hello = true;
+  limit.note_hello(serial);
   received.clear();
-  return read_proof();
-}
-
-Heard Acceptor::Pending::read_proof() {
-  const Arrival arrival = read_up_to(socket(), received, kProofBytes);
-  if (arrival != Arrival::complete) return missing(arrival);
-  const auto prefix = decode_prefix(received);
-  if (!prefix || prefix->version != handshake->version() || prefix->verdict != Verdict::proceed) return kMalformed;
-  return handshake->take_proof(received) ? kProven : reject(Verdict::refused, kWrongKey);
-}
-
-bool Acceptor::Pending::answer(Verdict verdict) {
-  // It may have given up while it waited: then there is nobody to have a channel with.
-  const bool is_told = !is_at_end(socket()) && send_now(socket(), handshake->proof(verdict));
-  if (verdict != Verdict::proceed) end_connection(socket());
-  return is_told;
-}
-
-Established Acceptor::Pending::take() {
-  return {std::move(connection), handshake->take_sealer(), handshake->take_opener(), handshake->data_key(Role::acceptor),
-          handshake->data_key(Role::initiator)};
+  return read();
 }
 
 // Reads what is there and answers it.
@@ -246,14 +253,16 @@ Heard Acceptor::read(Pending& pending) {
     if (expected == expected_.end()) return kUnexpected;
     if (!pending.begin(expected->second)) return kLeft;
   }
-  return pending.has_sent_hello ? pending.read_proof() : pending.read_hello();
+  return pending.read();
 }
 
 // `proven`: it was told to proceed.
 Heard Acceptor::say_verdict(Pending& pending, const Judge& judge) {
   const Verdict verdict = judge ? judge(pending.handshake->peer(), pending.handshake->peer_rank_count()) : Verdict::proceed;
-  const bool is_told = pending.answer(verdict);
+  // It may have given up while it waited: then there is nobody to have a channel with.
+  const bool is_told = !is_at_end(pending.socket()) && send_now(pending.socket(), pending.handshake->proof(verdict));
   if (verdict == Verdict::proceed) return is_told ? kProven : kLeft;
+  end_connection(pending.socket());
   if (verdict == Verdict::wrong_count) return kWrongCount;
   return identity_->purpose == Purpose::directory ? kOccupied : kLeft;
 }
@@ -274,20 +283,15 @@ std::optional<ProvenConnection> Acceptor::advance(AllPending::iterator found, co
     heard = read(pending);
   } catch (const std::bad_alloc&) {
   }
-  if (pending.has_sent_hello) limits_[pending.connection.is_unix ? 1 : 0].note_hello(found->first);
   if (heard.state == State::going) return {};
-  const Undo done([&] { drop(found); });
+  const Undo done([&] { pending_.erase(found); });
   if (heard.state == State::proven) heard = say_verdict(pending, judge);
-  if (heard.state == State::proven) return ProvenConnection{pending.number, pending.handshake->peer(), pending.take()};
+  if (heard.state == State::proven)
+    return ProvenConnection{pending.number, pending.handshake->peer(), pending.handshake->establish(std::move(pending.connection))};
   // Who has named a connection has to prove its key, whatever else happened.
   if (identity_ == nullptr && pending.handshake && heard.counter != &Refusals::out_of_memory) heard = kUnproven;
   if (heard.counter != nullptr) refuse(heard.counter, pending.connection.where, heard.why);
   return {};
-}
-
-void Acceptor::drop(AllPending::iterator pending) {
-  limits_[pending->second.connection.is_unix ? 1 : 0].remove(pending->first);
-  pending_.erase(pending);
 }
 
 // Not a line each: who scans ports must not fill the log.
@@ -301,7 +305,7 @@ void Acceptor::run_timers(std::int64_t now_ns, bool is_more) {
   // Only when nothing that has come is left unread: the time may have been ours, between two polls.
   while (!is_more && !pending_.empty() && pending_.begin()->second.deadline_ns <= now_ns) {
     refuse(&Refusals::too_slow, pending_.begin()->second.connection.where, "it did not finish the handshake in time");
-    drop(pending_.begin());
+    pending_.erase(pending_.begin());
   }
   if (accept_again_at_ns_ > now_ns) return;
   accept_again_at_ns_ = kNever;

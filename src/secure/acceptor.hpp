@@ -18,11 +18,50 @@
 
 #include "secure/channel.hpp"
 #include "secure/handshake.hpp"
-#include "secure/pending_limit.hpp"
 #include "secure/poller.hpp"
 #include "secure/sockets.hpp"
 
 namespace gigabar::secure {
+
+// Where a connection comes from: an IPv4 address, or the network part of an IPv6 address, since one host may use all of the rest.
+std::string source_of(const SocketAddress& address);
+
+// Connections that have not proved the job's key yet, and which of them makes room for the next one.
+//
+// Nobody has a place of his own as long as there is room. When there is none, one that has not shown the key goes, of the source
+// that has most of those: who fills the room from one address cannot keep those of other addresses out. Of several such sources the
+// oldest one goes, so that a flood from many addresses puts out its own. Who has shown the key is no stranger: the oldest goes when
+// all have. Each has a moment to speak before it may be put out, so that ranks that all come at once are not taken for a flood.
+class PendingLimit {
+ public:
+  using Id = std::uint64_t;  // ascending: a later one has come later
+
+  PendingLimit(std::size_t max_count, std::int64_t grace_before_hello_ns, std::int64_t grace_after_hello_ns) noexcept
+      : max_count_(max_count), grace_before_hello_ns_(grace_before_hello_ns), grace_after_hello_ns_(grace_after_hello_ns) {}
+
+  // Throws std::bad_alloc; it is not there then.
+  void add(Id id, std::string source, std::int64_t now_ns);
+  // It has shown the key.
+  void note_hello(Id id);
+  // No effect when it is not there.
+  void remove(Id id);
+  std::size_t count() const noexcept { return all_.size(); }
+  bool is_full() const noexcept { return all_.size() >= max_count_; }
+  // Who has to go when the next one comes. Nothing: that one has not had its moment yet.
+  std::optional<Id> weakest(std::int64_t now_ns) const;
+
+ private:
+  struct Pending {
+    std::string source;
+    std::int64_t came_ns = 0;
+    bool has_hello = false;
+  };
+
+  std::size_t max_count_;
+  std::int64_t grace_before_hello_ns_, grace_after_hello_ns_;
+  std::map<Id, Pending> all_;
+  std::map<std::string, std::size_t> silent_counts_;  // by source: those that have not shown the key
+};
 
 // Connections that were rejected, by cause. Every connection that was accepted ends proven, goes by itself between two messages, is
 // told that its rank has a channel already, or is counted here once. Of one that named the number of a connection all is
@@ -66,6 +105,8 @@ class Acceptor {
   // The tokens of its events are numbers below 2^56. `identity` is that of all connections, and outlives this; null: expect() has
   // those of each.
   explicit Acceptor(Poller& poller, const Limits& limits = {}, const Identity* identity = nullptr) noexcept;
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
 
   // Takes a socket that listens, Unix (only processes of the same user are heard) or TCP. False, with errno set, when it cannot be
   // watched or is not open.
@@ -92,7 +133,17 @@ class Acceptor {
     Watched socket;
     bool is_unix = false;
   };
+  // Has a place of the limit as long as it is there.
   struct Pending {
+    Pending(PendingLimit& of, PendingLimit::Id id, const SocketAddress& from, std::int64_t now_ns) : limit(of), serial(id) {
+      limit.add(serial, source_of(from), now_ns);
+    }
+    Pending(const Pending&) = delete;
+    Pending& operator=(const Pending&) = delete;
+    ~Pending() { limit.remove(serial); }
+
+    PendingLimit& limit;
+    const PendingLimit::Id serial;
     Connection connection;
     std::int64_t deadline_ns = 0;
     std::uint64_t number = 0;
@@ -102,26 +153,21 @@ class Acceptor {
 
     // Sends the challenge. False: the connection is of no use.
     bool begin(const Identity& identity);
-    Heard read_hello();
-    Heard read_proof();
+    Heard read();
     Heard missing(Arrival arrival) const;
     // To a stranger: nothing that was made with the key.
     Heard reject(Verdict verdict, Heard why);
-    // To one that is proven. False: it has gone meanwhile.
-    bool answer(Verdict verdict);
-    Established take();
     int socket() const noexcept { return connection.socket.get(); }
   };
-  using AllPending = std::map<std::uint64_t, Pending>;  // by serial number: the oldest first
+  using AllPending = std::map<PendingLimit::Id, Pending>;  // by serial number: the oldest first
 
   void accept(const Listener& listener, std::int64_t now_ns);
-  std::int64_t accept_waiting(const Listener& listener, std::int64_t now_ns);
+  void pause(const Listener& listener, std::int64_t until_ns);
   void begin(Descriptor socket, bool is_unix, const SocketAddress& from, std::optional<PendingLimit::Id> weakest,
              std::int64_t now_ns);
   Heard read(Pending& pending);
   std::optional<ProvenConnection> advance(AllPending::iterator found, const Judge& judge);
   Heard say_verdict(Pending& pending, const Judge& judge);
-  void drop(AllPending::iterator pending);
   void refuse(std::uint64_t Refusals::* counter, const std::string& where, const char* why) noexcept;
 
   Poller& poller_;
@@ -129,8 +175,8 @@ class Acceptor {
   std::int64_t handshake_ns_;
   std::vector<Listener> listeners_;  // their tokens are their indexes
   std::unordered_map<std::uint64_t, Identity> expected_;
+  std::array<PendingLimit, 2> limits_;  // of TCP, and of Unix sockets: whoever comes by TCP takes no room from this host's ranks
   AllPending pending_;
-  std::array<PendingLimit, 2> limits_;    // of TCP, and of Unix sockets: whoever comes by TCP takes no room from this host's ranks
   std::uint64_t serial_ = kMaxListeners;  // tokens of pending connections
   std::int64_t accept_again_at_ns_ = kNever;
   Refusals refusals_;

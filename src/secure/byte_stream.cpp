@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/byte_stream.hpp"
 
+#include <sodium.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -10,7 +11,129 @@
 #include <cstring>
 #include <utility>
 
+#include "driver/crypto/crypto.hpp"
+
 namespace gigabar::secure {
+namespace {
+
+// Calls `act` with what is within the first `bytes` of the pieces, in order. False: a call returned that.
+template <class Act>
+bool each_of(std::span<const iovec> pieces, std::size_t bytes, const Act& act) {
+  for (const iovec& piece : pieces) {
+    const std::size_t part = std::min(piece.iov_len, bytes);
+    if (part > 0 && !act(static_cast<unsigned char*>(piece.iov_base), part)) return false;
+    bytes -= part;
+  }
+  return true;
+}
+
+void gather(std::span<const iovec> pieces, std::size_t bytes, unsigned char* to) noexcept {
+  each_of(pieces, bytes, [&](const unsigned char* from, std::size_t part) {
+    std::memcpy(to, from, part);
+    to += part;
+    return true;
+  });
+}
+
+// --- Records ---------------------------------------------------------------------------------------------------------------------
+
+static_assert(RecordCipher::kAuthenticatorBytes == crypto_aead_chacha20poly1305_ietf_ABYTES);
+static_assert(RecordCipher::kAuthenticatorBytes == crypto_aead_aes256gcm_ABYTES);
+static_assert(crypto_aead_aes256gcm_NPUBBYTES == crypto_aead_chacha20poly1305_ietf_NPUBBYTES);
+using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES>;
+
+Nonce nonce_of(std::uint64_t number) noexcept {
+  Nonce nonce{};
+  std::memcpy(nonce.data() + nonce.size() - sizeof number, &number, sizeof number);
+  return nonce;
+}
+
+#if GIGABAR_HAS_CRYPTO
+
+constexpr std::size_t kQuickBytes = 512;  // libsodium has encrypted fewer before libcrypto has taken its key and nonce
+constexpr int kIsSealing = 1, kIsOpening = 0;
+constexpr int kTagBytes = RecordCipher::kAuthenticatorBytes;
+
+void* make_context(const Secret& key, Cipher cipher) noexcept {
+  if (!crypto::availability().is_ok()) return nullptr;
+  const auto& lib = crypto::functions();
+  EVP_CIPHER_CTX* const context = lib.EVP_CIPHER_CTX_new();
+  if (context == nullptr) return nullptr;
+  const EVP_CIPHER* const kind = cipher == Cipher::aes_256_gcm ? lib.EVP_aes_256_gcm() : lib.EVP_chacha20_poly1305();
+  if (lib.EVP_CipherInit_ex(context, kind, nullptr, key.data(), nullptr, kIsSealing) == 1) return context;
+  lib.EVP_CIPHER_CTX_free(context);
+  return nullptr;
+}
+
+// Encrypts the first `text_bytes` of the pieces to `text` and puts the authenticator behind it, or decrypts them and checks it.
+// They may lie where they go. False: the cipher failed, or what is opened was not sealed so.
+bool seal_or_open(void* made, int direction, const Nonce& nonce, const unsigned char* head, std::size_t head_bytes,
+                  std::span<const iovec> pieces, unsigned char* text, std::size_t text_bytes) {
+  const auto& lib = crypto::functions();
+  auto* const context = static_cast<EVP_CIPHER_CTX*>(made);
+  unsigned char* const authenticator = text + text_bytes;
+  int count = 0;
+  const auto update = [&](const unsigned char* from, std::size_t bytes) {
+    if (lib.EVP_CipherUpdate(context, text, &count, from, static_cast<int>(bytes)) != 1) return false;
+    text += count;
+    return true;
+  };
+  const auto exchange_tag = [&](int what) { return lib.EVP_CIPHER_CTX_ctrl(context, what, kTagBytes, authenticator) == 1; };
+  return lib.EVP_CipherInit_ex(context, nullptr, nullptr, nullptr, nonce.data(), direction) == 1 &&
+         lib.EVP_CipherUpdate(context, nullptr, &count, head, static_cast<int>(head_bytes)) == 1 &&
+         each_of(pieces, text_bytes, update) && (direction == kIsSealing || exchange_tag(EVP_CTRL_AEAD_SET_TAG)) &&
+         lib.EVP_CipherFinal_ex(context, authenticator, &count) == 1 &&
+         (direction == kIsOpening || exchange_tag(EVP_CTRL_AEAD_GET_TAG));
+}
+
+#endif
+
+}  // namespace
+
+std::string_view name_of(Cipher cipher) noexcept { return cipher == Cipher::aes_256_gcm ? "AES-256-GCM" : "ChaCha20-Poly1305"; }
+
+Cipher best_cipher() noexcept {
+  static const bool has_aes = ::sodium_init() >= 0 && crypto_aead_aes256gcm_is_available() == 1;
+  return has_aes ? Cipher::aes_256_gcm : Cipher::chacha20_poly1305;
+}
+
+void RecordCipher::Free::operator()([[maybe_unused]] void* context) const noexcept {
+#if GIGABAR_HAS_CRYPTO
+  crypto::functions().EVP_CIPHER_CTX_free(static_cast<EVP_CIPHER_CTX*>(context));
+#endif
+}
+
+RecordCipher::RecordCipher(Secret key, Cipher cipher) : key_(std::move(key)), cipher_(cipher) {
+#if GIGABAR_HAS_CRYPTO
+  if (key_.is_set()) context_.reset(make_context(key_, cipher_));
+#endif
+}
+
+bool RecordCipher::seal(const unsigned char* head, std::size_t head_bytes, std::span<const iovec> pieces, unsigned char* text,
+                        std::size_t text_bytes) {
+  const Nonce nonce = nonce_of(number_++);
+#if GIGABAR_HAS_CRYPTO
+  if (context_ && text_bytes > kQuickBytes)
+    return seal_or_open(context_.get(), kIsSealing, nonce, head, head_bytes, pieces, text, text_bytes);
+#endif
+  gather(pieces, text_bytes, text);
+  const auto encrypt = cipher_ == Cipher::aes_256_gcm ? crypto_aead_aes256gcm_encrypt : crypto_aead_chacha20poly1305_ietf_encrypt;
+  return encrypt(text, nullptr, text, text_bytes, head, head_bytes, nullptr, nonce.data(), key_.data()) == 0;
+}
+
+bool RecordCipher::open(const unsigned char* head, std::size_t head_bytes, unsigned char* text, std::size_t text_bytes) {
+  const Nonce nonce = nonce_of(number_++);
+#if GIGABAR_HAS_CRYPTO
+  const iovec piece{text, text_bytes};
+  if (context_ && text_bytes > kQuickBytes)
+    return seal_or_open(context_.get(), kIsOpening, nonce, head, head_bytes, std::span(&piece, 1), text, text_bytes);
+#endif
+  const auto decrypt = cipher_ == Cipher::aes_256_gcm ? crypto_aead_aes256gcm_decrypt : crypto_aead_chacha20poly1305_ietf_decrypt;
+  return decrypt(text, nullptr, nullptr, text, text_bytes + kAuthenticatorBytes, head, head_bytes, nonce.data(), key_.data()) == 0;
+}
+
+// --- The connection --------------------------------------------------------------------------------------------------------------
+
 namespace {
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
@@ -19,31 +142,18 @@ constexpr std::size_t kMaxRecordBytes = kLengthBytes + kRecordBytes + kAuthentic
 constexpr std::size_t kFirstBytes = 4096;    // of the buffer for records, which grows with them
 constexpr std::size_t kGatheredBytes = 512;  // to copy so many into one piece takes less time than the kernel needs for several
 
-Moved moved(ssize_t count, int code) noexcept {
-  if (count > 0) return {Moved::How::ok, static_cast<std::size_t>(count), 0};
-  if (count == 0) return {Moved::How::ended, 0, 0};
-  // Of memory that lacks now the socket does not say when it is back; it is asked again with the next event.
-  const bool is_blocked = code == EAGAIN || code == EINTR || code == ENOBUFS || code == ENOMEM;
-  return {is_blocked ? Moved::How::blocked : Moved::How::failed, 0, code};
-}
-
 template <class Call>
 Moved call(Call system_call) noexcept {
   ssize_t count = -1;
   do {
     count = system_call();
   } while (count < 0 && errno == EINTR);
-  return moved(count, errno);
-}
-
-// Returns how many bytes there were.
-std::size_t gather(std::span<const iovec> pieces, unsigned char* to) noexcept {
-  std::size_t copied = 0;
-  for (const iovec& piece : pieces) {
-    if (piece.iov_len > 0) std::memcpy(to + copied, piece.iov_base, piece.iov_len);
-    copied += piece.iov_len;
-  }
-  return copied;
+  if (count > 0) return {Moved::How::ok, static_cast<std::size_t>(count), 0};
+  if (count == 0) return {Moved::How::ended, 0, 0};
+  // Of memory that lacks now the socket does not say when it is back; it is asked again with the next event.
+  const int code = errno;
+  const bool is_blocked = code == EAGAIN || code == ENOBUFS || code == ENOMEM;
+  return {is_blocked ? Moved::How::blocked : Moved::How::failed, 0, code};
 }
 
 std::size_t bytes_of(std::span<const iovec> pieces, std::size_t most) noexcept {
@@ -82,9 +192,9 @@ Moved ByteStream::flush() noexcept {
 Moved ByteStream::send(std::span<const iovec> pieces) {
   constexpr int kFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
   if (protection_ == Protection::authenticated) {
-    if (bytes_of(pieces, kGatheredBytes + 1) <= kGatheredBytes) {
+    if (const std::size_t bytes = bytes_of(pieces, kGatheredBytes + 1); bytes <= kGatheredBytes) {
       std::array<unsigned char, kGatheredBytes> whole;
-      const std::size_t bytes = gather(pieces, whole.data());
+      gather(pieces, bytes, whole.data());
       return call([&] { return ::send(socket_.get(), whole.data(), bytes, kFlags); });
     }
     const msghdr message = message_of(pieces);
@@ -116,11 +226,9 @@ std::size_t ByteStream::take_opened(std::span<const iovec> pieces) noexcept {
   return taken;
 }
 
-// Of the record at begin_, which has come whole. False: it is not authentic.
-bool ByteStream::open_record() {
-  std::uint32_t length = 0;
+// Of the record at begin_, which has come whole, with its length. False: it is not authentic.
+bool ByteStream::open_record(std::size_t length) {
   unsigned char* const record = incoming_.data() + begin_;
-  std::memcpy(&length, record, sizeof length);
   unsigned char* const text = record + kLengthBytes;
   if (!incoming_cipher_.open(record, kLengthBytes, text, length - kAuthenticatorBytes)) return false;
   opened_begin_ = begin_ + kLengthBytes;
@@ -145,10 +253,10 @@ Moved ByteStream::receive(std::span<const iovec> pieces) {
       std::memcpy(&length, incoming_.data() + begin_, sizeof length);
       if (length <= kAuthenticatorBytes || length > kRecordBytes + kAuthenticatorBytes) return {Moved::How::forged, 0, 0};
       wanted = kLengthBytes + length;
-    }
-    if (end_ - begin_ >= wanted && wanted > kLengthBytes) {
-      if (!open_record()) return {Moved::How::forged, 0, 0};
-      continue;
+      if (end_ - begin_ >= wanted) {
+        if (!open_record(length)) return {Moved::How::forged, 0, 0};
+        continue;
+      }
     }
     if (begin_ > 0) std::memmove(incoming_.data(), incoming_.data() + begin_, end_ - begin_);
     end_ -= std::exchange(begin_, 0);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/channel.hpp"
 
+#include <sodium.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
+#include "base/bytes.hpp"
 #include "base/errors.hpp"
 #include "base/quietly.hpp"
 #include "base/undo.hpp"
@@ -17,24 +20,84 @@ namespace {
 
 constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDHUP;
 constexpr std::uint16_t kFirstImpossibleType = 0x8000;
-constexpr std::size_t kMaxPiecesPerSend = 16;
 // So that one peer that talks much does not keep the others waiting.
 constexpr int kMaxReadsPerTurn = 16;
 // An empty channel gives back what a large frame needed.
 constexpr std::size_t kMaxIdleBytes = 4096;
 
-// Of an array of file descriptors in a control message.
-template <std::size_t kCount>
+constexpr std::size_t kLengthBytes = 4;
+constexpr std::size_t kHeadBytes = 4;  // type and count of descriptors
+constexpr std::size_t kAddedBytes = crypto_secretstream_xchacha20poly1305_ABYTES;
+static_assert(kFrameOverheadBytes == kLengthBytes + kHeadBytes + kAddedBytes);
+static_assert(kStreamHeaderBytes == crypto_secretstream_xchacha20poly1305_HEADERBYTES);
+
+using State = crypto_secretstream_xchacha20poly1305_state;
+static_assert(alignof(State) == 1);
+State* state_in(Secret& memory) { return reinterpret_cast<State*>(memory.data()); }
+unsigned char* writable(std::string& bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
+
+// Of the file descriptors in a control message.
 union ControlSpace {
-  std::array<char, CMSG_SPACE(sizeof(int) * kCount)> bytes;
+  std::array<char, CMSG_SPACE(sizeof(int) * kMaxFrameDescriptors)> bytes;
   cmsghdr alignment;
 };
-
-Error refused_frame(Rank rank, std::string cause) {
-  return make_error(Status::invalid_argument, "send frame", text("rank ", rank), std::move(cause));
+msghdr message_of(iovec& piece, ControlSpace& control) {
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  return message;
 }
 
 }  // namespace
+
+// --- Frames on the wire ----------------------------------------------------------------------------------------------------------
+
+Sealer::Sealer(const Secret& key) : header_(kStreamHeaderBytes, '\0'), state_(Secret::of_size(sizeof(State))) {
+  crypto_secretstream_xchacha20poly1305_init_push(state_in(state_), writable(header_), key.data());
+}
+
+std::string Sealer::seal(std::uint16_t type, std::size_t descriptor_count, std::string_view body, bool is_last) {
+  if (!state_.is_set()) return {};
+  const std::string plain = ByteWriter().number(type).number(static_cast<std::uint16_t>(descriptor_count)).bytes(body).take();
+  std::string sealed = ByteWriter().number(static_cast<std::uint32_t>(plain.size() + kAddedBytes)).take();
+  sealed.resize(kFrameOverheadBytes + body.size());
+  const unsigned char tag =
+      is_last ? crypto_secretstream_xchacha20poly1305_TAG_FINAL : crypto_secretstream_xchacha20poly1305_TAG_MESSAGE;
+  crypto_secretstream_xchacha20poly1305_push(state_in(state_), writable(sealed) + kLengthBytes, nullptr, unsigned_bytes(plain),
+                                             plain.size(), unsigned_bytes(sealed), kLengthBytes, tag);
+  return sealed;
+}
+
+Opener::Opener(const Secret& key, std::string_view header) : state_(Secret::of_size(sizeof(State))) {
+  crypto_secretstream_xchacha20poly1305_init_pull(state_in(state_), unsigned_bytes(header), key.data());
+}
+
+Opener::Found Opener::open(std::string_view& bytes, OpenedFrame& frame) {
+  if (bytes.size() < kLengthBytes) return Found::incomplete;
+  const std::size_t rest_bytes = ByteReader(bytes).number<std::uint32_t>();
+  if (rest_bytes < kHeadBytes + kAddedBytes || rest_bytes > kHeadBytes + kMaxFrameBytes + kAddedBytes) return Found::too_long;
+  if (bytes.size() < kLengthBytes + rest_bytes) return Found::incomplete;
+  std::string plain(rest_bytes - kAddedBytes, '\0');
+  unsigned char tag = 0;
+  if (!state_.is_set() || crypto_secretstream_xchacha20poly1305_pull(state_in(state_), writable(plain), nullptr, &tag,
+                                                                     unsigned_bytes(bytes) + kLengthBytes, rest_bytes,
+                                                                     unsigned_bytes(bytes), kLengthBytes) != 0) {
+    state_ = Secret();
+    return Found::forged;
+  }
+  frame.is_last = tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL;
+  ByteReader head(plain);
+  frame.type = head.number<std::uint16_t>();
+  frame.descriptor_count = head.number<std::uint16_t>();
+  plain.erase(0, kHeadBytes);
+  frame.body = std::move(plain);
+  bytes.remove_prefix(kLengthBytes + rest_bytes);
+  return Found::frame;
+}
+
+// --- The channel -----------------------------------------------------------------------------------------------------------------
 
 Channel::Channel(Rank rank, Established established, Watched process_watch, const QueueLimits& limits)
     : rank_(rank),
@@ -59,35 +122,28 @@ void Channel::break_off(std::string cause, NativeCode native) {
   if (!fault_) fault_ = Fault{std::move(cause), std::move(native)};
 }
 
-Result<void> Channel::check(const Frame& frame) const {
-  if (frame.type >= kFirstImpossibleType)
-    return refused_frame(rank_, text("type ", frame.type, " is not below ", kFirstImpossibleType));
-  if (frame.body.size() > kMaxFrameBytes) {
-    return refused_frame(rank_, text("a body of ", frame.body.size(), " bytes; ", kMaxFrameBytes, " are possible"));
-  }
-  if (frame.descriptors.empty()) return {};
-  if (frame.descriptors.size() > kMaxFrameDescriptors) {
-    return refused_frame(rank_, text(frame.descriptors.size(), " descriptors; ", kMaxFrameDescriptors, " are possible"));
-  }
-  if (!connection_.is_unix) return refused_frame(rank_, text("descriptors do not pass over TCP (", connection_.where, ")"));
-  for (const Descriptor& descriptor : frame.descriptors) {
-    if (!descriptor.is_open()) return refused_frame(rank_, "one of the descriptors is not open");
-  }
+// Why a frame can never be sent; empty: it can.
+std::string Channel::fault_of(const Frame& frame) const {
+  const std::size_t count = frame.descriptors.size();
+  if (frame.type >= kFirstImpossibleType) return text("type ", frame.type, " is not below ", kFirstImpossibleType);
+  if (frame.body.size() > kMaxFrameBytes) return text("a body of ", frame.body.size(), " bytes; ", kMaxFrameBytes, " are possible");
+  if (count > kMaxFrameDescriptors) return text(count, " descriptors; ", kMaxFrameDescriptors, " are possible");
+  if (count > 0 && !connection_.is_unix) return text("descriptors do not pass over TCP (", connection_.where, ")");
+  if (!std::ranges::all_of(frame.descriptors, &Descriptor::is_open)) return "one of the descriptors is not open";
   return {};
 }
 
 Result<void> Channel::send(Frame frame) {
-  if (is_broken()) return make_error(Status::peer_lost, "send frame", text("rank ", rank_), end().cause, {}, end().native);
-  if (Result<void> checked = check(frame); !checked) return checked;
-  if (queued_bytes_ + frame.body.size() + kFrameOverheadBytes > limits_.max_queued_bytes) {
-    return make_error(Status::busy, "send frame", text("rank ", rank_),
-                      text("it has not taken the ", queued_bytes_, " bytes that wait for it"), "poll, and send again later");
-  }
-  if (!frame.descriptors.empty() && queued_descriptors_ + frame.descriptors.size() > kMaxQueuedDescriptors) {
-    return make_error(Status::busy, "send frame", text("rank ", rank_),
-                      text("it has not taken the ", queued_descriptors_, " descriptors that wait for it"),
-                      "poll, and send again later");
-  }
+  const auto refused = [&](Status status, std::string cause, const char* remedy, NativeCode native = {}) {
+    return make_error(status, "send frame", text("rank ", rank_), std::move(cause), remedy, std::move(native));
+  };
+  constexpr const char* kLater = "poll, and send again later";
+  if (is_broken()) return refused(Status::peer_lost, end().cause, "", end().native);
+  if (std::string fault = fault_of(frame); !fault.empty()) return refused(Status::invalid_argument, std::move(fault), "");
+  if (queued_bytes_ + frame.body.size() + kFrameOverheadBytes > limits_.max_queued_bytes)
+    return refused(Status::busy, text("it has not taken the ", queued_bytes_, " bytes that wait for it"), kLater);
+  if (queued_descriptors_ + frame.descriptors.size() > kMaxQueuedDescriptors)
+    return refused(Status::busy, text("it has not taken the ", queued_descriptors_, " descriptors that wait for it"), kLater);
   enqueue(std::move(frame), false);
   return {};
 }
@@ -103,23 +159,15 @@ void Channel::enqueue(Frame frame, bool is_last) {
   queued_descriptors_ += outgoing.descriptors.size();
 }
 
-// The kernel hands descriptors out with the first byte of the same call: a frame that has some begins a call.
+// The kernel hands descriptors out with the first byte of the same call: a call sends of one frame only.
 ssize_t Channel::send_some() {
-  std::array<iovec, kMaxPiecesPerSend> pieces{};
-  std::size_t piece_count = 0;
-  for (Outgoing& outgoing : outgoing_) {
-    if (piece_count == pieces.size() || (piece_count > 0 && !outgoing.descriptors.empty())) break;
-    const std::size_t skipped = piece_count == 0 ? first_sent_bytes_ : 0;
-    pieces[piece_count++] = {outgoing.bytes.data() + skipped, outgoing.bytes.size() - skipped};
-  }
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = piece_count;
-
-  ControlSpace<kMaxFrameDescriptors> control{};
-  const std::vector<Descriptor>& descriptors = outgoing_.front().descriptors;
+  Outgoing& first = outgoing_.front();
+  iovec piece{first.bytes.data() + first_sent_bytes_, first.bytes.size() - first_sent_bytes_};
+  ControlSpace control{};
+  msghdr message = message_of(piece, control);
+  message.msg_controllen = 0;
+  const std::vector<Descriptor>& descriptors = first.descriptors;
   if (!descriptors.empty()) {
-    message.msg_control = control.bytes.data();
     message.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
@@ -135,19 +183,13 @@ ssize_t Channel::send_some() {
 
 void Channel::drop_sent(std::size_t bytes) {
   // Gone with the first byte.
-  queued_descriptors_ -= outgoing_.front().descriptors.size();
-  outgoing_.front().descriptors.clear();
-  while (bytes > 0) {
-    const std::size_t left = outgoing_.front().bytes.size() - first_sent_bytes_;
-    if (bytes < left) {
-      first_sent_bytes_ += bytes;
-      return;
-    }
-    bytes -= left;
-    queued_bytes_ -= outgoing_.front().bytes.size();
-    first_sent_bytes_ = 0;
-    outgoing_.pop_front();
-  }
+  Outgoing& first = outgoing_.front();
+  queued_descriptors_ -= first.descriptors.size();
+  first.descriptors.clear();
+  first_sent_bytes_ += bytes;
+  if (first_sent_bytes_ < first.bytes.size()) return;
+  queued_bytes_ -= std::exchange(first_sent_bytes_, 0);
+  outgoing_.pop_front();
 }
 
 bool Channel::flush() {
@@ -178,26 +220,21 @@ void Channel::keep_descriptors(msghdr& message) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    // All of them are owned before anything can throw.
-    std::array<Descriptor, kMaxFrameDescriptors> taken;
     for (std::size_t index = 0; index < count; ++index) {
       int number = -1;
       std::memcpy(&number, CMSG_DATA(header) + index * sizeof number, sizeof number);
-      taken.at(index) = Descriptor(number);
+      descriptors_.emplace_back(number);  // there is room
     }
-    for (std::size_t index = 0; index < count; ++index) descriptors_.push_back(std::move(taken.at(index)));
   }
 }
 
 // False: nothing more is there, or the channel has ended.
 bool Channel::read_some(ReadBuffer& buffer) {
   iovec piece{buffer.data(), buffer.size()};
-  ControlSpace<kMaxFrameDescriptors> control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
+  ControlSpace control{};
+  msghdr message = message_of(piece, control);
+  // All that come are owned before anything can throw.
+  descriptors_.reserve(descriptors_.size() + kMaxFrameDescriptors);
   ssize_t count = 0;
   do {
     count = ::recvmsg(socket(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -232,10 +269,9 @@ bool Channel::take_descriptors(const OpenedFrame& opened, Frame& frame) {
     return opened.descriptor_count <= kMaxFrameDescriptors;
   }
   if (opened.descriptor_count > kMaxFrameDescriptors || opened.descriptor_count > descriptors_.size()) return false;
-  for (std::size_t index = 0; index < opened.descriptor_count; ++index) {
-    frame.descriptors.push_back(std::move(descriptors_.front()));
-    descriptors_.pop_front();
-  }
+  const auto end = descriptors_.begin() + static_cast<std::ptrdiff_t>(opened.descriptor_count);
+  frame.descriptors.assign(std::move_iterator(descriptors_.begin()), std::move_iterator(end));
+  descriptors_.erase(descriptors_.begin(), end);
   return true;
 }
 

@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // One channel that stands: frames out and in over a socket whose other end has proven who it is.
+//
+// Frames on the wire are encrypted and authenticated: libsodium's secretstream, one for each direction.
+//
+//   length of the rest   4 bytes, in the clear, authenticated
+//   sealed               the stream's tag (1), type (2), count of descriptors (2), body
+//   authenticator        16 bytes
+//
+// A frame that is changed, left out, repeated or moved does not open, nor does any after it. The last frame of an orderly end has
+// the stream's final tag: who cuts the connection cannot make one.
 #pragma once
 
 #include <sys/socket.h>
@@ -9,9 +18,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -19,9 +28,56 @@
 #include "gigabar/types.hpp"
 #include "secure/poller.hpp"
 #include "secure/secret.hpp"
-#include "secure/stream.hpp"
 
 namespace gigabar::secure {
+
+inline constexpr std::size_t kMaxFrameBytes = 65536;
+inline constexpr std::size_t kMaxFrameDescriptors = 8;
+inline constexpr std::size_t kStreamHeaderBytes = 24;
+inline constexpr std::size_t kFrameOverheadBytes = 4 + 4 + 17;  // what sealing adds to a body
+
+// Neither is copied, they are moved only: two that go on from the same state would encrypt with the same numbers. One that was
+// moved from has no key.
+class Sealer {
+ public:
+  Sealer() noexcept = default;
+  explicit Sealer(const Secret& key);
+  Sealer(Sealer&&) noexcept = default;
+  Sealer& operator=(Sealer&&) noexcept = default;
+
+  // What the other end needs to open the frames; no secret.
+  const std::string& header() const noexcept { return header_; }
+  // Nothing without a key.
+  std::string seal(std::uint16_t type, std::size_t descriptor_count, std::string_view body, bool is_last = false);
+
+ private:
+  std::string header_;
+  Secret state_;
+};
+
+struct OpenedFrame {
+  std::uint16_t type = 0;
+  std::size_t descriptor_count = 0;
+  std::string body;
+  bool is_last = false;
+};
+
+class Opener {
+ public:
+  enum class Found : std::uint8_t { frame, incomplete, too_long, forged };
+
+  Opener() noexcept = default;
+  Opener(const Secret& key, std::string_view header);
+  Opener(Opener&&) noexcept = default;
+  Opener& operator=(Opener&&) noexcept = default;
+
+  // The frame at the front of `bytes`, which it is then removed from. After forged nothing can be opened any more; after too_long
+  // the caller ends the stream, because nothing tells where the next frame begins.
+  Found open(std::string_view& bytes, OpenedFrame& frame);
+
+ private:
+  Secret state_;
+};
 
 struct Frame {
   std::uint16_t type = 0;               // the caller's; below 0x8000
@@ -85,6 +141,9 @@ class Channel {
  public:
   Channel(Rank rank, Established established, Watched process_watch, const QueueLimits& limits);
 
+  Rank rank() const noexcept { return rank_; }
+  // Of the socket's events.
+  std::uint64_t token() const noexcept { return connection_.socket.token(); }
   const std::string& where() const noexcept { return connection_.where; }
   // Taking no frames any more, though some may still be there to be read.
   bool is_broken() const noexcept { return is_over() || send_fault_; }
@@ -108,12 +167,14 @@ class Channel {
 
   std::size_t memory_bytes() const noexcept;
 
+  bool is_deferred = false;  // the endpoint's: to be served without an event
+
  private:
   struct Outgoing {
     std::string bytes;
     std::vector<Descriptor> descriptors;
   };
-  Result<void> check(const Frame& frame) const;
+  std::string fault_of(const Frame& frame) const;
   void enqueue(Frame frame, bool is_last);
   ssize_t send_some();
   void drop_sent(std::size_t bytes);
@@ -133,12 +194,12 @@ class Channel {
   std::optional<Fault> send_fault_;  // nothing more can be sent
   bool is_cut_ = false;              // by this rank
   std::deque<Outgoing> outgoing_;
-  std::size_t queued_bytes_ = 0;        // of outgoing_, with what is sent of the first
-  std::size_t queued_descriptors_ = 0;  // of outgoing_
-  std::size_t first_sent_bytes_ = 0;    // of outgoing_.front()
-  std::string incoming_;                // what is not told yet
-  std::deque<Descriptor> descriptors_;  // came with the frame that is incoming
-  bool has_lost_descriptors_ = false;   // of that frame
+  std::size_t queued_bytes_ = 0;         // of outgoing_, with what is sent of the first
+  std::size_t queued_descriptors_ = 0;   // of outgoing_
+  std::size_t first_sent_bytes_ = 0;     // of outgoing_.front()
+  std::string incoming_;                 // what is not told yet
+  std::vector<Descriptor> descriptors_;  // came with the frame that is incoming
+  bool has_lost_descriptors_ = false;    // of that frame
   Connection connection_;
   Watched process_watch_;
 };

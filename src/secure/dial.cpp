@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/dial.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -23,9 +21,6 @@ constexpr std::int64_t kConnectNs = 2000 * kMillisecond;
 constexpr std::int64_t kMinConnectNs = 100 * kMillisecond;
 // Somebody listens there but does not say hello: a rank that computes, or not a rank at all. In the first round; see hello_ns_.
 constexpr std::int64_t kHelloNs = 5000 * kMillisecond;
-
-// The listener's queue: the peer has not accepted for long.
-bool is_full(const NativeCode& native) { return native.code == EAGAIN; }
 
 constexpr const char* kSameKey = "give all ranks of the job the same GIGABAR_JOB_KEY (and GIGABAR_JOB_ID), and no others";
 constexpr const char* kRightPort =
@@ -63,13 +58,13 @@ Dial::Progress Dial::advance(std::int64_t now_ns) {
       if (now_ns >= next_at_ns_) progress = start();
       break;
     case Step::connecting: progress = check_connection(); break;
-    case Step::challenge: progress = read_challenge(); break;
-    case Step::hello: progress = read_hello(); break;
-    case Step::proof: progress = read_proof(); break;
+    case Step::challenge:
+    case Step::hello:
+    case Step::proof: progress = read(); break;
   }
   again.call_off();
   if (progress != Progress::going || now_ns < deadline_ns_) return progress;
-  socket_ = Watched();
+  connection_ = {};
   return Progress::failed;
 }
 
@@ -78,83 +73,89 @@ Error Dial::error() const {
   if (refusal_ && is_refused_) return *refusal_;
   std::string cause = last_cause_.empty() ? "it did not answer in time" : text("no connection in time; last: ", last_cause_);
   if (refusal_) cause += text("; before: ", refusal_->record().object, ": ", refusal_->record().cause);
-  if (lacks_descriptors(last_native_.code)) {
-    return make_error(Status::out_of_descriptors, "connect", object(), std::move(cause),
-                      "raise the limit on open files (ulimit -n)", last_native_);
-  }
-  return make_error(Status::timed_out, "connect", object(), std::move(cause),
-                    "see whether the rank runs and can be reached, or give it longer (connect_timeout)", last_native_);
+  const bool is_full = lacks_descriptors(last_code_);
+  return make_error(is_full ? Status::out_of_descriptors : Status::timed_out, "connect", object(), std::move(cause),
+                    is_full ? "raise the limit on open files (ulimit -n)"
+                            : "see whether the rank runs and can be reached, or give it longer (connect_timeout)",
+                    last_code_ != 0 ? errno_code(last_code_) : NativeCode());
 }
 
 Dial::Progress Dial::start() {
   step_ = Step::connecting;
   received_.clear();
-  process_ = 0;
   handshake_.emplace(identity_, Role::initiator);
   Descriptor socket = start_connect(target());
-  if (!socket.is_open()) return soft_failure(std::strerror(errno), errno_code(errno));
-  socket_ = Watched(poller_, std::move(socket), token_, EPOLLOUT);
-  if (!socket_.is_open()) return soft_failure(std::strerror(errno), errno_code(errno));
+  if (!socket.is_open()) return soft_failure(errno);
+  Watched watched(poller_, std::move(socket), token_, EPOLLOUT);
+  if (!watched.is_open()) return soft_failure(errno);
+  connection_ = {std::move(watched), target().is_unix(), 0, target().name};
   const std::int64_t share_ns = (deadline_ns_ - now_ns_) / static_cast<std::int64_t>(targets_.size() - target_index_);
   next_at_ns_ = now_ns_ + std::clamp(share_ns, kMinConnectNs, kConnectNs);
   return target().is_unix() ? check_connection() : Progress::going;
 }
 
 Dial::Progress Dial::check_connection() {
-  const int code = connection_code(socket_.get());
+  const int code = connection_code(connection_.socket.get());
   if (code == EINPROGRESS) return now_ns_ < next_at_ns_ ? Progress::going : soft_failure("nothing answers there");
-  if (code != 0) return soft_failure(std::strerror(code), errno_code(code));
+  if (code != 0) return soft_failure(code);
   if (target().is_unix()) {
-    const Credentials credentials = credentials_of(socket_.get());
+    const Credentials credentials = credentials_of(connection_.socket.get());
     if (!credentials.is_of_this_user) return another_user();
-    process_ = credentials.process;
+    connection_.process = credentials.process;
+    connection_.where = text("unix socket, process ", credentials.process);
   }
   // The hello needs the challenge; the version, which the prefix tells, does not.
-  if (!send_now(socket_.get(), preamble_ + encode(Prefix{identity_.version, Verdict::proceed})))
-    return soft_failure(std::strerror(errno), errno_code(errno));
-  socket_.want(EPOLLIN | EPOLLRDHUP);
+  if (!send_now(connection_.socket.get(), preamble_ + encode(Prefix{identity_.version, Verdict::proceed})))
+    return soft_failure(errno);
+  connection_.socket.want(EPOLLIN | EPOLLRDHUP);
   step_ = Step::challenge;
   next_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;
-  return read_challenge();
+  return read();
 }
 
 Dial::Progress Dial::another_user() {
   constexpr const char* kCause = "a process of another user listens there";
-  if (!is_of_directory()) return refused(Status::no_permission, kCause, "run all ranks as the same user");
+  if (!is_of_directory()) return refused(kCause, "run all ranks as the same user");
   // With a key another user that has a name does not matter: rank 0 is at the other one.
   if (identity_.has_key) return soft_failure(kCause);
-  return refused(Status::no_permission, kCause,
+  return refused(kCause,
                  "run all ranks as the same user; where another user takes the name on purpose, set GIGABAR_JOB_KEY: nobody can "
                  "tell the name without it");
 }
 
-std::optional<Dial::Progress> Dial::read(std::size_t bytes) {
-  Arrival arrival = read_up_to(socket_.get(), received_, kPrefixBytes);
+// Reads what has come, and answers it.
+Dial::Progress Dial::read() {
+  Arrival arrival = read_up_to(connection_.socket.get(), received_, kPrefixBytes);
   if (arrival != Arrival::complete) return unexpected(arrival);
   const auto prefix = decode_prefix(received_);
   if (!prefix && is_of_directory()) return soft_failure("what listens there is no directory of a job");
-  if (!prefix) return refused(Status::no_permission, "what listens there is no rank: it answers something else");
+  if (!prefix) return refused("what listens there is no rank: it answers something else");
   // Other verdicts come with the proof, or are nobody's.
   const bool is_refused = prefix->verdict == Verdict::refused || prefix->verdict == Verdict::version;
   if (prefix->version != identity_.version || is_refused || (prefix->verdict != Verdict::proceed && step_ != Step::proof))
     return judge_unproven(*prefix);
-  arrival = read_up_to(socket_.get(), received_, bytes);
+  arrival = read_up_to(connection_.socket.get(), received_, message_bytes());
   if (arrival != Arrival::complete) return unexpected(arrival);
-  return {};
-}
 
-Dial::Progress Dial::read_challenge() {
-  if (const auto progress = read(kChallengeBytes)) return *progress;
-  handshake_->take_challenge(received_);  // its prefix is good
-  if (!send_now(socket_.get(), std::string_view(handshake_->hello(rank_)).substr(kPrefixBytes)))
-    return soft_failure(std::strerror(errno), errno_code(errno));
+  if (step_ == Step::proof) return handshake_->take_proof(received_) ? judge_proven() : refused_for_key();
+  std::string answer;
+  if (step_ == Step::challenge) {
+    handshake_->take_challenge(received_);  // its prefix is good
+    answer = handshake_->hello(rank_).substr(kPrefixBytes);
+  } else {
+    const HelloFault fault = handshake_->take_hello(received_);
+    if (fault != HelloFault::none) return judge_hello(fault);
+    answer = handshake_->proof();
+  }
+  if (!send_now(connection_.socket.get(), answer)) return soft_failure(errno);
   received_.clear();
-  step_ = Step::hello;
-  return read_hello();
+  if (step_ == Step::hello) next_at_ns_ = kNever;
+  step_ = step_ == Step::challenge ? Step::hello : Step::proof;
+  return read();
 }
 
 Dial::Progress Dial::unexpected(Arrival arrival) {
-  if (arrival == Arrival::failed) return soft_failure(std::strerror(errno), errno_code(errno));
+  if (arrival == Arrival::failed) return soft_failure(errno);
   if (arrival == Arrival::ended) return soft_failure("it closed the connection before it proved who it is");
   if (now_ns_ < next_at_ns_) return Progress::going;
   was_silent_ = true;
@@ -165,14 +166,11 @@ Dial::Progress Dial::unexpected(Arrival arrival) {
 Dial::Progress Dial::judge_unproven(const Prefix& prefix) {
   if (prefix.version != identity_.version) {
     return refused(
-        Status::not_supported,
         text("it speaks version ", prefix.version, " of the protocol between ranks, this process version ", identity_.version),
-        "use the same version of Gigabar at every rank");
+        "use the same version of Gigabar at every rank", Status::not_supported);
   }
-  if (is_of_link())
-    return refused(Status::no_permission, "it refused this process: it expects no such link, or another secret", kRightPort);
-  return refused(Status::no_permission,
-                 text("it refused this process: ",
+  if (is_of_link()) return refused("it refused this process: it expects no such link, or another secret", kRightPort);
+  return refused(text("it refused this process: ",
                       identity_.has_key ? "it has another job key or none" : "it has a job key and this rank has none",
                       ", or is of another job", is_of_directory() ? "" : text(", counts other ranks or is not rank ", rank_)),
                  kSameKey);
@@ -190,67 +188,45 @@ Dial::Progress Dial::judge_proven() {
   if (handshake_->verdict() == Verdict::proceed) return Progress::connected;
   if (!is_of_directory()) return come_back_later();  // it connects to this rank itself
   // It may be the one before, whose host is gone: rank 0 learns that after about 20 s.
-  return refused(Status::invalid_argument, text("rank ", identity_.rank, " is there already"),
-                 "give every process a rank of its own");
+  return refused(text("rank ", identity_.rank, " is there already"), "give every process a rank of its own",
+                 Status::invalid_argument);
 }
 
-Dial::Progress Dial::read_hello() {
-  if (const auto progress = read(kHelloBytes)) return *progress;
-  const HelloFault fault = handshake_->take_hello(received_);
-  if (fault == HelloFault::key || (fault != HelloFault::none && is_of_link())) return refused_for_key();
-  switch (fault) {
-    case HelloFault::none: break;
-    case HelloFault::rank:
-      return refused(Status::no_permission,
-                     text("what listens there says that it is rank ", rank_in_hello(received_), ", not ", rank_), kSameMaster);
-    default: return refused(Status::no_permission, text("what listens there is not rank ", rank_, " of this job"));
-  }
-  if (!send_now(socket_.get(), handshake_->proof())) return soft_failure(std::strerror(errno), errno_code(errno));
-  received_.clear();
-  step_ = Step::proof;
-  next_at_ns_ = kNever;
-  return read_proof();
-}
-
-Dial::Progress Dial::read_proof() {
-  if (const auto progress = read(kProofBytes)) return *progress;
-  if (handshake_->take_proof(received_)) return judge_proven();
-  return refused_for_key();
+Dial::Progress Dial::judge_hello(HelloFault fault) {
+  if (fault == HelloFault::key || is_of_link()) return refused_for_key();
+  if (fault != HelloFault::rank) return refused(text("what listens there is not rank ", rank_, " of this job"));
+  return refused(text("what listens there says that it is rank ", rank_in_hello(received_), ", not ", rank_), kSameMaster);
 }
 
 Dial::Progress Dial::refused_for_key() {
-  if (is_of_link()) return refused(Status::no_permission, "it does not hold the secret of this link", kRightPort);
-  return refused(Status::no_permission, "it does not hold this job's key", kSameKey);
+  if (is_of_link()) return refused("it does not hold the secret of this link", kRightPort);
+  return refused("it does not hold this job's key", kSameKey);
 }
 
 Established Dial::take() {
   step_ = Step::waiting;
   next_at_ns_ = now_ns_ + pause_ns_;
-  std::string where = target().is_unix() ? text("unix socket, process ", process_) : target().name;
-  return {{std::move(socket_), target().is_unix(), process_, std::move(where)},
-          handshake_->take_sealer(),
-          handshake_->take_opener(),
-          handshake_->data_key(Role::initiator),
-          handshake_->data_key(Role::acceptor)};
+  return handshake_->establish(std::move(connection_));
 }
 
-Dial::Progress Dial::soft_failure(const std::string& cause, NativeCode native) {
-  // Where somebody listens at the peer's own Unix socket: over TCP neither descriptors nor shared memory would be possible. And
-  // when this process lacks something, no other address is better.
-  const bool stays_at_target =
-      (is_first_unix_socket() && (step_ > Step::connecting || is_full(native))) || lacks_resources(native.code);
+Dial::Progress Dial::soft_failure(int code) { return soft_failure(std::strerror(code), code); }
+
+Dial::Progress Dial::soft_failure(const std::string& cause, int code) {
+  // Where somebody listens at the peer's own Unix socket, though its queue is full (EAGAIN): over TCP neither descriptors nor
+  // shared memory would be possible. And when this process lacks something, no other address is better.
+  const bool is_there = is_first_unix_socket() && (step_ > Step::connecting || code == EAGAIN);
   // The first address is the best one.
   if (target_index_ <= told_index_) {
     told_index_ = target_index_;
     last_cause_ = text(target().name, ": ", cause);
-    last_native_ = std::move(native);
+    last_code_ = code;
   }
-  return stays_at_target ? come_back_later() : next_target();
+  return is_there || lacks_resources(code) ? come_back_later() : next_target();
 }
 
 // Over TCP anybody may have answered, so it is no more than a hint. The peer's own Unix socket is no other process's: asking
 // elsewhere changes nothing.
-Dial::Progress Dial::refused(Status status, std::string cause, std::string remedy) {
+Dial::Progress Dial::refused(std::string cause, std::string remedy, Status status) {
   if (is_peers_own_socket()) return fail(status, std::move(cause), std::move(remedy));
   if (!refusal_) refusal_ = make_error(status, "connect", object(), std::move(cause), std::move(remedy));
   ++refusal_count_;
@@ -259,12 +235,12 @@ Dial::Progress Dial::refused(Status status, std::string cause, std::string remed
 
 Dial::Progress Dial::fail(Status status, std::string cause, std::string remedy) {
   failure_ = make_error(status, "connect", object(), std::move(cause), std::move(remedy));
-  socket_ = Watched();
+  connection_ = {};
   return Progress::failed;
 }
 
 Dial::Progress Dial::next_target() {
-  socket_ = Watched();
+  connection_ = {};
   if (target_index_ + 1 < targets_.size()) {
     step_ = Step::waiting;
     next_at_ns_ = 0;
@@ -284,7 +260,7 @@ Dial::Progress Dial::next_target() {
 }
 
 Dial::Progress Dial::come_back_later() {
-  socket_ = Watched();
+  connection_ = {};
   step_ = Step::waiting;
   next_at_ns_ = now_ns_ + pause_ns_;
   pause_ns_ = std::min(2 * pause_ns_, kLongestPauseNs);

@@ -59,23 +59,26 @@ class Dial {
   Progress start();
   Progress check_connection();
   Progress another_user();
-  // Reads the message of so many bytes, with its prefix, into received_. Nothing: all of it is there, and it goes on.
-  std::optional<Progress> read(std::size_t bytes);
-  Progress read_challenge();
-  Progress read_hello();
-  Progress read_proof();
+  Progress read();
   Progress judge_unproven(const Prefix& prefix);
+  Progress judge_hello(HelloFault fault);
   Progress judge_proven();
   // This address did not work; the next one is tried.
-  Progress soft_failure(const std::string& cause, NativeCode native = {});
+  Progress soft_failure(const std::string& cause, int code = 0);
+  Progress soft_failure(int code);
   // The same, and error() tells it when it was the last that was heard before the deadline.
-  Progress refused(Status status, std::string cause, std::string remedy = {});
+  Progress refused(std::string cause, std::string remedy = {}, Status status = Status::no_permission);
   Progress fail(Status status, std::string cause, std::string remedy);
   Progress next_target();
   Progress come_back_later();
   Progress unexpected(Arrival arrival);
   std::string object() const;
   const SocketAddress& target() const { return targets_[target_index_]; }
+  // Of the one that comes in this step.
+  std::size_t message_bytes() const noexcept {
+    if (step_ == Step::challenge) return kChallengeBytes;
+    return step_ == Step::hello ? kHelloBytes : kProofBytes;
+  }
   bool is_peers_own_socket() const { return target().is_unix() && targets_.front().is_unix(); }
   // Nothing but the rank itself is expected here, and it is waited for. The second name of a directory is anybody's.
   bool is_first_unix_socket() const { return target_index_ == 0 && target().is_unix(); }
@@ -103,14 +106,13 @@ class Dial {
   std::size_t refusal_count_ = 0;  // of this round
   bool is_refused_ = false;        // nothing else was heard in the last round
 
-  Watched socket_;
+  Connection connection_;
   std::optional<Handshake> handshake_;
-  std::int64_t process_ = 0;
   std::string received_;
 
   std::size_t told_index_ = ~std::size_t{0};  // of the address that last_cause_ is about
   std::string last_cause_;
-  NativeCode last_native_;
+  int last_code_ = 0;             // its errno, if there was one
   std::optional<Error> refusal_;  // the first that was heard; anybody may have said it
   std::optional<Error> failure_;  // nothing else can come of it
 };

@@ -17,16 +17,11 @@ namespace {
 constexpr std::int64_t kFlushPauseNs = 5'000'000;
 constexpr int kMaxDrainRounds = 64;
 
-// What an event is about: the kind in the first byte, a serial number in the next three, a rank in the last four; those of kind 0
-// are the acceptor's. The serial keeps an event that was fetched before its object went from reaching the next one.
-enum class Kind : std::uint8_t { stranger, dial, channel, process };
-
-std::uint64_t token_of(Kind kind, std::uint32_t serial, Rank rank) noexcept {
-  return std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 | std::uint64_t{serial & 0xffffff} << 32 | rank;
-}
-Kind kind_of(std::uint64_t token) noexcept { return static_cast<Kind>(token >> 56); }
-std::uint32_t serial_of(std::uint64_t token) noexcept { return static_cast<std::uint32_t>(token >> 32) & 0xffffff; }
-Rank rank_of(std::uint64_t token) noexcept { return static_cast<Rank>(token); }
+// Tokens of this endpoint's sockets have the first bit, the acceptor's do not. Then come a serial number, and a rank in the last
+// four bytes. The serial keeps an event that was fetched before its object went from reaching the next one.
+constexpr std::uint64_t kOwn = std::uint64_t{1} << 63;
+constexpr std::uint64_t kOfProcess = std::uint64_t{1} << 62;  // the process of the channel that has the rest for its token
+constexpr std::uint64_t kMaxSerial = (std::uint64_t{1} << 30) - 1;
 
 }  // namespace
 
@@ -41,6 +36,8 @@ Endpoint::~Endpoint() {
   while (!channels_.empty()) disconnect(channels_.begin()->first);
 }
 
+std::uint64_t Endpoint::new_token(Rank rank) noexcept { return kOwn | (++serial_ & kMaxSerial) << 32 | rank; }
+
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
 // Two ranks that connect to each other at once. The lower one's connection stays when both have come to their proofs: the lower one
@@ -49,7 +46,8 @@ Endpoint::~Endpoint() {
 Verdict Endpoint::judge(Rank peer, Rank peer_rank_count, ChannelEvents& events) {
   if (peer_rank_count != identity_.rank_count) return Verdict::wrong_count;
   // The end of an older channel may be waiting to be read.
-  if (channels_.contains(peer)) guarded(peer, [&] { drain(peer, false, events); });
+  if (const auto known = channels_.find(peer); known != channels_.end())
+    guarded(peer, [&] { drain(known->second, false, events); });
   const auto dial = dials_.find(peer);
   const bool is_ours_under_way = dial != dials_.end() && dial->second.has_sent_proof() && identity_.rank < peer;
   return channels_.contains(peer) || is_ours_under_way ? Verdict::occupied : Verdict::proceed;
@@ -64,40 +62,35 @@ bool Endpoint::extend_dial(Rank rank, std::int64_t deadline_ns) {
 
 void Endpoint::dial(Rank rank, std::vector<SocketAddress>&& targets, std::int64_t deadline_ns,
                     std::optional<Error>&& no_target_error, Dial::Refresh&& refresh) {
-  dials_.try_emplace(rank, identity_, *poller_, token_of(Kind::dial, ++serial_, rank), rank, std::move(targets), deadline_ns,
-                     std::move(no_target_error), std::move(refresh));
-  wake_soon();
+  dials_.try_emplace(rank, identity_, *poller_, new_token(rank), rank, std::move(targets), deadline_ns, std::move(no_target_error),
+                     std::move(refresh));
+  wake_at(0);
 }
 
 void Endpoint::advance_dial(Rank rank, ChannelEvents& events) {
   const auto dial = dials_.find(rank);
   if (dial == dials_.end()) return;
-  switch (dial->second.advance(now_ns_)) {
-    case Dial::Progress::going: return;
-    case Dial::Progress::connected: return establish(rank, dial->second.take(), events);
-    case Dial::Progress::failed: {
-      const Error error = dial->second.error();
-      dials_.erase(dial);
-      events.lost(rank, error);
-      return;
-    }
-  }
+  const Dial::Progress progress = dial->second.advance(now_ns_);
+  if (progress == Dial::Progress::going) return;
+  if (progress == Dial::Progress::connected) return establish(rank, dial->second.take(), events);
+  const Error error = dial->second.error();
+  dials_.erase(dial);
+  events.lost(rank, error);
 }
 
 void Endpoint::establish(Rank rank, Established established, ChannelEvents& events) {
-  const std::uint32_t serial = ++serial_;
+  const std::uint64_t token = new_token(rank);
   Connection& connection = established.connection;
   const bool is_same_host = connection.is_unix;
   const std::int64_t process = connection.process;
-  connection.socket.rename(token_of(Kind::channel, serial, rank));
-  connection.socket.want(EPOLLIN | EPOLLRDHUP);
+  connection.socket.rename(token, EPOLLIN | EPOLLRDHUP);
   // The socket tells the end of the process too, but not while a child that it forked holds a copy.
   Watched process_watch;
   if (identity_.purpose == Purpose::wireup && is_same_host && process != ::getpid()) {
     Descriptor watch = watch_process(static_cast<pid_t>(process));
-    if (watch.is_open()) process_watch = Watched(*poller_, std::move(watch), token_of(Kind::process, serial, rank), EPOLLIN);
+    if (watch.is_open()) process_watch = Watched(*poller_, std::move(watch), token | kOfProcess, EPOLLIN);
   }
-  channels_.try_emplace(rank, Channel(rank, std::move(established), std::move(process_watch), queue_limits_), serial);
+  channels_.try_emplace(rank, rank, std::move(established), std::move(process_watch), queue_limits_);
   dials_.erase(rank);  // not before: without memory for the channel it goes on
   guarded(rank, [&] { events.connected(rank, is_same_host, process); });
 }
@@ -105,43 +98,36 @@ void Endpoint::establish(Rank rank, Established established, ChannelEvents& even
 // --- Channels --------------------------------------------------------------------------------------------------------------------
 
 Result<void> Endpoint::send(Rank rank, Frame frame) {
-  const auto entry = channels_.find(rank);
-  if (entry == channels_.end()) {
+  const auto found = channels_.find(rank);
+  if (found == channels_.end()) {
     return make_error(Status::peer_lost, "send frame", text("rank ", rank), "there is no channel to it", "connect to it first");
   }
-  Channel& channel = entry->second.channel;
+  Channel& channel = found->second;
   const bool has_waited = channel.has_queue();
   if (Result<void> sent = channel.send(std::move(frame)); !sent) return sent;
-  if (!has_waited) guarded(rank, [&] { flush(rank, channel); });
+  if (!has_waited) guarded(rank, [&] { flush(channel); });
   return {};
 }
 
-void Endpoint::flush(Rank rank, Channel& channel) {
-  const bool is_full = channel.flush();
+void Endpoint::flush(Channel& channel) {
+  if (channel.flush() && !channel.is_broken()) return;
+  channel.is_deferred = true;
   // Of one that cannot send, what is left to be read is told, then the end.
-  if (channel.is_broken()) return defer(rank, now_ns_);
-  if (!is_full) defer(rank, now_ns() + kFlushPauseNs);
-}
-
-void Endpoint::defer(Rank rank, std::int64_t at_ns) {
-  deferred_.insert(rank);
-  deferred_until_ns_ = std::min(deferred_until_ns_, at_ns);
-  wake_at_ns_ = std::min(wake_at_ns_, deferred_until_ns_);
-  poller_->wake_at(wake_at_ns_);
+  deferred_until_ns_ = std::min(deferred_until_ns_, channel.is_broken() ? now_ns_ : now_ns() + kFlushPauseNs);
+  wake_at(std::min(wake_at_ns_, deferred_until_ns_));
 }
 
 void Endpoint::disconnect(Rank rank) noexcept {
   dials_.erase(rank);
-  deferred_.erase(rank);
-  const auto entry = channels_.find(rank);
-  if (entry == channels_.end()) return;
-  entry->second.channel.seal_end();
-  end_connection(entry->second.channel.socket());
-  channels_.erase(entry);
+  const auto found = channels_.find(rank);
+  if (found == channels_.end()) return;
+  found->second.seal_end();
+  end_connection(found->second.socket());
+  channels_.erase(found);
 }
 
 void Endpoint::cut(Rank rank) noexcept {
-  if (const auto entry = channels_.find(rank); entry != channels_.end()) entry->second.channel.cut();
+  if (const auto found = channels_.find(rank); found != channels_.end()) found->second.cut();
 }
 
 template <class Body>
@@ -149,40 +135,38 @@ void Endpoint::guarded(Rank rank, Body&& body) try {
   body();
 } catch (...) {
   cut(rank);
+  deferred_until_ns_ = std::min(deferred_until_ns_, now_ns_);
   throw;
 }
 
-void Endpoint::serve(Rank rank, std::uint32_t what, ChannelEvents& events) {
-  Channel& channel = channels_.find(rank)->second.channel;
-  if ((what & EPOLLOUT) != 0) flush(rank, channel);
-  if (!channel.receive(*buffer_, events)) end_when_broken(rank, events);
+void Endpoint::serve(Channel& channel, std::uint32_t what, ChannelEvents& events) {
+  if ((what & EPOLLOUT) != 0) flush(channel);
+  if (!channel.receive(*buffer_, events)) end_when_broken(channel, events);
 }
 
 // Reads all that has come, as far as it ends. Of a process that has ended all is here; a child that it forked may hold the socket
 // open, but is not the rank.
-void Endpoint::drain(Rank rank, bool has_process_ended, ChannelEvents& events) {
-  Channel& channel = channels_.find(rank)->second.channel;
+void Endpoint::drain(Channel& channel, bool has_process_ended, ChannelEvents& events) {
   bool is_more = true;
   for (int round = 0; is_more && round < kMaxDrainRounds; ++round) is_more = channel.receive(*buffer_, events);
   if (has_process_ended) channel.break_off("its process has ended");
-  if (!is_more || has_process_ended) end_when_broken(rank, events);
+  if (!is_more || has_process_ended) end_when_broken(channel, events);
 }
 
-void Endpoint::end_when_broken(Rank rank, ChannelEvents& events) {
-  const auto entry = channels_.find(rank);
-  if (!entry->second.channel.is_broken()) return;
-  const Fault fault = entry->second.channel.end();
-  const Error error = make_error(Status::peer_lost, "channel", text("rank ", rank, " (", entry->second.channel.where(), ")"),
-                                 fault.cause, {}, fault.native);
-  end_connection(entry->second.channel.socket());
-  channels_.erase(entry);
-  deferred_.erase(rank);
+void Endpoint::end_when_broken(Channel& channel, ChannelEvents& events) {
+  if (!channel.is_broken()) return;
+  const Rank rank = channel.rank();
+  const Fault fault = channel.end();
+  const Error error =
+      make_error(Status::peer_lost, "channel", text("rank ", rank, " (", channel.where(), ")"), fault.cause, {}, fault.native);
+  end_connection(channel.socket());
+  channels_.erase(rank);
   events.lost(rank, error);
 }
 
 std::size_t Endpoint::memory_bytes(Rank rank) const {
   std::size_t bytes = 0;
-  if (const auto entry = channels_.find(rank); entry != channels_.end()) bytes += entry->second.channel.memory_bytes();
+  if (const auto found = channels_.find(rank); found != channels_.end()) bytes += found->second.memory_bytes();
   if (const auto dial = dials_.find(rank); dial != dials_.end()) bytes += dial->second.memory_bytes();
   return bytes;
 }
@@ -192,24 +176,18 @@ std::size_t Endpoint::memory_bytes(Rank rank) const {
 void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
   const std::uint64_t token = event.data.u64;
   if (token == Poller::kTimerToken) return;
-  const Rank rank = rank_of(token);
-  switch (kind_of(token)) {
-    case Kind::stranger: {
-      auto proven = acceptor_.handle(token, now_ns_, [&](Rank peer, Rank count) { return judge(peer, count, events); });
-      if (proven) establish(proven->peer, std::move(proven->established), events);
-      return;
-    }
-    case Kind::dial:
-      if (const auto dial = dials_.find(rank); dial != dials_.end() && dial->second.token() == token) advance_dial(rank, events);
-      return;
-    case Kind::channel:
-    case Kind::process: break;
+  if ((token & kOwn) == 0) {
+    auto proven = acceptor_.handle(token, now_ns_, [&](Rank peer, Rank count) { return judge(peer, count, events); });
+    if (proven) establish(proven->peer, std::move(proven->established), events);
+    return;
   }
-  const auto entry = channels_.find(rank);
-  if (entry == channels_.end() || serial_of(token) != (entry->second.serial & 0xffffff)) return;
+  const auto rank = static_cast<Rank>(token);
+  if (const auto dial = dials_.find(rank); dial != dials_.end() && dial->second.token() == token) return advance_dial(rank, events);
+  const auto found = channels_.find(rank);
+  if (found == channels_.end() || found->second.token() != (token & ~kOfProcess)) return;
   guarded(rank, [&] {
-    if (kind_of(token) == Kind::channel) return serve(rank, event.events, events);
-    drain(rank, true, events);
+    if ((token & kOfProcess) == 0) return serve(found->second, event.events, events);
+    drain(found->second, true, events);
   });
 }
 
@@ -217,15 +195,11 @@ void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
   acceptor_.run_timers(now_ns_, is_more);
   if (deferred_until_ns_ <= now_ns_) {
     deferred_until_ns_ = kNever;
-    std::set<Rank> due = std::exchange(deferred_, {});
-    // When one throws, the others stay due. Nothing is allocated for it.
-    const Undo keep([&] {
-      if (!due.empty()) deferred_until_ns_ = now_ns_;
-      deferred_.merge(due);
-    });
-    while (!due.empty()) {
-      const Rank rank = due.extract(due.begin()).value();
-      if (channels_.contains(rank)) guarded(rank, [&] { serve(rank, EPOLLOUT, events); });
+    for (auto next = channels_.begin(); next != channels_.end();) {
+      const Rank rank = next->first;
+      Channel& channel = next->second;
+      if (std::exchange(channel.is_deferred, false)) guarded(rank, [&] { serve(channel, EPOLLOUT, events); });
+      next = channels_.upper_bound(rank);  // it may have gone
     }
   }
   std::vector<Rank> due;
@@ -236,9 +210,14 @@ void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
 }
 
 void Endpoint::arm() {
-  wake_at_ns_ = std::min(acceptor_.next_ns(), deferred_until_ns_);
-  for (const auto& [rank, dial] : dials_) wake_at_ns_ = std::min(wake_at_ns_, dial.next_ns());
-  poller_->wake_at(wake_at_ns_);
+  std::int64_t next_ns = std::min(acceptor_.next_ns(), deferred_until_ns_);
+  for (const auto& [rank, dial] : dials_) next_ns = std::min(next_ns, dial.next_ns());
+  wake_at(next_ns);
+}
+
+void Endpoint::wake_at(std::int64_t at_ns) noexcept {
+  wake_at_ns_ = at_ns;
+  poller_->wake_at(at_ns);
 }
 
 bool Endpoint::poll(ChannelEvents& events) {

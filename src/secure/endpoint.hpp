@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -24,7 +23,7 @@ namespace gigabar::secure {
 // Not for several threads at once. Nothing waits.
 //
 // The listener sends a fresh challenge; both send a hello and then a proof (handshake.hpp); every frame is encrypted and
-// authenticated (stream.hpp). Nothing of the caller's is sent, and nothing told to it, before both have proven that they hold the
+// authenticated (channel.hpp). Nothing of the caller's is sent, and nothing told to it, before both have proven that they hold the
 // job's key. A stranger learns nothing but that a rank listens. Without a key the job's id stands in for it.
 class Endpoint {
  public:
@@ -64,39 +63,34 @@ class Endpoint {
   const Identity& identity() const noexcept { return identity_; }
 
  private:
-  struct Entry {
-    Channel channel;
-    std::uint32_t serial;  // of its tokens
-  };
-
   void handle(const epoll_event& event, ChannelEvents& events);
   void run_timers(bool is_more, ChannelEvents& events);
   void arm();
-  void wake_soon() { wake_at_ns_ = 0, poller_->wake_at(0); }
+  void wake_at(std::int64_t at_ns) noexcept;
+  std::uint64_t new_token(Rank rank) noexcept;
 
   Verdict judge(Rank peer, Rank peer_rank_count, ChannelEvents& events);
   void advance_dial(Rank rank, ChannelEvents& events);
   void establish(Rank rank, Established established, ChannelEvents& events);
-  // Runs what may take something out of the channel of `rank`; when it throws, that is lost, and so the channel is cut.
+  // Runs what may take something out of the channel of `rank`; when it throws, that is lost, and so the channel is cut. Others that
+  // are deferred are due then.
   template <class Body>
   void guarded(Rank rank, Body&& body);
-  void flush(Rank rank, Channel& channel);
-  void defer(Rank rank, std::int64_t at_ns);
-  void serve(Rank rank, std::uint32_t what, ChannelEvents& events);
-  void drain(Rank rank, bool has_process_ended, ChannelEvents& events);
-  void end_when_broken(Rank rank, ChannelEvents& events);
+  void flush(Channel& channel);
+  void serve(Channel& channel, std::uint32_t what, ChannelEvents& events);
+  void drain(Channel& channel, bool has_process_ended, ChannelEvents& events);
+  void end_when_broken(Channel& channel, ChannelEvents& events);
 
   Identity identity_;
   QueueLimits queue_limits_;
   std::unique_ptr<Poller> poller_;  // outlives all that is watched
   Acceptor acceptor_;
 
-  std::uint32_t serial_ = 0;
+  std::uint64_t serial_ = 0;
   std::map<Rank, Dial> dials_;
-  std::map<Rank, Entry> channels_;
-  std::set<Rank> deferred_;  // to be served without an event
-  std::int64_t deferred_until_ns_ = kNever;
-  std::int64_t now_ns_ = 0;  // of this poll()
+  std::map<Rank, Channel> channels_;
+  std::int64_t deferred_until_ns_ = kNever;  // of the channels that are deferred
+  std::int64_t now_ns_ = 0;                  // of this poll()
   std::int64_t wake_at_ns_ = kNever;
   std::unique_ptr<ReadBuffer> buffer_ = std::make_unique<ReadBuffer>();
 };

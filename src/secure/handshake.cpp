@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/bytes.hpp"
+#include "base/errors.hpp"
 
 namespace gigabar::secure {
 namespace {
@@ -60,6 +61,11 @@ class Hash {
 // The job's id as a hello shows it: different in every hello, so that jobs cannot be told apart by those who do not know the id.
 std::string tag_of(const std::string& job_id, std::string_view public_key) {
   return Hash(public_key).add("job").add(job_id).text();
+}
+
+// Of a hash that the end of one role makes.
+std::string made_by(Role role, std::string_view what) {
+  return text(what, role == Role::initiator ? " of the initiator" : " of the acceptor");
 }
 
 bool is_equal(std::string_view left, std::string_view right) {
@@ -124,10 +130,10 @@ bool Handshake::take_challenge(std::string_view bytes) {
 }
 
 // Of all that was said before, for this connection and role only: an acceptor's answers one hello.
-std::string Handshake::hash_of(std::string_view hello, bool is_initiators) const {
+std::string Handshake::hash_of(std::string_view hello, Role role) const {
   Hash hash(identity_.secret.bytes());
-  hash.add(is_initiators ? "hello of the initiator" : "hello of the acceptor").add(challenge_);
-  if (!is_initiators) hash.add(is_initiator() ? own_hello_ : peer_hello_);
+  hash.add(made_by(role, "hello")).add(challenge_);
+  if (role == Role::acceptor) hash.add(hellos_.front());
   return hash.add(hello.substr(0, kHashOffset)).text();
 }
 
@@ -138,10 +144,11 @@ std::string Handshake::hello(Rank peer) {
   if (crypto_scalarmult_base(public_key.data(), private_key()) != 0) public_key.fill(0);
   ByteWriter writer(encode(Prefix{identity_.version, Verdict::proceed}));
   writer.number(identity_.rank_count).number(identity_.rank).number(peer).number(static_cast<std::uint32_t>(identity_.purpose));
-  own_hello_ = writer.bytes(view_of(public_key)).bytes(tag_of(identity_.job_id, view_of(public_key))).take();
-  own_hello_ += hash_of(own_hello_, is_initiator());
-  if (!peer_hello_.empty()) agree();
-  return own_hello_;
+  std::string& own = hello_of(role_);
+  own = writer.bytes(view_of(public_key)).bytes(tag_of(identity_.job_id, view_of(public_key))).take();
+  own += hash_of(own, role_);
+  if (!hello_of(other_role()).empty()) agree();
+  return own;
 }
 
 HelloFault Handshake::take_hello(std::string_view bytes) {
@@ -160,15 +167,15 @@ HelloFault Handshake::take_hello(std::string_view bytes) {
   if (rank_count != identity_.rank_count && identity_.purpose != Purpose::directory) return HelloFault::job;
   if (to != identity_.rank) return HelloFault::rank;
   if (from >= rank_count || from == identity_.rank) return HelloFault::rank;
-  if (is_initiator() && from != peer_) return HelloFault::rank;
-  if (challenge_.empty() || !is_equal(reader.bytes(kHashBytes), hash_of(bytes, !is_initiator()))) return HelloFault::key;
+  if (role_ == Role::initiator && from != peer_) return HelloFault::rank;
+  if (challenge_.empty() || !is_equal(reader.bytes(kHashBytes), hash_of(bytes, other_role()))) return HelloFault::key;
   // A point of low order gives the same secret whatever our key is.
   shared_ = Secret::of_size(crypto_scalarmult_BYTES);
   if (crypto_scalarmult(shared_.data(), private_key(), unsigned_bytes(public_key)) != 0) return HelloFault::malformed;
   peer_ = from;
   peer_rank_count_ = rank_count;
-  peer_hello_ = bytes;
-  if (!own_hello_.empty()) agree();
+  hello_of(other_role()) = bytes;
+  if (!hello_of(role_).empty()) agree();
   return HelloFault::none;
 }
 
@@ -177,39 +184,36 @@ void Handshake::agree() {
                 .add("gigabar channel")
                 .add(shared_.bytes())
                 .add(challenge_)
-                .add(is_initiator() ? own_hello_ : peer_hello_)
-                .add(is_initiator() ? peer_hello_ : own_hello_)
+                .add(hellos_.front())
+                .add(hellos_.back())
                 .secret();
   shared_ = Secret();
   private_key_ = Secret();
-  sealer_ = Sealer(frame_key(is_initiator()));
+  sealer_ = Sealer(key("frames", role_));
 }
 
-Secret Handshake::frame_key(bool is_initiators) const {
-  return Hash(master_.bytes()).add(is_initiators ? "frames of the initiator" : "frames of the acceptor").secret();
-}
+Secret Handshake::key(std::string_view what, Role role) const { return Hash(master_.bytes()).add(made_by(role, what)).secret(); }
 
-Secret Handshake::data_key(Role role) const {
-  return Hash(master_.bytes()).add(role == Role::initiator ? "data of the initiator" : "data of the acceptor").secret();
-}
-
-std::string Handshake::proof_of(std::string_view message, bool is_initiators) const {
-  const char* const role = is_initiators ? "proof of the initiator" : "proof of the acceptor";
-  return Hash(master_.bytes()).add(role).add(message).text();
+std::string Handshake::proof_of(std::string_view message, Role role) const {
+  return Hash(master_.bytes()).add(made_by(role, "proof")).add(message).text();
 }
 
 std::string Handshake::proof(Verdict verdict) const {
   std::string bytes = encode(Prefix{identity_.version, verdict}) + sealer_.header();
-  return bytes += proof_of(bytes, is_initiator());
+  return bytes += proof_of(bytes, role_);
 }
 
 bool Handshake::take_proof(std::string_view bytes) {
   const auto prefix = bytes.size() == kProofBytes ? decode_prefix(bytes) : std::nullopt;
   constexpr std::size_t kSaidBytes = kProofBytes - kHashBytes;
-  if (!prefix || !is_equal(bytes.substr(kSaidBytes), proof_of(bytes.substr(0, kSaidBytes), !is_initiator()))) return false;
+  if (!prefix || !is_equal(bytes.substr(kSaidBytes), proof_of(bytes.substr(0, kSaidBytes), other_role()))) return false;
   verdict_ = prefix->verdict;
-  opener_ = Opener(frame_key(!is_initiator()), bytes.substr(kPrefixBytes, kStreamHeaderBytes));
+  opener_ = Opener(key("frames", other_role()), bytes.substr(kPrefixBytes, kStreamHeaderBytes));
   return true;
+}
+
+Established Handshake::establish(Connection connection) {
+  return {std::move(connection), take_sealer(), take_opener(), data_key(role_), data_key(other_role())};
 }
 
 }  // namespace gigabar::secure

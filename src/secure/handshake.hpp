@@ -15,6 +15,7 @@
 // with the same prefix in all versions of the protocol, so that two versions can tell each other's number.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,8 +23,8 @@
 #include <string_view>
 
 #include "gigabar/types.hpp"
+#include "secure/channel.hpp"
 #include "secure/secret.hpp"
-#include "secure/stream.hpp"
 
 namespace gigabar::secure {
 
@@ -110,15 +111,18 @@ class Handshake {
   Sealer take_sealer() noexcept { return std::move(sealer_); }
   Opener take_opener() noexcept { return std::move(opener_); }
   // After take_proof(): what the end of that role encrypts with, where the frames are not the stream's.
-  Secret data_key(Role role) const;
+  Secret data_key(Role role) const { return key("data", role); }
+  // After take_proof(), once. `connection`: over which all of it was said.
+  Established establish(Connection connection);
 
  private:
   const unsigned char* private_key();
   void agree();
-  std::string hash_of(std::string_view hello, bool is_initiators) const;
-  std::string proof_of(std::string_view message, bool is_initiators) const;
-  Secret frame_key(bool is_initiators) const;
-  bool is_initiator() const noexcept { return role_ == Role::initiator; }
+  std::string hash_of(std::string_view hello, Role role) const;
+  std::string proof_of(std::string_view message, Role role) const;
+  Secret key(std::string_view what, Role role) const;
+  std::string& hello_of(Role role) noexcept { return hellos_[static_cast<std::size_t>(role)]; }
+  Role other_role() const noexcept { return role_ == Role::initiator ? Role::acceptor : Role::initiator; }
 
   const Identity& identity_;
   Role role_;
@@ -130,7 +134,8 @@ class Handshake {
   Secret master_;
   Sealer sealer_;
   Opener opener_;
-  std::string challenge_, own_hello_, peer_hello_;
+  std::string challenge_;
+  std::array<std::string, 2> hellos_;  // the initiator's, the acceptor's
 };
 
 }  // namespace gigabar::secure

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -15,8 +14,8 @@ namespace gigabar::secure {
 namespace {
 
 Error failed(const char* call, int code) {
-  return make_error(status_of_errno(code, Status::unavailable), "watch sockets", call, std::strerror(code),
-                    code == EMFILE ? "raise the limit on open files (ulimit -n)" : "", errno_code(code));
+  return make_errno_error(code, "watch sockets", call, {}, code == EMFILE ? "raise the limit on open files (ulimit -n)" : "",
+                          Status::unavailable);
 }
 
 }  // namespace
@@ -83,13 +82,12 @@ Watched::~Watched() {
 }
 
 void Watched::want(std::uint32_t events) noexcept {
-  if (events == events_ || !descriptor_.is_open()) return;
-  events_ = events;
-  poller_->set(EPOLL_CTL_MOD, descriptor_.get(), events_, token_);
+  if (events != events_ && descriptor_.is_open()) rename(token_, events);
 }
 
-void Watched::rename(std::uint64_t token) noexcept {
+void Watched::rename(std::uint64_t token, std::uint32_t events) noexcept {
   token_ = token;
+  events_ = events;
   poller_->set(EPOLL_CTL_MOD, descriptor_.get(), events_, token_);
 }
 

@@ -55,9 +55,10 @@ class Watched {
 
   bool is_open() const noexcept { return descriptor_.is_open(); }
   int get() const noexcept { return descriptor_.get(); }
+  std::uint64_t token() const noexcept { return token_; }
   void want(std::uint32_t events) noexcept;
-  // From now on its events come with another token.
-  void rename(std::uint64_t token) noexcept;
+  // From now on these events come, with another token.
+  void rename(std::uint64_t token, std::uint32_t events) noexcept;
   // Likewise from another poller. False, with errno set: it is in none.
   bool move_to(Poller& poller, std::uint64_t token, std::uint32_t events) noexcept;
 

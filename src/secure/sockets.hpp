@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// System calls on stream sockets; nothing here waits or raises SIGPIPE.
+// Addresses, the network interfaces of this host, and system calls on stream sockets; nothing here waits or raises SIGPIPE.
 #pragma once
 
 #include <sys/socket.h>
@@ -9,8 +9,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/descriptor.hpp"
+#include "gigabar/status.hpp"
 
 namespace gigabar::secure {
 
@@ -25,6 +27,9 @@ struct SocketAddress {
 };
 // In the abstract name space, where nothing is left behind; `name` without its leading zero byte.
 SocketAddress unix_address(const std::string& name);
+// "192.0.2.7", "2001:db8::1": as the user writes an address. Nothing: it is not written so.
+std::optional<SocketAddress> parse_address(const std::string& written);
+std::string host_of(const SocketAddress& address);
 // "127.0.0.1:29500", "[::1]:29500"; "?" where it is no address of the two families.
 std::string name_of_address(const SocketAddress& address);
 // Of an IPv4 or IPv6 address; with_port() writes the name anew.
@@ -39,6 +44,22 @@ std::string_view ip_bytes(const SocketAddress& address) noexcept;
 bool is_loopback(const SocketAddress& address) noexcept;
 // An IPv6 address that means nothing without its interface.
 bool is_of_one_link(const SocketAddress& address) noexcept;
+
+struct Interface {
+  std::string name;
+  SocketAddress address;  // without a port
+};
+
+// One entry for each address of the interfaces that are up, without IPv6 addresses that hold on one link only. None, with
+// errno set, when the kernel does not tell.
+std::vector<Interface> interfaces();
+// Whether an interface that is up has it, those that hold on one link included; also when the kernel does not tell. `address` is
+// without a port.
+bool is_of_an_interface(const SocketAddress& address);
+// Those that a user's list names, in its order, each once: interfaces, addresses of this host and networks
+// ("eth0,192.0.2.7,198.51.100.0/24,fd00::/8"). `variable` has the list, for errors: invalid_argument (an entry fits nothing that is
+// up; with what there is), out_of_descriptors and others of errno (the kernel does not tell).
+Result<std::vector<Interface>> named_interfaces(std::string_view list, const std::string& variable);
 
 // A listening socket; not open, with errno set, when there can be none. Port 0: the system chooses one; any other is taken over
 // from connections of the last job, and from a launcher that keeps it free.

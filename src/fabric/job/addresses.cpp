@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -15,7 +14,6 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "fabric/job/job_key.hpp"
-#include "secure/interfaces.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -123,10 +121,8 @@ Result<Descriptor> listener_at(const SocketAddress& address) {
   Descriptor listener = secure::listen_at(address);
   if (listener.is_open()) return listener;
   const int code = errno;
-  Status status = status_of_errno(code, Status::unavailable);
-  if (status == Status::busy) status = Status::unavailable;
-  if (code != EADDRINUSE) return make_error(status, "listen", address.name, std::strerror(code), {}, errno_code(code));
-  return make_error(status, "listen", address.name,
+  if (code != EADDRINUSE) return make_errno_error(code, "listen", address.name, {}, {}, Status::unavailable);
+  return make_error(Status::unavailable, "listen", address.name,
                     address.is_unix() ? "another process has the name: rank 0 of another job with the same MASTER_PORT, or a "
                                         "stranger that keeps the job out"
                                       : "the port is taken by another program of this host",

@@ -13,7 +13,7 @@
 namespace gigabar::fabric {
 
 // Rank 0's: keeps all addresses and gives them out within poll(). Who has not proved itself `handshake_ns` after it was accepted is
-// cut off, and before that when others come and there is no room (pending_limit.hpp). Errors: unavailable (the port is taken, the
+// cut off, and before that when others come and there is no room (PendingLimit). Errors: unavailable (the port is taken, the
 // master's address is unknown), no_permission (it is no address of this host, and there is no key), out_of_descriptors.
 inline constexpr std::int64_t kHandshakeNs = 5'000'000'000;
 Result<std::unique_ptr<Directory>> open_bootstrap_server(const Job& job, std::int64_t handshake_ns = kHandshakeNs);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <new>
 #include <unordered_map>
 #include <unordered_set>
@@ -94,7 +93,7 @@ Result<void> BootstrapServer::listen() {
   for (Descriptor& listener : *listeners) {
     if (endpoint_.listen(std::move(listener))) continue;
     const int code = errno;
-    return make_error(status_of_errno(code), "listen", "the job's directory", std::strerror(code), {}, errno_code(code));
+    return make_errno_error(code, "listen", "the job's directory");
   }
   return {};
 }

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -135,9 +134,9 @@ Result<void> Wireup::listen_at(bool has_unix, std::vector<SocketAddress> tcp_add
   if (errno != 0) code = errno;
   const bool is_nowhere = has_tcp_ ? rank_address_.addresses.empty() : rank_address_.unix_name.empty();
   if (is_nowhere || secure::lacks_descriptors(code)) {
-    return make_error(status_of_errno(code, Status::unavailable), "wire-up", "listening sockets",
-                      text(has_tcp_ ? "TCP: " : "Unix: ", std::strerror(code)),
-                      secure::lacks_descriptors(code) ? "raise the limit on open files (ulimit -n)" : "", errno_code(code));
+    return make_errno_error(code, "wire-up", "listening sockets", has_tcp_ ? "TCP" : "Unix",
+                            secure::lacks_descriptors(code) ? "raise the limit on open files (ulimit -n)" : "",
+                            Status::unavailable);
   }
   rank_address_.host = wireup::this_host();
   return {};

@@ -165,9 +165,8 @@ void TcpLink::advance(std::int64_t now_ns) {
 void TcpLink::take(std::uint64_t number, secure::Established established) {
   if (state_ != LinkState::connecting) return;
   if (number == number_) rail_ = transport_.rail_of(secure::own_address_of(established.connection.socket.get()));
-  established.connection.socket.rename(kLinkTokens + serial_);
   // Until the peer's answer has come no event matters; EPOLLERR would come again and again.
-  established.connection.socket.want(EPOLLONESHOT);
+  established.connection.socket.rename(kLinkTokens + serial_, EPOLLONESHOT);
   // A rank that computes or is stopped may not read for long; look_for_silence() notices when its host does not answer.
   secure::allow_slow_reader(established.connection.socket.get());
   Way& way = ways_[number - number_];

@@ -16,7 +16,6 @@
 #include "base/options.hpp"
 #include "base/undo.hpp"
 #include "platform/cpu_set.hpp"
-#include "secure/interfaces.hpp"
 #include "transport/tcp/link.hpp"
 #include "transport/tcp/open.hpp"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who makes room: secure/pending_limit.hpp.
-#include "secure/pending_limit.hpp"
-
+// Who makes room: PendingLimit of secure/acceptor.hpp.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
 #include <string>
+
+#include "secure/acceptor.hpp"
 
 namespace gigabar {
 namespace {

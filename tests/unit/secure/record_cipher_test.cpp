@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of sealed connections: secure/record_cipher.hpp. Each test runs with libcrypto, where it is there, and without it.
-#include "secure/record_cipher.hpp"
-
+// Records of sealed connections: RecordCipher of secure/byte_stream.hpp. Each test runs with libcrypto, where it is there, and
+// without it.
 #include <gtest/gtest.h>
 #include <sodium.h>
 

@@ -24,9 +24,9 @@
 #include "base/descriptor.hpp"
 #include "fabric/job/job_key.hpp"
 #include "fabric/wireup/wireup.hpp"
+#include "secure/channel.hpp"
 #include "secure/handshake.hpp"
 #include "secure/sockets.hpp"
-#include "secure/stream.hpp"
 
 namespace gigabar::fabric::wireup {
 
