@@ -104,8 +104,23 @@ ISOLATED_TEST(Gdrdrv, EveryVersionOpensAndThePersistentOnesMap) {
     map_and_check(**module, address, kBlock);
     map_and_check(**module, address + gdrdrv::kPageBytes, 2 * gdrdrv::kPageBytes);
   }
+  FakeSession::free(address);
+}
+
+// An access after the memory was freed would be a SIGBUS.
+ISOLATED_TEST(Gdrdrv, WhoDoesNotKeepFreedMemoryMapsNone) {
+  FakeSession session;
   session.machine().is_gdrdrv_persistent = false;
-  EXPECT_FALSE((*Module::open("/dev"))->is_persistent());
+  start_with_module(session, 0x20006);
+  const CUdeviceptr address = FakeSession::allocate(kBlock);
+  const auto module = Module::open("/dev");
+  ASSERT_TRUE(module);
+  EXPECT_FALSE((*module)->is_persistent());
+  const auto refused = (*module)->map(address, kBlock);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.status(), Status::not_supported);
+  EXPECT_NE(refused.error().record().remedy.find("use_persistent_mapping"), std::string::npos);
+  EXPECT_EQ(FakeSession::counts().gdrdrv_pins, 0u);
   FakeSession::free(address);
 }
 

@@ -15,6 +15,7 @@
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/runtime.hpp"
+#include "support/in_child.hpp"
 #include "support/isolated.hpp"
 #include "support/no_more_descriptors.hpp"
 #include "support/scoped_environment.hpp"
@@ -34,6 +35,21 @@ TEST(MemoryKindNames, EachHasItsOwn) {
   EXPECT_EQ(names.size(), static_cast<std::size_t>(MemoryKind::stand_in) + 1);
   EXPECT_EQ(name_of(MemoryKind::device_vmm), "device_vmm");
   EXPECT_FALSE(names.contains("unknown"));
+}
+
+// A child does not have its parent's memory: the kernel gives it the same addresses for memory of its own.
+ISOLATED_TEST(StandInDevices, AForkedChildsOwnMemoryStays) {
+  const test::ScopedEnvironment one("GIGABAR_STAND_IN", "1");
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  const auto parents = DeviceMemory::allocate(0, kBytes);
+  ASSERT_TRUE(parents);
+  EXPECT_TRUE(test::run_in_child([&] {
+                const auto own = DeviceMemory::allocate(0, kBytes);
+                if (!own || own->address() != parents->address()) return 1;
+                std::memset(own->address(), 0x5a, kBytes);
+                return static_cast<const unsigned char*>(own->address())[kBytes - 1] == 0x5a ? 0 : 2;
+              }).is_exit(0));
+  std::memset(parents->address(), 0x3c, kBytes);
 }
 
 ISOLATED_TEST(StandInDevices, WithoutLibcudaThereIsOne) {
