@@ -4,12 +4,12 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <new>
 #include <span>
 #include <utility>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/undo.hpp"
 #include "transport/tcp/link.hpp"
 
 namespace gigabar::transport::tcp {
@@ -68,13 +68,10 @@ bool TcpLink::receive(Sink& sink) {
       return turn > 0 || state_ != LinkState::ready;
     }
     const std::size_t taken = std::min(moved.bytes, direct_bytes);
-    try {
-      if (taken > 0) placed(taken, sink);
-      take_frames(std::span(scratch).first(carried_.size() + moved.bytes - taken), sink);
-    } catch (const std::bad_alloc&) {
-      fail(Error::out_of_memory(), Farewell::own_failure);  // what has come is lost, and what comes next would be taken for it
-      throw;
-    }
+    Undo lose_what_came([&] { lose_by_memory(); });
+    if (taken > 0) placed(taken, sink);
+    take_frames(std::span(scratch).first(carried_.size() + moved.bytes - taken), sink);
+    lose_what_came.call_off();
     if (state_ != LinkState::ready) return true;
     if (fence_) {
       want_events();
@@ -87,6 +84,9 @@ bool TcpLink::receive(Sink& sink) {
   transport_.attend_to(*this);
   return true;
 }
+
+// With an exception what has come is lost: what comes next would be taken for it.
+void TcpLink::lose_by_memory() noexcept { fail(Error::out_of_memory(), Farewell::own_failure); }
 
 // What is behind a fence, or the beginning of a header, is carried.
 void TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
@@ -200,7 +200,9 @@ bool TcpLink::pass_fence() noexcept {
 bool TcpLink::leave_fence(Sink& sink) {
   if (!fence_ || state_ != LinkState::ready || !pass_fence()) return false;
   const std::vector<std::byte> come = std::exchange(carried_, {});
+  Undo lose_what_came([&] { lose_by_memory(); });
   take_frames(come, sink);
+  lose_what_came.call_off();
   if (state_ != LinkState::ready) return true;
   if (!fence_) {
     is_hungry_ = true;
@@ -215,16 +217,25 @@ std::optional<Farewell> TcpLink::hear_farewell() {
   Scratch& scratch = transport_.scratch();
   const iovec place{scratch.data(), scratch.size()};
   std::vector<std::byte> come = std::exchange(carried_, {});
-  while (come.size() < kMaxBehindFenceBytes) {
+  std::uint64_t skipped_bytes = 0;  // of a frame's data, that are still to come
+  for (std::uint64_t heard_bytes = 0; heard_bytes < kMaxBehindFenceBytes;) {
+    std::span<const std::byte> left(come);
+    for (;;) {
+      const std::size_t part = std::min<std::uint64_t>(skipped_bytes, left.size());
+      left = left.subspan(part);
+      skipped_bytes -= part;
+      if (left.size() < kHead) break;
+      const auto header = parse_header(left);
+      if (!header) return {};
+      if (header->kind == FrameKind::bye) return static_cast<Farewell>(header->number);
+      left = left.subspan(kHead);
+      skipped_bytes = header->data_bytes;
+    }
     const Moved moved = stream_->receive(std::span(&place, 1));
-    if (moved.how != Moved::How::ok) break;
+    if (moved.how != Moved::How::ok) return {};
+    heard_bytes += moved.bytes;
+    come.erase(come.begin(), come.end() - static_cast<std::ptrdiff_t>(left.size()));
     come.insert(come.end(), scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
-  }
-  for (std::span<const std::byte> left(come); left.size() >= kHead;) {
-    const auto header = parse_header(left);
-    if (!header) break;
-    if (header->kind == FrameKind::bye) return static_cast<Farewell>(header->number);
-    left = left.subspan(std::min<std::uint64_t>(kHead + header->data_bytes, left.size()));
   }
   return {};
 }

@@ -103,7 +103,9 @@ void UcxLink::begin(Direction direction, const Place& here, const RegionKey& the
   Access to{there.region, 0, there.guard, transfer.remote_offset, transfer.bytes};
   if (direction == Direction::write) {
     writes_.push_back({.cookie = transfer.cookie, .from = here, .to = to});
+    Undo forget([&] { writes_.pop_back(); });
     outgoing_.push_back({nullptr, &writes_.back()});
+    forget.call_off();
   } else {
     to.request = add_read(here, transfer);
     Undo forget([&] { reads_.erase(to.request); });
@@ -278,12 +280,13 @@ void UcxLink::deliver(const Header& header, std::span<const std::byte> payload) 
 }
 
 bool UcxLink::deliver_held() {
-  bool is_something = false;
+  const bool is_something = can_tell() && has_deliverable();
   while (can_tell() && has_deliverable()) {
     const Held held = std::move(*held_.extract(held_.begin()).mapped());
     held_units_ -= units_of(held.payload.size());
+    Undo lose([&] { fail(Error::out_of_memory()); });
     deliver(held.header, held.payload);
-    is_something = true;
+    lose.call_off();
   }
   return is_something;
 }

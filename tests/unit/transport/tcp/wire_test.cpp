@@ -177,10 +177,8 @@ TEST(TcpEnd, AClosedLinkIsALostPeerAndEverythingEnds) {
   EXPECT_EQ(pair.near_link->post_message(header_of(1), {}), Posted::broken);
 }
 
-// Half of what has come is gone with the exception: nothing behind it may be taken for a message.
-TEST(TcpEnd, AMessageForWhichMemoryLacksEndsTheLink) {
-  Pair pair;
-  ASSERT_NO_FATAL_FAILURE(pair.connect());
+// What has come is gone with the exception: nothing behind it may be taken for it, and the link does not fall silent.
+void expect_an_end_where_memory_lacks(Pair& pair) {
   int told = 0;
   pair.far_sink.on_message = [&](Link&, const Header&, std::span<const std::byte>) {
     if (++told == 2) throw std::bad_alloc();
@@ -189,7 +187,7 @@ TEST(TcpEnd, AMessageForWhichMemoryLacksEndsTheLink) {
     ASSERT_EQ(pair.near_link->post_message(header_of(number), patterned(1000, number)), Posted::ok);
   }
   bool has_thrown = false;
-  for (const Deadline deadline = Deadline::after_ns(pairs::kPatienceNs); !has_thrown && !deadline.has_passed();) {
+  for (const Deadline deadline = Deadline::after_ns(kPatienceNs); !has_thrown && !deadline.has_passed();) {
     try {
       pair.poll();
     } catch (const std::bad_alloc&) {
@@ -201,6 +199,20 @@ TEST(TcpEnd, AMessageForWhichMemoryLacksEndsTheLink) {
   EXPECT_EQ(told, 2);
   EXPECT_EQ(pair.far_sink.statuses[pair.far_link.get()], Status::out_of_memory);
   EXPECT_EQ(pair.near_sink.statuses[pair.near_link.get()], Status::peer_lost);
+}
+TEST(TcpEnd, AMessageForWhichMemoryLacksEndsTheLink) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  expect_an_end_where_memory_lacks(pair);
+}
+TEST(TcpEnd, AMessageBehindAFenceForWhichMemoryLacksEndsTheLink) {
+  Pair pair(Protection::authenticated, "2");
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  Buffer source(*pair.near, kBytes), target(*pair.far, kBytes);
+  const auto remote = pair.open_far(*target.region);
+  ASSERT_EQ(pair.near_link->post_write(*source.region, 0, *remote, 0, kBytes, 1), Posted::ok);
+  expect_an_end_where_memory_lacks(pair);
 }
 
 // What a link has taken before it was closed still arrives.
