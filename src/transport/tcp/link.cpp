@@ -86,7 +86,10 @@ bool TcpLink::send_in_time() {
 
 // Of those that are being made the others are not expected any more.
 void TcpLink::keep_ways(std::size_t count) noexcept {
-  for (; ways_.size() > count; ways_.pop_back()) transport_.acceptor().forget(number_ + ways_.size() - 1);
+  for (; ways_.size() > count; ways_.pop_back()) {
+    const std::uint64_t last = number_ + ways_.size() - 1;
+    if (waits_for(last)) transport_.acceptor().forget(last);  // the numbers of one that dials are the peer's
+  }
 }
 
 // `lets_go_out`: what they have taken; else what has not gone out does not. Throws std::bad_alloc only then.

@@ -103,13 +103,15 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const TransportOptions&
   if (!lanes) return lanes.error();
   opened->wanted_lanes_ = *lanes;
   if (!opened->bell_.open() || !opened->poller_->set(EPOLL_CTL_ADD, opened->bell_.descriptor(), EPOLLIN, kBellToken)) {
-    return make_errno_error(errno, "open TCP", "wake descriptor");
+    const int code = errno;
+    return make_errno_error(code, "open TCP", "wake descriptor");
   }
   for (Rail& rail : opened->rails_) {
     opened->rail_names_.push_back(rail.interface);
     rail.targets = opened->acceptor_.listen(rail.addresses);
     if (!rail.targets.empty()) continue;
-    return make_errno_error(errno, "open TCP", rail.interface, "nothing can listen at its addresses", {}, Status::unavailable);
+    const int code = errno;
+    return make_errno_error(code, "open TCP", rail.interface, "nothing can listen at its addresses", {}, Status::unavailable);
   }
   return opened;
 }

@@ -83,7 +83,8 @@ std::string switch_of_slurm(const char* address, const char* pattern) {
 
 std::string Places::name_of(Part part, int number) const {
   const auto index = static_cast<std::size_t>(number);  // of none: beyond all
-  if (part == Part::rank) return index < ranks.size() && ranks[index].host >= 0 ? "on " + name_of(Part::host, ranks[index].host) : "";
+  if (part == Part::rank)
+    return index < ranks.size() && ranks[index].host >= 0 ? "on " + name_of(Part::host, ranks[index].host) : "";
   const std::vector<std::string>& names = part == Part::rail ? rails : part == Part::group ? groups : hosts;
   return index < names.size() ? names[index] : std::string();
 }

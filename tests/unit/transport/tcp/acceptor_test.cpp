@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -19,7 +20,7 @@ namespace {
 
 // A link of `near` that waits, and what its peer was told.
 struct Waiting : Pair {
-  Waiting() {
+  explicit Waiting(Protection protection = Protection::authenticated, const char* lanes = "0") : Pair(protection, lanes) {
     Parcel parcel;
     auto offered = near->offer(to_far, 0, parcel);
     EXPECT_TRUE(offered);
@@ -211,6 +212,32 @@ TEST(TcpAcceptor, ACrowdOfSilentOnesKeepsNobodyOut) {
   }
   ASSERT_NO_FATAL_FAILURE(one.let_the_peer_in());
   EXPECT_GE(one.near->refused_count(), 100u);
+}
+
+// A rank whose offer has numbers that are not its own, which this one dials in vain.
+void dial_in_vain(Waiting& one, std::uint64_t link, unsigned lanes) {
+  const Offer offer{link, secure::Secret(std::string(kSecretBytes, 's')), {secure::with_port(one.offer.targets.front(), 1)}, lanes};
+  Parcel parcel, answer;
+  parcel.bytes = encode(offer);
+  auto accepted = one.near->accept(one.to_far, std::move(parcel), answer);
+  ASSERT_TRUE(accepted) << accepted.error().message();
+}
+
+TEST(TcpAcceptor, ADiallingLinkTakesNobodysPlace) {
+  Waiting one;
+  ASSERT_NO_FATAL_FAILURE(dial_in_vain(one, one.offer.link, 0));
+  ASSERT_NO_FATAL_FAILURE(one.let_the_peer_in());
+}
+
+// Its lane's number is 0, that of all who have not yet said which link they come for.
+TEST(TcpAcceptor, ADiallingLinkWhoseNumbersWrapAroundDropsNobody) {
+  Waiting one(Protection::authenticated, "1");
+  const Descriptor silent = one.knock();
+  for (int poll = 0; poll < 50; ++poll) one.near->poll(one.near_sink);
+  ASSERT_NO_FATAL_FAILURE(dial_in_vain(one, ~std::uint64_t{0}, 1));
+  for (int poll = 0; poll < 50; ++poll) one.near->poll(one.near_sink);
+  char letter = 0;
+  EXPECT_TRUE(::recv(silent.get(), &letter, 1, MSG_DONTWAIT) > 0 || errno == EAGAIN) << "it was dropped";
 }
 
 TEST(TcpAcceptor, NobodyComesWithinTheDeadline) {
