@@ -7,13 +7,13 @@
 
 namespace gigabar::inline v0 {
 
-void members_of(const Setting& setting, const auto& put) {
+static void members_of(const Setting& setting, const auto& put) {
   put("name", setting.name);
   put("value", setting.value);
   put("source", setting.source);
 }
 
-void members_of(const PeerState& peer, const auto& put) {
+static void members_of(const PeerState& peer, const auto& put) {
   put("rank", peer.rank);
   put("is_connected", peer.is_connected);
   put("is_broken", peer.is_broken);

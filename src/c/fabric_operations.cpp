@@ -8,12 +8,12 @@
 
 namespace gigabar::inline v0 {
 
-void members_of(const Explanation::Alternative& other, const auto& put) {
+static void members_of(const Explanation::Alternative& other, const auto& put) {
   put("name", other.name);
   put("why_not", other.why_not);
 }
 
-void members_of(const Explanation& explanation, const auto& put) {
+static void members_of(const Explanation& explanation, const auto& put) {
   put("is_possible", explanation.is_possible);
   put("path", name_of(explanation.path));
   put("transport", explanation.transport ? std::optional(name_of(*explanation.transport)) : std::nullopt);

@@ -14,13 +14,13 @@
 
 namespace gigabar::inline v0 {
 
-void members_of(const PathReport& path, const auto& put) {
+static void members_of(const PathReport& path, const auto& put) {
   put("path", path.path);
   put("description", path.description);
   members_of(path.availability, put);
 }
 
-void members_of(const DriverReport& driver, const auto& put) {
+static void members_of(const DriverReport& driver, const auto& put) {
   put("name", driver.name);
   members_of(driver.availability, put);
 }

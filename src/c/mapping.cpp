@@ -24,7 +24,7 @@ struct gigabar_batch {
 
 namespace gigabar::inline v0 {
 
-void members_of(const PassedOver& backend, const auto& put) {
+static void members_of(const PassedOver& backend, const auto& put) {
   put("backend", name_of(backend.backend));
   members_of(backend.why, put);
 }

@@ -126,7 +126,7 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
     if (awaited.is_lost()) return awaited.why("flush");
     return {};
   };
-  const Result<void> posted = wait_until([&] { return peer.op_count == 0 && peer.state == Peer::State::ready; });
+  Result<void> posted = wait_until([&] { return peer.op_count == 0 && peer.state == Peer::State::ready; });
   if (!posted) return posted;
   // Who calls again waits for the ping of the call before: however short the calls, one of them sees its answer.
   if (!peer.is_ping_last || peer.pong_seen == peer.ping_sent) {

@@ -48,19 +48,19 @@ Result<void> Engine::make_mapping(MappedSegment& mapped, const MappedPlace& plac
 
 Result<void*> Engine::map_segment(Lock& lock, const MappedPlace& place, const Timeout& timeout) {
   MappedSegment mapped;
+  auto known = mapped_segments_.find(place);
   if (place.rank == job_.rank) {
     auto found = local_segment(place.id);
     if (!found) return std::move(found).error();
     mapped.own = *found;
-  } else if (!mapped_segments_.contains(place)) {
+  } else if (known == mapped_segments_.end()) {
     auto peer = ready_peer(lock, place.rank, timeout);
     if (!peer) return std::move(peer).error();
     auto found = remote_segment(lock, **peer, place.id, timeout);
     if (!found) return std::move(found).error();
     mapped.remote = *found;
+    known = mapped_segments_.find(place);  // another thread may have mapped it while this one waited
   }
-  // Another thread may have mapped it while this one waited.
-  auto known = mapped_segments_.find(place);
   if (known == mapped_segments_.end()) {
     if (Result<void> made = make_mapping(mapped, place); !made) return std::move(made).error();
     known = mapped_segments_.emplace(place, std::move(mapped)).first;

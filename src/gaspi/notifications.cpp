@@ -45,9 +45,9 @@ Progress progress_of(const AwaitedRead& read, const std::optional<EndedQueue>& e
   return Progress::arrived;
 }
 
-}  // namespace
-
 bool are_reads_awaited() noexcept { return awaited_count.load(std::memory_order_acquire) != 0; }
+
+}  // namespace
 
 bool raise_arrived(std::optional<EndedQueue> ended) {
   if (!are_reads_awaited()) return false;

@@ -84,7 +84,7 @@ void take_number(NodeDriver& driver, const std::optional<std::string>& word) {
   if (!major || !minor) return;
   driver.is_told = true;
   driver.majors = {*major};
-  driver.minor = *minor;
+  driver.minor = minor;
 }
 
 NodeDriver misc_driver(const SystemFiles& files, const std::string& name) {

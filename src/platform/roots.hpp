@@ -14,7 +14,7 @@ struct PlatformRoots {
 };
 
 // The roots in use. Not changed while other threads use the library.
-inline PlatformRoots& changeable_platform_roots() noexcept {
+inline PlatformRoots& changeable_platform_roots() {
   static auto* const instance = new PlatformRoots;
   return *instance;
 }

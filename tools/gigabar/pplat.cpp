@@ -97,7 +97,7 @@ class Place {
 
 // On a stand-in a thread of the CPU plays the kernel: all its blocks, which report as one.
 template <class Body>
-Result<device_ranks::AwaitKernel> play_kernel(Body body) {
+device_ranks::AwaitKernel play_kernel(Body body) {
   struct Player {
     device_ranks::KernelRun run;
     std::jthread thread;
@@ -108,10 +108,10 @@ Result<device_ranks::AwaitKernel> play_kernel(Body body) {
   body.samples = player->run.samples.data();
   body.ends = player->run.ends.data();
   player->thread = std::jthread([body] { body(device::Thread{}, 0); });
-  return device_ranks::AwaitKernel([player]() -> Result<device_ranks::KernelRun> {
+  return [player]() -> Result<device_ranks::KernelRun> {
     player->thread.join();
     return std::move(player->run);
-  });
+  };
 }
 
 // Ticks of each round after the warm-up, and the nanoseconds of one.
@@ -287,8 +287,9 @@ Played play_by_messages(const Options& options, const DeviceInfo& device, const 
                 .from_cpu = ring.from_cpu(),
                 .to_cpu = ring.to_cpu(),
                 .words = static_cast<std::uint32_t*>(memory.address())};
-  const device_ranks::AwaitKernel await_kernel =
-      take(device.is_stand_in ? play_kernel(CallBody{plan}) : start_calls(device.index, plan, options.thread_count));
+  Result<device_ranks::AwaitKernel> started = device.is_stand_in ? Result<device_ranks::AwaitKernel>(play_kernel(CallBody{plan}))
+                                                                 : start_calls(device.index, plan, options.thread_count);
+  const device_ranks::AwaitKernel await_kernel = take(std::move(started));
   const std::uint64_t deadline_ns = device::now_ns() + plan.timeout_ns;
   Words sent(data_bytes / sizeof(std::uint32_t)), answer(sent.size());
   std::vector<std::uint64_t> ticks;

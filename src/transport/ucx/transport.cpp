@@ -380,7 +380,7 @@ void UcxTransport::send(Endpoint& endpoint, std::unique_ptr<Operation> operation
                                               data.empty() ? nullptr : data.data(), data.size(), &parameters);
   if (request == nullptr) return finished(std::move(operation), UCS_OK);
   if (UCS_PTR_IS_ERR(request)) return finished(std::move(operation), UCS_PTR_STATUS(request));
-  static_cast<void>(operation.release());  // on_sent() takes it
+  operation.release();  // NOLINT(bugprone-unused-return-value): on_sent() takes it
 }
 
 void UcxTransport::finished(std::unique_ptr<Operation> operation, ucs_status_t status) {

@@ -66,7 +66,7 @@ void expect_code(int code, int expected, const std::string& call) {
 
 std::unique_ptr<GdrSession> open_session() {
   auto session = std::make_unique<GdrSession>(gdr_open());
-  if (session->get() == nullptr) fail(fmt::format("gdr_open: {}", std::strerror(errno)));
+  if (*session == nullptr) fail(fmt::format("gdr_open: {}", std::strerror(errno)));
   return session;
 }
 

@@ -265,7 +265,7 @@ std::string fault_text(const CLI::App& app, const CLI::ParseError& error, const 
 }
 
 std::string usage_line(const CLI::App& program, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
-  const std::string leftover = leftover_line(program, is<CLI::ExtrasError>(error) || program.get_subcommands().empty());
+  std::string leftover = leftover_line(program, is<CLI::ExtrasError>(error) || program.get_subcommands().empty());
   if (!leftover.empty()) return leftover;
   return line(command_name(program), fault_text(*chosen_apps(program).back(), error, arguments));
 }

@@ -61,9 +61,8 @@ Check file_name() {
 
 std::optional<double> read_number(std::string_view text) {
   double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && at == end ? std::optional(value) : std::nullopt;
+  const auto [at, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && at == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
 std::optional<std::uint64_t> parse_size(const std::string& text) {
