@@ -4,27 +4,7 @@
 #include "base/uncancelled.hpp"
 #include "c/fabric_handle.hpp"
 #include "c/json.hpp"
-
-namespace gigabar::inline v0 {
-
-static void members_of(const Setting& setting, const auto& put) {
-  put("name", setting.name);
-  put("value", setting.value);
-  put("source", setting.source);
-}
-
-static void members_of(const PeerState& peer, const auto& put) {
-  put("rank", peer.rank);
-  put("is_connected", peer.is_connected);
-  put("is_broken", peer.is_broken);
-  put("is_same_host", peer.is_same_host);
-  put("why", if_told(peer.why));
-  put("transport", peer.transport ? std::optional(name_of(*peer.transport)) : std::nullopt);
-  put("rails", peer.rails);
-  put("memory_bytes", peer.memory_bytes);
-}
-
-}  // namespace gigabar::inline v0
+#include "c/members.hpp"
 
 namespace gigabar::c {
 namespace {

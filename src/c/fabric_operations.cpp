@@ -5,25 +5,7 @@
 
 #include "c/fabric_handle.hpp"
 #include "c/json.hpp"
-
-namespace gigabar::inline v0 {
-
-static void members_of(const Explanation::Alternative& other, const auto& put) {
-  put("name", other.name);
-  put("why_not", other.why_not);
-}
-
-static void members_of(const Explanation& explanation, const auto& put) {
-  put("is_possible", explanation.is_possible);
-  put("path", name_of(explanation.path));
-  put("transport", explanation.transport ? std::optional(name_of(*explanation.transport)) : std::nullopt);
-  put("rails", explanation.rails);
-  put("chunk_bytes", explanation.chunk_bytes);
-  put("reason", explanation.reason);
-  put("alternatives", explanation.alternatives);
-}
-
-}  // namespace gigabar::inline v0
+#include "c/members.hpp"
 
 namespace gigabar::c {
 namespace {

@@ -7,25 +7,11 @@
 
 #include "c/call.hpp"
 #include "c/json.hpp"
+#include "c/members.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/doctor.hpp"
 #include "gigabar/machine.hpp"
 #include "gigabar/topology.hpp"
-
-namespace gigabar::inline v0 {
-
-static void members_of(const PathReport& path, const auto& put) {
-  put("path", path.path);
-  put("description", path.description);
-  members_of(path.availability, put);
-}
-
-static void members_of(const DriverReport& driver, const auto& put) {
-  put("name", driver.name);
-  members_of(driver.availability, put);
-}
-
-}  // namespace gigabar::inline v0
 
 namespace gigabar::c {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "c/call.hpp"
 #include "c/json.hpp"
+#include "c/members.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
@@ -21,15 +22,6 @@ struct gigabar_batch {
   explicit gigabar_batch(const gigabar::Mapping& mapping) noexcept : batch(mapping) {}
   gigabar::Batch batch;
 };
-
-namespace gigabar::inline v0 {
-
-static void members_of(const PassedOver& backend, const auto& put) {
-  put("backend", name_of(backend.backend));
-  members_of(backend.why, put);
-}
-
-}  // namespace gigabar::inline v0
 
 using namespace gigabar;
 using namespace gigabar::c;

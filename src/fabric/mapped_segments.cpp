@@ -48,27 +48,28 @@ Result<void> Engine::make_mapping(MappedSegment& mapped, const MappedPlace& plac
 
 Result<void*> Engine::map_segment(Lock& lock, const MappedPlace& place, const Timeout& timeout) {
   MappedSegment mapped;
-  auto known = mapped_segments_.find(place);
+  bool is_known = mapped_segments_.contains(place);
   if (place.rank == job_.rank) {
     auto found = local_segment(place.id);
     if (!found) return std::move(found).error();
     mapped.own = *found;
-  } else if (known == mapped_segments_.end()) {
+  } else if (!is_known) {
     auto peer = ready_peer(lock, place.rank, timeout);
     if (!peer) return std::move(peer).error();
     auto found = remote_segment(lock, **peer, place.id, timeout);
     if (!found) return std::move(found).error();
     mapped.remote = *found;
-    known = mapped_segments_.find(place);  // another thread may have mapped it while this one waited
+    is_known = mapped_segments_.contains(place);  // another thread may have mapped it while this one waited
   }
-  if (known == mapped_segments_.end()) {
+  if (!is_known) {
     if (Result<void> made = make_mapping(mapped, place); !made) return std::move(made).error();
-    known = mapped_segments_.emplace(place, std::move(mapped)).first;
-    if (known->second.own != nullptr) ++known->second.own->users;
-    if (known->second.remote != nullptr) ++known->second.remote->users;
+    const MappedSegment& kept = mapped_segments_.emplace(place, std::move(mapped)).first->second;
+    if (kept.own != nullptr) ++kept.own->users;
+    if (kept.remote != nullptr) ++kept.remote->users;
   }
-  ++known->second.count;
-  return reinterpret_cast<void*>(known->second.region.address);
+  MappedSegment& known = mapped_segments_.find(place)->second;
+  ++known.count;
+  return reinterpret_cast<void*>(known.region.address);
 }
 
 Result<std::string> Engine::why_no_atomics(const MappedPlace& place) const {
