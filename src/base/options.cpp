@@ -20,12 +20,12 @@ std::optional<std::uint64_t> parse_number(std::string_view text, std::uint64_t l
   return value;
 }
 
-std::optional<std::uint64_t> parse_bytes(std::string_view text) {
+std::optional<std::uint64_t> parse_bytes(std::string_view text, std::uint64_t least, std::uint64_t most) {
   const std::size_t letter = text.empty() ? std::string_view::npos : std::string_view("KkMmGg").find(text.back());
   const std::size_t shift = letter == std::string_view::npos ? 0 : 10 * (letter / 2 + 1);
   if (shift != 0) text.remove_suffix(1);
-  const auto value = parse_number(text, 1, (std::uint64_t{1} << 62) >> shift);
-  if (!value) return {};
+  const auto value = parse_number(text, 0, most >> shift);
+  if (!value || *value << shift < least) return {};
   return *value << shift;
 }
 

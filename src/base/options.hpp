@@ -26,8 +26,9 @@ std::optional<Number> parse_number(std::string_view text, std::type_identity_t<N
   return value ? std::optional(static_cast<Number>(*value)) : std::nullopt;
 }
 
-// "4096", "64K", "2M", "1G" (powers of 1024, either case); nothing for other text, zero, or more than 2^62.
-std::optional<std::uint64_t> parse_bytes(std::string_view text);
+// "4096", "64K", "2M", "1G" (powers of 1024, either case), within [least, most]; nothing for other text.
+std::optional<std::uint64_t> parse_bytes(std::string_view text, std::uint64_t least = 1,
+                                         std::uint64_t most = std::uint64_t{1} << 62);
 // As parse_bytes() reads it: "1536K", the largest unit that leaves a whole number.
 std::string format_bytes(std::uint64_t bytes);
 

@@ -66,13 +66,7 @@ std::optional<double> read_number(std::string_view text) {
 }
 
 std::optional<std::uint64_t> parse_size(const std::string& text) {
-  if (text.empty()) return {};
-  std::string_view digits = text;
-  const std::size_t unit = std::string_view("kKmMgG").find(text.back());
-  const std::size_t shift = unit == std::string_view::npos ? 0 : 10 * (unit / 2 + 1);
-  if (shift != 0) digits.remove_suffix(1);
-  const auto number = parse_number(digits, 0, std::numeric_limits<std::uint64_t>::max() >> shift);
-  return number ? std::optional(*number << shift) : std::nullopt;
+  return parse_bytes(text, 0, std::numeric_limits<std::uint64_t>::max());
 }
 
 std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRange& otherwise) {
