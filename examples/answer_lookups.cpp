@@ -15,20 +15,16 @@ constexpr std::uint32_t kEntries = 4096, kKeys = 16, kCalls = 500;
 
 GIGABAR_DEVICE std::uint32_t entry(std::uint32_t key) { return key * 2654435761U; }
 
-// Each message has up to kKeys keys; its answer has their entries, which are loaded while they are sent. `keys`: memory for them.
+// Each message has keys; its answer has their entries.
 template <class Scope>
-GIGABAR_DEVICE void serve(const Scope& scope, device::RingEnd* from_cpu, device::RingEnd* to_cpu, const std::uint32_t* table,
-                          std::uint32_t* keys) {
+GIGABAR_DEVICE void serve(const Scope& scope, device::RingEnd* from_cpu, device::RingEnd* to_cpu, const std::uint32_t* table) {
   device::CpuRecvRing questions;
   device::CpuSendRing answers;
   questions.open(*from_cpu);
   answers.open(*to_cpu);
-  while (true) {
-    std::uint64_t bytes = 0;
-    const auto look_up = [&](std::uint64_t i) { return table[keys[i] % kEntries]; };
-    if (recv(scope, questions, keys, kKeys * sizeof *keys, bytes, device::kForever) != Status::ok) break;
-    if (send_words(scope, answers, bytes, look_up, device::kForever) != Status::ok) break;
-    scope.sync();  // the next keys go to the same memory
+  const auto look_up = [=](std::uint64_t, std::uint32_t key) { return table[key % kEntries]; };
+  std::uint64_t bytes = 0;
+  while (reply_words(scope, questions, answers, look_up, bytes, device::kForever) == Status::ok) {
   }
   questions.close(scope);
   answers.close(scope);
@@ -38,13 +34,13 @@ GIGABAR_DEVICE void serve(const Scope& scope, device::RingEnd* from_cpu, device:
 __global__ void serve_on_gpu(device::RingEnd* from_cpu, device::RingEnd* to_cpu, std::uint32_t* table) {
   for (std::uint32_t key = threadIdx.x; key < kEntries; key += 32) table[key] = entry(key);
   __syncwarp();
-  serve(device::Warp{}, from_cpu, to_cpu, table, table + kEntries);
+  serve(device::Warp{}, from_cpu, to_cpu, table);
 }
 
 class Server {
  public:
   explicit Server(const gigabar::KernelRing& ring) {
-    if (cudaMalloc(&table_, (kEntries + kKeys) * sizeof *table_) != cudaSuccess) return;
+    if (cudaMalloc(&table_, kEntries * sizeof *table_) != cudaSuccess) return;
     serve_on_gpu<<<1, 32>>>(ring.from_cpu(), ring.to_cpu(), table_);
   }
   bool end() { return cudaDeviceSynchronize() == cudaSuccess && cudaFree(table_) == cudaSuccess; }
@@ -56,9 +52,9 @@ class Server {
 class Server {
  public:
   explicit Server(const gigabar::KernelRing& ring)
-      : table_(kEntries + kKeys), thread_([this, from = ring.from_cpu(), to = ring.to_cpu()] {
+      : table_(kEntries), thread_([this, from = ring.from_cpu(), to = ring.to_cpu()] {
           for (std::uint32_t key = 0; key < kEntries; ++key) table_[key] = entry(key);
-          serve(device::Thread{}, from, to, table_.data(), table_.data() + kEntries);
+          serve(device::Thread{}, from, to, table_.data());
         }) {}
   bool end() { return thread_.join(), true; }
 

@@ -122,6 +122,38 @@ __global__ void __launch_bounds__(512, 1)
   from.close(scope);
 }
 
+// Rank 1 answers each word of rank 0's messages.
+template <class Scope>
+__global__ void __launch_bounds__(512, 1) reply(DeviceFabric fabric, Report* report, std::uint8_t* memory, std::uint32_t count) {
+  const Scope scope;
+  const std::uint32_t unit = index_of(scope);
+  gpu::SendRing to;
+  gpu::RecvRing from;
+  if (!open_both(fabric, report, unit, to, from)) return;
+  auto* const came = reinterpret_cast<std::uint32_t*>(memory + unit * kRoomBytes);
+  Status status = Status::ok;
+  for (std::uint32_t i = 0; i < count && status == Status::ok; ++i) {
+    const std::uint32_t words = scrambled(unit, i) % (i % 8 == 0 ? kPieceBytes / 4 + 1 : 200U), seed = unit << 20 ^ i;
+    const auto answer = [=](std::uint32_t word, std::uint32_t found) { return scrambled(found, word); };
+    std::uint64_t bytes = 0;
+    unsigned long long wrong = 0;
+    if (fabric.rank == 1) {
+      status = reply_words(scope, from, to, answer, bytes, kLong);
+    } else {
+      status = send_words(scope, to, words * 4, [=](std::uint32_t word) { return scrambled(seed, word); }, kLong);
+      if (status == Status::ok) status = recv(scope, from, came, kPieceBytes, bytes, kLong);
+      for (std::uint32_t word = scope.rank(); word < words; word += scope.size())
+        wrong += came[word] != scrambled(scrambled(seed, word), word) ? 1 : 0;
+      scope.sync();
+    }
+    wrong += bytes != words * 4 ? 1 : 0;
+    if (status == Status::ok && wrong != 0) atomicAdd(&report->wrong_count, wrong);
+  }
+  if (status != Status::ok) is_ok(report, status, 1);
+  to.close(scope);
+  from.close(scope);
+}
+
 // Rank 0 sends one message of 100 bytes.
 __global__ void __launch_bounds__(512, 1) receive_in_vain(DeviceFabric fabric, Report* report, std::uint8_t* memory) {
   const gpu::Block scope;
@@ -198,6 +230,20 @@ TYPED_TEST(DeviceMessageTest, ManyStreamsOfMessagesAtOnce) {
                     std::is_same_v<Scope, gpu::Thread> ? 2000U : 20000U);
   }
   for (const TestRank& rank : this->ranks_) rank.expect_ok();
+}
+
+TYPED_TEST(DeviceMessageTest, EveryWordIsAnswered) {
+  using Scope = typename TypeParam::Scope;
+  constexpr bool kIsBlock = std::is_same_v<Scope, gpu::Block>;
+  this->load(reply<Scope>);
+  for (const unsigned threads : {32U, 256U}) {
+    const unsigned used = std::is_same_v<Scope, gpu::Thread> ? 8 : threads, blocks = kIsBlock ? 32 : 8;
+    for (const TestRank& rank : this->ranks_) {
+      this->launch_at(rank, reply<Scope>, blocks, used, static_cast<std::uint8_t*>(rank.target->address()),
+                      std::is_same_v<Scope, gpu::Thread> ? 2000U : 20000U);
+    }
+    for (const TestRank& rank : this->ranks_) rank.expect_ok();
+  }
 }
 
 using MessageTest = DeviceMessageTest<Way<gpu::Block, QueueUse::never>>;

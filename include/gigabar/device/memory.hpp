@@ -296,8 +296,8 @@ inline constexpr Timeout kForever{~std::uint64_t{0}};
 class Deadline {
  public:
   static constexpr std::uint32_t kPollsPerLook = 32;
-  // A CPU gives way to other threads only then: a call of the system takes as long as many polls.
-  static constexpr std::uint32_t kPollsBeforeYield = 8 * kPollsPerLook;
+  // A CPU gives way to other threads only then, after some 3 us: a call of the system takes as long as many polls.
+  static constexpr std::uint32_t kPollsBeforeYield = 32 * kPollsPerLook;
 
   GIGABAR_DEVICE explicit Deadline(Timeout timeout) : timeout_ns_(timeout.ns) {}
   // Call after an unsuccessful poll. Returns whether the wait is over.

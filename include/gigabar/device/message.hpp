@@ -29,4 +29,5 @@
 #pragma once
 
 #include "gigabar/device/message_recv.hpp"
+#include "gigabar/device/message_reply.hpp"
 #include "gigabar/device/message_send.hpp"

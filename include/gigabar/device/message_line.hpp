@@ -145,9 +145,9 @@ struct SplitLine {
 #if defined(GIGABAR_MESSAGE_SSE2)
     const __m128 numbers = _mm_castsi128_ps(_mm_set1_epi32(static_cast<int>(number)));
     for (; count - taken >= 2; taken += 2, to += 2 * kBytes) {
-      const auto* const lines = reinterpret_cast<const float*>(from + taken);
-      const __m128 low = _mm_load_ps(lines), high = _mm_load_ps(lines + 4);
-      asm volatile("" : : : "memory");  // what follows is loaded behind them
+      // volatile, and whole: a compiler may load a plain one by words, those that are looked at first behind the others.
+      const auto* const lines = reinterpret_cast<const volatile __m128*>(from + taken);
+      const __m128 low = lines[0], high = lines[1];
       const __m128 found = _mm_shuffle_ps(low, high, _MM_SHUFFLE(3, 1, 3, 1));
       if (_mm_movemask_epi8(_mm_cmpeq_epi32(_mm_castps_si128(found), _mm_castps_si128(numbers))) != 0xffff) break;
       _mm_storeu_ps(reinterpret_cast<float*>(to), _mm_shuffle_ps(low, high, _MM_SHUFFLE(2, 0, 2, 0)));

@@ -46,14 +46,13 @@ GIGABAR_DEVICE void take_line(std::uint32_t k, std::uint32_t piece, std::uint32_
   }
 }
 
-// Takes a thread's lines of a piece from line `k` on.
-template <class Scope, class Line, class Take>
-GIGABAR_DEVICE Status take_more(const Scope& scope, const BasicRecvRing<Line>& ring, std::uint32_t piece, std::uint32_t first_word,
-                                std::uint32_t k, const Take& take, Deadline& deadline) {
-  constexpr std::uint32_t kWords = Line::kWords;
-  const std::uint32_t step = scope.size(), full = full_lines_of<Line>(piece), count = BasicRing<Line>::lines_of(piece);
+// Waits for a thread's lines of a piece of `count` from line `k` on. `act(k, line)` gets each.
+template <class Scope, class Line, class Act>
+GIGABAR_DEVICE Status await_more(const Scope& scope, const BasicRecvRing<Line>& ring, std::uint32_t count, std::uint32_t k,
+                                 Deadline& deadline, const Act& act) {
+  const std::uint32_t step = scope.size();
   for (; k < count; k += kLinesAtOnce * step) {
-    std::uint32_t lines[kLinesAtOnce][kWords];
+    std::uint32_t lines[kLinesAtOnce][Line::kWords];
     const Status status = await(ring.status(), nullptr, deadline, [&] {
       bool has_all = true;
 #if defined(__CUDA_ARCH__)
@@ -70,12 +69,7 @@ GIGABAR_DEVICE Status take_more(const Scope& scope, const BasicRecvRing<Line>& r
 #pragma unroll
 #endif
     for (std::uint32_t n = 0; n < kLinesAtOnce; ++n) {
-      const std::uint32_t at = k + n * step;
-      if (at >= full) {
-        if (at < count) take_line<Line>(at, piece, first_word, lines[n], take);
-        continue;
-      }
-      for (std::uint32_t j = 0; j < kWords; ++j) take(first_word + at * kWords - 1 + j, lines[n][j], kWordBytes);
+      if (k + n * step < count) act(k + n * step, lines[n]);
     }
   }
   return Status::ok;
@@ -129,7 +123,13 @@ GIGABAR_DEVICE Status take_piece(const Scope& scope, const BasicRecvRing<Line>& 
   if (head.left > room) return Status::out_of_range;
   if constexpr (What == Reads::own) {
     take_line<Line>(k, head.bytes, first_word, lines.own, take);
-    if (bytes_before<Line>(step) < head.bytes) return take_more(scope, ring, head.bytes, first_word, k + step, take, deadline);
+    if (bytes_before<Line>(step) < head.bytes) {
+      const std::uint32_t full = full_lines_of<Line>(head.bytes), count = BasicRing<Line>::lines_of(head.bytes);
+      return await_more(scope, ring, count, k + step, deadline, [&](std::uint32_t at, const std::uint32_t(&line)[Line::kWords]) {
+        if (at >= full) return take_line<Line>(at, head.bytes, first_word, line, take);
+        for (std::uint32_t j = 0; j < Line::kWords; ++j) take(first_word + at * Line::kWords - 1 + j, line[j], kWordBytes);
+      });
+    }
   }
   return Status::ok;
 }

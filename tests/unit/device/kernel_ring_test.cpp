@@ -76,6 +76,36 @@ TEST_F(KernelRings, Calls) {
   kernel.join();
 }
 
+// A kernel that answers from registers; a message that is longer than half a ring ends it.
+TEST_F(KernelRings, CallsAnsweredWordByWord) {
+  KernelRing ring = open_ring(1024);
+  Status last = Status::ok;
+  std::thread kernel([&] {
+    CpuRecvRing in;
+    CpuSendRing out;
+    in.open(*ring.from_cpu());
+    out.open(*ring.to_cpu());
+    std::uint64_t bytes = 0;
+    const auto answer = [](std::uint64_t i, std::uint32_t word) { return word + static_cast<std::uint32_t>(i); };
+    while ((last = reply_words(device::Thread{}, in, out, answer, bytes, kForever)) == Status::ok) {
+    }
+    EXPECT_EQ(bytes, 256U);
+  });
+  std::vector<std::uint32_t> arguments(63), answer(64);
+  for (std::uint32_t call = 0; call < 300; ++call) {
+    const std::uint64_t count = call % 64;
+    std::iota(arguments.begin(), arguments.end(), call);
+    const auto got = ring.call(arguments.data(), 4 * count, answer.data(), 256, 20s);
+    ASSERT_TRUE(got) << got.error().message();
+    ASSERT_EQ(*got, 4 * count);
+    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(answer[i], arguments[i] + i) << call;
+  }
+  arguments.resize(64);
+  EXPECT_EQ(ring.call(arguments.data(), 256, answer.data(), 256, 50ms).status(), Status::timed_out);
+  kernel.join();
+  EXPECT_EQ(last, Status::out_of_range);
+}
+
 // The answer of a call that ended in time-out is not taken for that of the next one.
 TEST_F(KernelRings, LateAnswers) {
   KernelRing ring = open_ring(1024);

@@ -18,13 +18,9 @@ Result<device_ranks::AwaitKernel> start(int device, const Body& body, std::uint3
   return device_ranks::gpu::start_reporting(device, grid, body, body.sample_count(), flags_by_block<Body>);
 }
 
-// A message lies in shared memory, where it is small enough.
 template <class Scope>
 __global__ void __launch_bounds__(device_ranks::kMaxBlockThreads) calls_by(const __grid_constant__ CallBody body) {
-  __shared__ std::uint32_t words[2048];
-  CallBody own = body;
-  if (own.plan.data_bytes <= sizeof words) own.plan.words = words;
-  own(Scope{}, 0);
+  body(Scope{}, 0);
 }
 
 }  // namespace

@@ -165,11 +165,9 @@ Result<device_ranks::AwaitKernel> start_flags(int device, const FlagPlan& plan, 
 // Plain: kernels get it by value. Addresses as the GPU sees them.
 struct CallPlan {
   std::uint32_t rounds = 0;
-  std::uint64_t data_bytes = 0;  // of each message
   std::uint64_t timeout_ns = 0;  // of the wait for each message
   device::RingEnd* from_cpu = nullptr;
   device::RingEnd* to_cpu = nullptr;
-  std::uint32_t* words = nullptr;  // memory for a message
 };
 
 struct CallBody {
@@ -187,16 +185,13 @@ struct CallBody {
     answers.open(*plan.to_cpu);
     const std::uint64_t begin_ns = device::now_ns();
     const device::Timeout wait{plan.timeout_ns};
-    const std::uint32_t* const words = plan.words;
-    const auto answer = [words](std::uint64_t i) { return words[i] + 1; };
+    const auto answer = [](std::uint32_t, std::uint32_t word) { return word + 1; };
     Status status = Status::ok;
     std::uint32_t round = 0;
     for (; round < plan.rounds; ++round) {
       std::uint64_t bytes = 0;
-      status = recv(scope, calls, plan.words, plan.data_bytes, bytes, wait);
-      if (status == Status::ok) status = send_words(scope, answers, bytes, answer, wait);
+      status = reply_words(scope, calls, answers, answer, bytes, wait);
       if (status != Status::ok) break;
-      scope.sync();  // the next message goes to the same memory
     }
     calls.close(scope);
     answers.close(scope);
