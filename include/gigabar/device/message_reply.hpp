@@ -68,12 +68,13 @@ GIGABAR_DEVICE Status reply_at_once(const Scope& scope, const BasicRecvRing<Line
     is_here |= begin >= head[0];
     is_here |= head[0] > room;
     is_here &= has_head;
+    // Here, before the threads meet behind their polls: that would take 40 ns.
+    if (is_here && head[0] <= room && (k == 0 || begin < head[0])) answer_line<Line>(answer, k, head[0], word, own);
     return is_here;
   });
   size = head[0];
   if (status != Status::ok) return status;
   if (size > room) return Status::out_of_range;
-  if (k == 0 || begin < size) answer_line<Line>(answer, k, size, word, own);
   if (size <= bytes_before<Line>(step)) return Status::ok;
   return await_more(scope, from, BasicRing<Line>::lines_of(size), k + step, deadline,
                     [&](std::uint32_t at, const std::uint32_t(&more)[Line::kWords]) {
