@@ -72,13 +72,14 @@ void Endpoint::advance_dial(Rank rank, ChannelEvents& events) {
   if (dial == dials_.end()) return;
   const Dial::Progress progress = dial->second.advance(now_ns_);
   if (progress == Dial::Progress::going) return;
-  if (progress == Dial::Progress::connected) return establish(rank, dial->second.take(), events);
+  if (progress == Dial::Progress::connected) return establish(dial->second.take(), events);
   const Error error = dial->second.error();
   dials_.erase(dial);
   events.lost(rank, error);
 }
 
-void Endpoint::establish(Rank rank, Established established, ChannelEvents& events) {
+void Endpoint::establish(Established established, ChannelEvents& events) {
+  const Rank rank = established.peer;
   const std::uint64_t token = new_token(rank);
   Connection& connection = established.connection;
   const bool is_same_host = connection.is_unix;
@@ -90,7 +91,7 @@ void Endpoint::establish(Rank rank, Established established, ChannelEvents& even
     Descriptor watch = watch_process(static_cast<pid_t>(process));
     if (watch.is_open()) process_watch = Watched(*poller_, std::move(watch), token | kOfProcess, EPOLLIN);
   }
-  channels_.try_emplace(rank, rank, std::move(established), std::move(process_watch), queue_limits_);
+  channels_.try_emplace(rank, std::move(established), std::move(process_watch), queue_limits_);
   dials_.erase(rank);  // not before: without memory for the channel it goes on
   guarded(rank, [&] { events.connected(rank, is_same_host, process); });
 }
@@ -178,7 +179,7 @@ void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
   if (token == Poller::kTimerToken) return;
   if ((token & kOwn) == 0) {
     auto proven = acceptor_.handle(token, now_ns_, [&](Rank peer, Rank count) { return judge(peer, count, events); });
-    if (proven) establish(proven->peer, std::move(proven->established), events);
+    if (proven) establish(std::move(*proven), events);
     return;
   }
   const auto rank = static_cast<Rank>(token);
