@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/acceptor.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -44,6 +46,13 @@ constexpr Heard kWrongCount{State::over, &Refusals::wrong_job, "it counts other 
 constexpr Heard kOccupied{State::over, &Refusals::wrong_job, "its rank is there already"};
 constexpr Heard kWrongKey{State::over, &Refusals::wrong_key, "it does not hold the job's key"};
 constexpr Heard kNoMemory{State::over, &Refusals::out_of_memory, "there is no memory for it"};
+
+// True when the other end has closed and nothing is left to be read.
+bool is_at_end(int socket) noexcept {
+  char byte = 0;
+  const ssize_t count = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
 
 void log_exhaustion(int code) {
   if (!is_logged(LogLevel::info)) return;
@@ -150,7 +159,7 @@ void Acceptor::accept(const Listener& listener, std::int64_t now_ns) {
     std::optional<PendingLimit::Id> weakest;  // has to go for the next one
     if (limit.is_full()) {
       // Nobody waits for one who does not come.
-      if (!is_readable(listener.socket.get())) return;
+      if (pollfd entry{listener.socket.get(), POLLIN, 0}; ::poll(&entry, 1, 0) != 1) return;
       weakest = limit.weakest(now_ns);
       if (!weakest) return pause(listener, now_ns + kCrowdPauseNs);
     }

@@ -66,7 +66,6 @@ class Endpoint {
   void handle(const epoll_event& event, ChannelEvents& events);
   void run_timers(bool is_more, ChannelEvents& events);
   void arm();
-  void wake_at(std::int64_t at_ns) noexcept;
   std::uint64_t new_token(Rank rank) noexcept;
 
   Verdict judge(Rank peer, Rank peer_rank_count, ChannelEvents& events);
@@ -91,7 +90,6 @@ class Endpoint {
   std::map<Rank, Channel> channels_;
   std::int64_t deferred_until_ns_ = kNever;  // of the channels that are deferred
   std::int64_t now_ns_ = 0;                  // of this poll()
-  std::int64_t wake_at_ns_ = kNever;
   std::unique_ptr<ReadBuffer> buffer_ = std::make_unique<ReadBuffer>();
 };
 

@@ -202,7 +202,6 @@ void TcpTransport::set_timer() {
   for (const auto& [serial, link] : links_) next_ns = std::min(next_ns, link->next_ns());
   if (!leaving_.empty()) next_ns = std::min(next_ns, now_ns() + kLeavingLookNs);
   is_timer_stale_ = false;
-  wake_at_ns_ = next_ns;
   poller_->wake_at(next_ns);
 }
 
@@ -308,7 +307,7 @@ bool TcpTransport::poll_sockets(Sink& sink) {
   });
   bool is_something = attend(sink);
   for (std::size_t index = 0; index < count; ++index) handle(ready[index].data.u64, ready[index].events, sink);
-  if (wake_at_ns_ <= now_ns_) run_timers();
+  if (poller_->wake_at_ns() <= now_ns_) run_timers();
   is_something |= attend(sink);
   return is_something || count > 0;
 }
