@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/acceptor.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -44,6 +46,13 @@ constexpr Heard kWrongCount{State::over, &Refusals::wrong_job, "it counts other 
 constexpr Heard kOccupied{State::over, &Refusals::wrong_job, "its rank is there already"};
 constexpr Heard kWrongKey{State::over, &Refusals::wrong_key, "it does not hold the job's key"};
 constexpr Heard kNoMemory{State::over, &Refusals::out_of_memory, "there is no memory for it"};
+
+// True when the other end has closed and nothing is left to be read.
+bool is_at_end(int socket) noexcept {
+  char byte = 0;
+  const ssize_t count = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
 
 void log_exhaustion(int code) {
   if (!is_logged(LogLevel::info)) return;
@@ -131,7 +140,7 @@ void Acceptor::expect(std::uint64_t number, Identity identity) { expected_.empla
 
 void Acceptor::forget(std::uint64_t number) noexcept {
   // Their handshakes refer to the identity.
-  std::erase_if(pending_, [&](const auto& entry) { return entry.second.number == number; });
+  std::erase_if(pending_, [&](const auto& entry) { return entry.second.connection.number == number; });
   expected_.erase(number);
 }
 
@@ -150,7 +159,7 @@ void Acceptor::accept(const Listener& listener, std::int64_t now_ns) {
     std::optional<PendingLimit::Id> weakest;  // has to go for the next one
     if (limit.is_full()) {
       // Nobody waits for one who does not come.
-      if (!is_readable(listener.socket.get())) return;
+      if (pollfd entry{listener.socket.get(), POLLIN, 0}; ::poll(&entry, 1, 0) != 1) return;
       weakest = limit.weakest(now_ns);
       if (!weakest) return pause(listener, now_ns + kCrowdPauseNs);
     }
@@ -174,7 +183,7 @@ void Acceptor::accept(const Listener& listener, std::int64_t now_ns) {
 // but the one that came, who will come again where it is a rank.
 void Acceptor::begin(Descriptor socket, bool is_unix, const SocketAddress& from, std::optional<PendingLimit::Id> weakest,
                      std::int64_t now_ns) try {
-  Connection connection{{}, is_unix, 0, {}};
+  Connection connection{{}, is_unix, 0, {}, 0};
   if (is_unix) {
     const Credentials credentials = credentials_of(socket.get());
     connection.process = credentials.process;
@@ -248,8 +257,8 @@ Heard Acceptor::read(Pending& pending) {
   if (!pending.handshake) {
     const Arrival arrival = read_up_to(pending.socket(), pending.received, kPreambleBytes);
     if (arrival != Arrival::complete) return pending.missing(arrival);
-    pending.number = ByteReader(std::exchange(pending.received, {})).number<std::uint64_t>();
-    const auto expected = expected_.find(pending.number);
+    pending.connection.number = ByteReader(std::exchange(pending.received, {})).number<std::uint64_t>();
+    const auto expected = expected_.find(pending.connection.number);
     if (expected == expected_.end()) return kUnexpected;
     if (!pending.begin(expected->second)) return kLeft;
   }
@@ -267,16 +276,16 @@ Heard Acceptor::say_verdict(Pending& pending, const Judge& judge) {
   return identity_->purpose == Purpose::directory ? kOccupied : kLeft;
 }
 
-std::optional<ProvenConnection> Acceptor::handle(std::uint64_t token, std::int64_t now_ns, const Judge& judge) {
+std::optional<Established> Acceptor::handle(std::uint64_t token, std::int64_t now_ns, const Judge& judge) {
   if (token < listeners_.size()) return accept(listeners_[token], now_ns), std::nullopt;
   const auto found = pending_.find(token);
   if (found == pending_.end()) return {};
   auto proven = advance(found, judge);
-  if (proven && identity_ == nullptr) forget(proven->number);  // the first that proves the key has the number
+  if (proven && identity_ == nullptr) forget(proven->connection.number);  // the first that proves the key has the number
   return proven;
 }
 
-std::optional<ProvenConnection> Acceptor::advance(AllPending::iterator found, const Judge& judge) {
+std::optional<Established> Acceptor::advance(AllPending::iterator found, const Judge& judge) {
   Pending& pending = found->second;
   Heard heard = kNoMemory;
   try {
@@ -286,8 +295,7 @@ std::optional<ProvenConnection> Acceptor::advance(AllPending::iterator found, co
   if (heard.state == State::going) return {};
   const Undo done([&] { pending_.erase(found); });
   if (heard.state == State::proven) heard = say_verdict(pending, judge);
-  if (heard.state == State::proven)
-    return ProvenConnection{pending.number, pending.handshake->peer(), pending.handshake->establish(std::move(pending.connection))};
+  if (heard.state == State::proven) return pending.handshake->establish(std::move(pending.connection));
   // Who has named a connection has to prove its key, whatever else happened.
   if (identity_ == nullptr && pending.handshake && heard.counter != &Refusals::out_of_memory) heard = kUnproven;
   if (heard.counter != nullptr) refuse(heard.counter, pending.connection.where, heard.why);

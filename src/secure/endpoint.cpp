@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/endpoint.hpp"
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,7 +65,7 @@ void Endpoint::dial(Rank rank, std::vector<SocketAddress>&& targets, std::int64_
                     std::optional<Error>&& no_target_error, Dial::Refresh&& refresh) {
   dials_.try_emplace(rank, identity_, *poller_, new_token(rank), rank, std::move(targets), deadline_ns, std::move(no_target_error),
                      std::move(refresh));
-  wake_at(0);
+  poller_->wake_at(0);
 }
 
 void Endpoint::advance_dial(Rank rank, ChannelEvents& events) {
@@ -72,13 +73,14 @@ void Endpoint::advance_dial(Rank rank, ChannelEvents& events) {
   if (dial == dials_.end()) return;
   const Dial::Progress progress = dial->second.advance(now_ns_);
   if (progress == Dial::Progress::going) return;
-  if (progress == Dial::Progress::connected) return establish(rank, dial->second.take(), events);
+  if (progress == Dial::Progress::connected) return establish(dial->second.take(), events);
   const Error error = dial->second.error();
   dials_.erase(dial);
   events.lost(rank, error);
 }
 
-void Endpoint::establish(Rank rank, Established established, ChannelEvents& events) {
+void Endpoint::establish(Established established, ChannelEvents& events) {
+  const Rank rank = established.peer;
   const std::uint64_t token = new_token(rank);
   Connection& connection = established.connection;
   const bool is_same_host = connection.is_unix;
@@ -86,11 +88,12 @@ void Endpoint::establish(Rank rank, Established established, ChannelEvents& even
   connection.socket.rename(token, EPOLLIN | EPOLLRDHUP);
   // The socket tells the end of the process too, but not while a child that it forked holds a copy.
   Watched process_watch;
-  if (identity_.purpose == Purpose::wireup && is_same_host && process != ::getpid()) {
-    Descriptor watch = watch_process(static_cast<pid_t>(process));
+  if (identity_.purpose == Purpose::wireup && is_same_host && process > 0 && process != ::getpid()) {
+    // Not open when the kernel has no such thing; close-on-exec by itself.
+    Descriptor watch(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
     if (watch.is_open()) process_watch = Watched(*poller_, std::move(watch), token | kOfProcess, EPOLLIN);
   }
-  channels_.try_emplace(rank, rank, std::move(established), std::move(process_watch), queue_limits_);
+  channels_.try_emplace(rank, std::move(established), std::move(process_watch), queue_limits_);
   dials_.erase(rank);  // not before: without memory for the channel it goes on
   guarded(rank, [&] { events.connected(rank, is_same_host, process); });
 }
@@ -114,7 +117,7 @@ void Endpoint::flush(Channel& channel) {
   channel.is_deferred = true;
   // Of one that cannot send, what is left to be read is told, then the end.
   deferred_until_ns_ = std::min(deferred_until_ns_, channel.is_broken() ? now_ns_ : now_ns() + kFlushPauseNs);
-  wake_at(std::min(wake_at_ns_, deferred_until_ns_));
+  poller_->wake_at(std::min(poller_->wake_at_ns(), deferred_until_ns_));
 }
 
 void Endpoint::disconnect(Rank rank) noexcept {
@@ -178,7 +181,7 @@ void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
   if (token == Poller::kTimerToken) return;
   if ((token & kOwn) == 0) {
     auto proven = acceptor_.handle(token, now_ns_, [&](Rank peer, Rank count) { return judge(peer, count, events); });
-    if (proven) establish(proven->peer, std::move(proven->established), events);
+    if (proven) establish(std::move(*proven), events);
     return;
   }
   const auto rank = static_cast<Rank>(token);
@@ -212,19 +215,14 @@ void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
 void Endpoint::arm() {
   std::int64_t next_ns = std::min(acceptor_.next_ns(), deferred_until_ns_);
   for (const auto& [rank, dial] : dials_) next_ns = std::min(next_ns, dial.next_ns());
-  wake_at(next_ns);
-}
-
-void Endpoint::wake_at(std::int64_t at_ns) noexcept {
-  wake_at_ns_ = at_ns;
-  poller_->wake_at(at_ns);
+  poller_->wake_at(next_ns);
 }
 
 bool Endpoint::poll(ChannelEvents& events) {
   std::array<epoll_event, 64> ready;
   const std::size_t count = poller_->take(ready);
   now_ns_ = now_ns();
-  if (count == 0 && now_ns_ < wake_at_ns_) return false;
+  if (count == 0 && now_ns_ < poller_->wake_at_ns()) return false;
   const Undo armed([&] { arm(); });  // also when `events` throw
   for (std::size_t index = 0; index < count; ++index) handle(ready[index], events);
   run_timers(count == ready.size(), events);

@@ -66,12 +66,11 @@ class Endpoint {
   void handle(const epoll_event& event, ChannelEvents& events);
   void run_timers(bool is_more, ChannelEvents& events);
   void arm();
-  void wake_at(std::int64_t at_ns) noexcept;
   std::uint64_t new_token(Rank rank) noexcept;
 
   Verdict judge(Rank peer, Rank peer_rank_count, ChannelEvents& events);
   void advance_dial(Rank rank, ChannelEvents& events);
-  void establish(Rank rank, Established established, ChannelEvents& events);
+  void establish(Established established, ChannelEvents& events);
   // Runs what may take something out of the channel of `rank`; when it throws, that is lost, and so the channel is cut. Others that
   // are deferred are due then.
   template <class Body>
@@ -91,7 +90,6 @@ class Endpoint {
   std::map<Rank, Channel> channels_;
   std::int64_t deferred_until_ns_ = kNever;  // of the channels that are deferred
   std::int64_t now_ns_ = 0;                  // of this poll()
-  std::int64_t wake_at_ns_ = kNever;
   std::unique_ptr<ReadBuffer> buffer_ = std::make_unique<ReadBuffer>();
 };
 

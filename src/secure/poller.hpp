@@ -30,6 +30,7 @@ class Poller {
   std::size_t take(std::span<epoll_event> events) noexcept;
   // The descriptor becomes readable at `at_ns` (now_ns() clock), kNever: by events only. Tokens of the timer are kTimerToken.
   void wake_at(std::int64_t at_ns) noexcept;
+  std::int64_t wake_at_ns() const noexcept { return wake_at_ns_; }
   // Not in a forked child, with which this process shares everything here.
   bool is_owner() const noexcept;
 

@@ -7,8 +7,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -282,11 +280,6 @@ Credentials credentials_of(int socket) noexcept {
   return {found.pid, found.uid == ::geteuid()};
 }
 
-Descriptor watch_process(pid_t process) noexcept {
-  if (process <= 0) return {};
-  return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));  // close-on-exec by itself
-}
-
 Arrival read_up_to(int socket, std::string& bytes, std::size_t wanted_bytes) {
   std::array<char, 256> piece{};
   while (bytes.size() < wanted_bytes) {
@@ -304,17 +297,6 @@ bool send_now(int socket, std::string_view bytes) noexcept {
   const ssize_t count = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (count >= 0 && static_cast<std::size_t>(count) < bytes.size()) errno = ENOBUFS;
   return count == static_cast<ssize_t>(bytes.size());
-}
-
-bool is_readable(int socket) noexcept {
-  pollfd entry{socket, POLLIN, 0};
-  return ::poll(&entry, 1, 0) == 1;
-}
-
-bool is_at_end(int socket) noexcept {
-  char byte = 0;
-  const ssize_t count = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 void end_connection(int socket) noexcept {

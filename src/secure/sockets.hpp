@@ -85,18 +85,12 @@ struct Credentials {
 };
 // Of the process at the other end of a Unix socket, as it was when it connected or listened.
 Credentials credentials_of(int socket) noexcept;
-// Readable when that process has ended; not open when the kernel has no such thing.
-Descriptor watch_process(pid_t process) noexcept;
 
 enum class Arrival : std::uint8_t { complete, incomplete, ended, failed };
 // Reads until `bytes` has `wanted_bytes`, and nothing beyond. Descriptors that come along are not taken: the kernel closes them.
 Arrival read_up_to(int socket, std::string& bytes, std::size_t wanted_bytes);
 // Small messages of a handshake: a fresh socket has room for them. False with errno set.
 bool send_now(int socket, std::string_view bytes) noexcept;
-// Of a listener: somebody waits there.
-bool is_readable(int socket) noexcept;
-// True when the other end has closed and nothing is left to be read.
-bool is_at_end(int socket) noexcept;
 // Says the end to the other side too when a forked child holds a copy, and lets it read everything that was sent.
 void end_connection(int socket) noexcept;
 

@@ -108,8 +108,7 @@ void TcpLink::close_connections(bool lets_go_out) {
 
 std::uint64_t TcpLink::memory_bytes() const noexcept {
   const std::size_t of_lanes = security_.protection == Protection::sealed ? std::size_t{2} * lane_count_ * secure::kRecordBytes : 0;
-  return sizeof *this + queued_units_ + carried_.capacity() + incoming_.copy.capacity() + of_lanes +
-         (stream_ ? stream_->memory_bytes() : 0);
+  return sizeof *this + queued_units_ + carried_.capacity() + of_lanes + (stream_ ? stream_->memory_bytes() : 0);
 }
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------

@@ -66,12 +66,11 @@ class TcpLink final : public PlacedLink {
     std::vector<std::byte> copy;  // of a message
     std::uint64_t cookie = 0;     // of a write
   };
-  // Data that comes now.
+  // Data of a write or an answer, that comes now.
   struct Incoming {
     FrameHeader header;
     std::uint64_t left_bytes = 0;
-    Place to;                     // but of a message:
-    std::vector<std::byte> copy;  // all of it
+    Place to;
   };
   // A connection that is being made: the link's own, and one for each lane. Without a dial it is the peer that connects.
   struct Way {
@@ -109,8 +108,8 @@ class TcpLink final : public PlacedLink {
   void begin_write(const FrameHeader& header);
   void begin_answer(const FrameHeader& header);
   void take_read(const FrameHeader& header);
-  void place(std::span<const std::byte> data, Sink& sink);
-  void placed(std::uint64_t bytes, Sink& sink);
+  void place(std::span<const std::byte> data);
+  void placed(std::uint64_t bytes);
 
   // Lanes.
   void begin_by_lanes(Place from, std::uint32_t region, Access to, const Transfer& transfer);
@@ -147,7 +146,7 @@ class TcpLink final : public PlacedLink {
   std::uint64_t queued_units_ = 0;  // of copies in own_
   std::optional<int> send_code_;    // nothing can be sent any more; what has come is still told
 
-  std::vector<std::byte> carried_;  // the beginning of a header; at a fence what has come
+  std::vector<std::byte> carried_;  // the beginning of a header or message; at a fence what has come
   Incoming incoming_;
   bool is_hungry_ = false;  // there may be more than was received in one turn
 

@@ -29,12 +29,7 @@ constexpr std::uint64_t kMaxBehindFenceBytes = 64U << 20;  // that are looked th
 std::array<iovec, 2> TcpLink::place_for_more(Scratch& scratch) {
   std::array<iovec, 2> pieces{};
   const std::uint64_t left_bytes = incoming_.left_bytes;
-  std::byte* memory = nullptr;
-  if (!incoming_.copy.empty()) {
-    memory = incoming_.copy.data() + incoming_.copy.size() - left_bytes;
-  } else if (left_bytes >= kMinDirectBytes) {
-    memory = transport_.home()->memory(incoming_.to, left_bytes);
-  }
+  std::byte* const memory = left_bytes >= kMinDirectBytes ? transport_.home()->memory(incoming_.to, left_bytes) : nullptr;
   if (memory != nullptr) pieces[0] = {memory, std::min<std::uint64_t>(left_bytes, call_bytes_.receive)};
   if (memory != nullptr && pieces[0].iov_len < left_bytes) return pieces;
   std::ranges::copy(carried_, scratch.begin());
@@ -69,7 +64,7 @@ bool TcpLink::receive(Sink& sink) {
     }
     const std::size_t taken = std::min(moved.bytes, direct_bytes);
     Undo lose_what_came([&] { lose_by_memory(); });
-    if (taken > 0) placed(taken, sink);
+    if (taken > 0) placed(taken);
     take_frames(std::span(scratch).first(carried_.size() + moved.bytes - taken), sink);
     lose_what_came.call_off();
     if (state_ != LinkState::ready) return true;
@@ -88,12 +83,12 @@ bool TcpLink::receive(Sink& sink) {
 // With an exception what has come is lost: what comes next would be taken for it.
 void TcpLink::lose_by_memory() noexcept { fail(Error::out_of_memory(), Farewell::own_failure); }
 
-// What is behind a fence, or the beginning of a header, is carried.
+// What is behind a fence, or the beginning of a header or message, is carried.
 void TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
   while (state_ == LinkState::ready && !fence_ && !bytes.empty()) {
     if (incoming_.left_bytes > 0) {
       const std::size_t part = std::min<std::uint64_t>(incoming_.left_bytes, bytes.size());
-      place(bytes.first(part), sink);
+      place(bytes.first(part));
       bytes = bytes.subspan(part);
       continue;
     }
@@ -103,16 +98,12 @@ void TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
       refuse("what it sent is no frame");
       break;
     }
-    bytes = bytes.subspan(kHead);
+    const std::size_t message_bytes = header->kind == FrameKind::message ? header->data_bytes : 0;
+    if (bytes.size() < kHead + message_bytes) break;
+    const std::span<const std::byte> message = bytes.subspan(kHead, message_bytes);
+    bytes = bytes.subspan(kHead + message_bytes);
     switch (header->kind) {
-      case FrameKind::message:
-        if (bytes.size() < header->data_bytes) {  // the rest is received behind what is there
-          incoming_ = {*header, header->data_bytes, {}, std::vector<std::byte>(header->data_bytes)};
-          break;
-        }
-        sink.message(*this, header->body, bytes.first(header->data_bytes));
-        bytes = bytes.subspan(header->data_bytes);
-        break;
+      case FrameKind::message: sink.message(*this, header->body, message); break;
       case FrameKind::write: begin_write(*header); break;
       case FrameKind::answer: begin_answer(*header); break;
       case FrameKind::read: take_read(*header); break;
@@ -126,7 +117,7 @@ void TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
 void TcpLink::begin_write(const FrameHeader& header) {
   const Place to = place_of(header, rank_);
   if (!transport_.home()->is_allowed(to, header.data_bytes)) return refuse_write();
-  incoming_ = {header, header.data_bytes, to, {}};
+  incoming_ = {header, header.data_bytes, to};
 }
 
 void TcpLink::begin_answer(const FrameHeader& header) {
@@ -134,7 +125,7 @@ void TcpLink::begin_answer(const FrameHeader& header) {
   if (found == reads_.end()) return refuse("it answered what was not asked");
   Read& read = found->second;
   if (header.data_bytes > read.missing_bytes) return refuse("an answer was longer than what was asked for");
-  incoming_ = {header, header.data_bytes, read.to, {}};
+  incoming_ = {header, header.data_bytes, read.to};
   read.to.offset += header.data_bytes;  // they come in order
   read.missing_bytes -= header.data_bytes;
 }
@@ -147,26 +138,18 @@ void TcpLink::take_read(const FrameHeader& header) {
   pump();
 }
 
-void TcpLink::place(std::span<const std::byte> data, Sink& sink) {
-  if (incoming_.header.kind == FrameKind::message) {
-    std::ranges::copy(data, incoming_.copy.end() - static_cast<std::ptrdiff_t>(incoming_.left_bytes));
-    return placed(data.size(), sink);
-  }
+void TcpLink::place(std::span<const std::byte> data) {
   const Placed outcome = transport_.home()->copy_to(incoming_.to, data);
-  if (outcome == Placed::ok) return placed(data.size(), sink);
+  if (outcome == Placed::ok) return placed(data.size());
   if (outcome == Placed::failed) return fail_to_place();
   if (incoming_.header.kind == FrameKind::write) return refuse("it writes to a region that was taken back", Farewell::bad_access);
   fail_as_taken_back("read");
 }
 
-void TcpLink::placed(std::uint64_t bytes, Sink& sink) {
+void TcpLink::placed(std::uint64_t bytes) {
   incoming_.left_bytes -= bytes;
   incoming_.to.offset += bytes;
   if (incoming_.left_bytes > 0 || incoming_.header.kind == FrameKind::write) return;
-  if (incoming_.header.kind == FrameKind::message) {
-    const std::vector<std::byte> whole = std::exchange(incoming_.copy, {});
-    return sink.message(*this, incoming_.header.body, whole);
-  }
   const auto found = reads_.find(incoming_.header.number);
   if (found->second.missing_bytes > 0) return;
   finish(found->second.cookie, {});
@@ -217,25 +200,15 @@ std::optional<Farewell> TcpLink::hear_farewell() {
   Scratch& scratch = transport_.scratch();
   const iovec place{scratch.data(), scratch.size()};
   std::vector<std::byte> come = std::exchange(carried_, {});
-  std::uint64_t skipped_bytes = 0;  // of a frame's data, that are still to come
-  for (std::uint64_t heard_bytes = 0; heard_bytes < kMaxBehindFenceBytes;) {
-    std::span<const std::byte> left(come);
-    for (;;) {
-      const std::size_t part = std::min<std::uint64_t>(skipped_bytes, left.size());
-      left = left.subspan(part);
-      skipped_bytes -= part;
-      if (left.size() < kHead) break;
-      const auto header = parse_header(left);
-      if (!header) return {};
-      if (header->kind == FrameKind::bye) return static_cast<Farewell>(header->number);
-      left = left.subspan(kHead);
-      skipped_bytes = header->data_bytes;
-    }
-    const Moved moved = stream_->receive(std::span(&place, 1));
-    if (moved.how != Moved::How::ok) return {};
-    heard_bytes += moved.bytes;
-    come.erase(come.begin(), come.end() - static_cast<std::ptrdiff_t>(left.size()));
+  for (Moved moved; come.size() < kMaxBehindFenceBytes && moved.how == Moved::How::ok;) {
+    moved = stream_->receive(std::span(&place, 1));
     come.insert(come.end(), scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+  }
+  for (std::span<const std::byte> left(come); left.size() >= kHead;) {
+    const auto header = parse_header(left);
+    if (!header) return {};
+    if (header->kind == FrameKind::bye) return static_cast<Farewell>(header->number);
+    left = left.subspan(std::min<std::size_t>(left.size(), kHead + header->data_bytes));
   }
   return {};
 }

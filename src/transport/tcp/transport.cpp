@@ -191,8 +191,9 @@ void TcpTransport::handle(std::uint64_t token, std::uint32_t events, Sink& sink)
   is_timer_stale_ = true;
   auto proven = acceptor_.handle(token, now_ns_);
   if (!proven) return;
+  const std::uint64_t number = proven->connection.number;
   for (const auto& [serial, link] : links_) {
-    if (link->waits_for(proven->number)) return link->take(proven->number, std::move(proven->established));
+    if (link->waits_for(number)) return link->take(number, std::move(*proven));
   }
 }
 
@@ -201,7 +202,6 @@ void TcpTransport::set_timer() {
   for (const auto& [serial, link] : links_) next_ns = std::min(next_ns, link->next_ns());
   if (!leaving_.empty()) next_ns = std::min(next_ns, now_ns() + kLeavingLookNs);
   is_timer_stale_ = false;
-  wake_at_ns_ = next_ns;
   poller_->wake_at(next_ns);
 }
 
@@ -307,7 +307,7 @@ bool TcpTransport::poll_sockets(Sink& sink) {
   });
   bool is_something = attend(sink);
   for (std::size_t index = 0; index < count; ++index) handle(ready[index].data.u64, ready[index].events, sink);
-  if (wake_at_ns_ <= now_ns_) run_timers();
+  if (poller_->wake_at_ns() <= now_ns_) run_timers();
   is_something |= attend(sink);
   return is_something || count > 0;
 }

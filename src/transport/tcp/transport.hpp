@@ -122,7 +122,6 @@ class TcpTransport final : public PlacedTransport {
   unsigned silent_polls_ = 0;     // of the one that is asked first
   unsigned polls_ = 0;
   std::int64_t now_ns_ = 0;  // of this poll()
-  std::int64_t wake_at_ns_ = secure::kNever;
   bool is_timer_stale_ = false;
 };
 
