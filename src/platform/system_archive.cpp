@@ -387,7 +387,7 @@ Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& h
   Result<tar::Writer> tar = tar::Writer::open();
   if (!tar) return std::move(tar).error();
   ArchiveWriter writer(*tar);
-  visit_captured(files, false, [&](Captured&& found) { writer.take(std::move(found)); });
+  visit_captured(files, [&](Captured&& found) { writer.take(std::move(found)); });
   writer.add_folders();
   writer.machine.remark = head.remark;
   writer.machine.date = head.date;

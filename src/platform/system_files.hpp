@@ -3,8 +3,6 @@
 // depth, and never leaves the root: links are followed inside of it, as if it were "/".
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,21 +56,6 @@ struct NodeFacts {
   std::optional<int> open_errno;  // of an archive: as open_errno() of the machine was
 };
 
-// A private copy goes with this object, in the process that made it.
-class FolderOnDisk {
- public:
-  FolderOnDisk(std::string path, pid_t owner) : path_(std::move(path)), owner_(owner) {}
-  FolderOnDisk(FolderOnDisk&& other) noexcept : path_(std::move(other.path_)), owner_(std::exchange(other.owner_, 0)) {}
-  FolderOnDisk& operator=(FolderOnDisk&&) = delete;
-  ~FolderOnDisk();
-
-  const std::string& path() const noexcept { return path_; }
-
- private:
-  std::string path_;
-  pid_t owner_;  // 0: no copy. A forked child does not remove what its parent uses.
-};
-
 // Where SystemFiles reads from; its functions are those of SystemFiles.
 class FileSource {
  public:
@@ -123,11 +106,6 @@ class SystemFiles {
   std::optional<std::string> link_target(const std::string& path) const { return source_->link_target(path); }
   // Last part of real_path: what a link like ".../driver" or ".../iommu_group" names.
   std::optional<std::string> link_name(const std::string& path) const;
-
-  // A folder on this disk that libraries which only take one can read as the root: "/" when live, else a private copy of what
-  // describes processors, memory and devices, without links that leave it. A signal that ends the process while the copy is there
-  // leaves it behind. Errors: no_permission, unavailable (nowhere to write it).
-  Result<FolderOnDisk> folder_on_disk() const;
 
  private:
   explicit SystemFiles(std::shared_ptr<const FileSource> source) : source_(std::move(source)) {}
