@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,6 +13,7 @@
 
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "platform/pci_config.hpp"
 #include "platform/system_sources.hpp"
 
 namespace gigabar::inline v0 {
@@ -76,23 +76,6 @@ std::string root_mount(const std::string& content) {
     if (words.size() > 2 && words[1] == "/") kept += text("root / ", words[2], "\n");
   }
   return kept;
-}
-
-// PCI Express Base Specification, extended capabilities: a header of 16 bits id, 4 bits version, 12 bits next offset at each; id 3
-// is the device's serial number, 8 bytes behind its header.
-std::string without_serial_number(const std::string& content) {
-  std::string config = content;
-  constexpr std::size_t kFirst = 0x100;
-  constexpr std::uint32_t kSerialNumber = 0x0003;
-  std::size_t at = kFirst;
-  // Each capability has at least 8 bytes, so that a chain which goes in a circle is longer than this.
-  for (std::size_t count = 0; count < (4096 - kFirst) / 8 && at >= kFirst && at + 12 <= config.size(); ++count) {
-    std::uint32_t header = 0;
-    for (std::size_t i = 0; i < 4; ++i) header |= std::uint32_t{static_cast<unsigned char>(config[at + i])} << (8 * i);
-    if ((header & 0xffff) == kSerialNumber) std::memset(&config[at + 4], 0, 8);
-    at = header >> 20 & 0xffc;
-  }
-  return config;
 }
 
 // hwloc's programs can show the machine of an unpacked archive (HWLOC_FSROOT): what its Linux backend opens is in here. Left out on
@@ -244,7 +227,11 @@ class Walk {
   Walk(const SystemFiles& files, const std::function<void(Captured&&)>& visit) : files_(files), visit_(visit) {}
 
   void take(const CapturePattern& pattern, const std::string& folder) {
-    expand("", words_of(folder, "/"), 0, [&](const std::string& real) { take_names(pattern, real); });
+    std::vector<std::string> levels;
+    for (const std::string_view part : words_of(folder, "/")) levels.emplace_back(part);
+    const bool has_release = pattern.names.find("{}") != std::string_view::npos;
+    levels.push_back(with(pattern.names, has_release ? kernel_release() : std::string()));
+    expand(pattern, "", levels);
   }
 
  private:
@@ -270,24 +257,14 @@ class Walk {
     if (files_.facts(path).kind == NodeKind::folder) tell({Captured::Kind::folder, path, {}, {}});
   }
 
-  template <class Found>
-  void expand(const std::string& real, const std::vector<std::string_view>& parts, std::size_t next, const Found& found) {
-    if (next == parts.size()) return found(real);
-    for (const std::string& name : candidates(real.empty() ? "/" : real, std::string(parts[next]))) {
-      if (is_over()) return;
-      const std::optional<std::string> inside = settle(text(real, "/", name), 0);
-      if (inside) expand(*inside, parts, next + 1, found);
-    }
-  }
-
-  void take_names(const CapturePattern& pattern, const std::string& folder) {
-    const std::string release = pattern.names.find("{}") == std::string_view::npos ? std::string() : kernel_release();
-    if (!folder.empty()) tell_folder(folder);
-    const std::string names = with(pattern.names, release);
-    for (const std::string_view name : words_of(names, " ")) {
+  // What `levels`, words of patterns, match below a real folder; empty: the root.
+  void expand(const CapturePattern& pattern, const std::string& folder, std::span<const std::string> levels) {
+    if (levels.empty()) return take_node(pattern, folder);
+    if (levels.size() == 1 && !folder.empty()) tell_folder(folder);
+    for (const std::string_view name : words_of(levels.front(), " ")) {
       for (const std::string& candidate : candidates(folder.empty() ? "/" : folder, std::string(name))) {
         if (is_over()) return;
-        if (const auto real = settle(text(folder, "/", candidate), 0)) take_node(pattern, *real);
+        if (const auto real = settle(text(folder, "/", candidate), 0)) expand(pattern, *real, levels.subspan(1));
       }
     }
   }

@@ -322,8 +322,6 @@ class Reader {
 
 class ArchiveWriter {
  public:
-  explicit ArchiveWriter(tar::Writer& to) : to_(to) {}
-
   void take(Captured&& found) {
     if (found.kind == Captured::Kind::folder) return void(folders_.insert(found.path));
     has_content(found.path);
@@ -344,16 +342,18 @@ class ArchiveWriter {
   }
 
   MachineEntry machine;
+  std::vector<tar::Entry> entries;
 
  private:
-  void add(tar::Kind kind, const std::string& path, std::string text) { to_.add({kind, path.substr(1), std::move(text)}); }
+  void add(tar::Kind kind, const std::string& path, std::string text) {
+    entries.push_back({kind, path.substr(1), std::move(text)});
+  }
   void has_content(const std::string& path) {
     for (std::size_t slash = path.rfind('/'); slash != 0 && slash != std::string::npos; slash = path.rfind('/', slash - 1)) {
       if (!above_.insert(path.substr(0, slash)).second) return;
     }
   }
 
-  tar::Writer& to_;
   std::set<std::string> folders_;
   std::set<std::string> above_;
 };
@@ -361,16 +361,14 @@ class ArchiveWriter {
 }  // namespace
 
 Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head, std::size_t max_bytes) {
-  Result<tar::Writer> tar = tar::Writer::open();
-  if (!tar) return std::move(tar).error();
-  ArchiveWriter writer(*tar);
+  ArchiveWriter writer;
   visit_captured(files, [&](Captured&& found) { writer.take(std::move(found)); });
   writer.add_folders();
   writer.machine.remark = head.remark;
   writer.machine.date = head.date;
-  tar->add({tar::Kind::file, kAnswersEntry, to_json(head.answers)});
-  tar->add({tar::Kind::file, kMachineEntry, json::to_text(writer.machine, kLimits)});
-  Result<std::string> archive = tar->take();
+  writer.entries.push_back({tar::Kind::file, kAnswersEntry, to_json(head.answers)});
+  writer.entries.push_back({tar::Kind::file, kMachineEntry, json::to_text(writer.machine, kLimits)});
+  Result<std::string> archive = tar::write(writer.entries);
   if (archive && archive->size() > max_bytes) {
     return make_error(Status::not_supported, "write archive", "",
                       text("it would have ", counted(archive->size(), "byte"), ", more than the ", max_bytes, " that can be read"),
