@@ -52,7 +52,6 @@ REASONS = [
     *because(
         "a library that fails where it has no cause to: for wrong data, memory or a kernel without random numbers",
         ("src/driver/archive/archive.cpp", '"is truncated"', "kWrite"),
-        ("src/driver/hwloc/hwloc.cpp", "no_machine(name, errno)"),
         ("src/fabric/job/job_key.cpp", '"libsodium"'),
         ("src/transport/ucx/transport.cpp", '"ucp_config_modify"', '"ucp_worker_create"', '"ucp_worker_get_efd"', '"ucp_worker_set_am_recv_handler"',
          '"ucp_worker_get_address"'),

@@ -23,7 +23,7 @@ GIGABAR_C_API gigabar_status gigabar_availability_json(const char* machine, char
  * the order in which it should use them. Schema: common.schema.json, `topology`.
  * `machine` is an archive of `gigabar topology --capture`, or a folder with sys/, proc/, dev/, etc/ and boot/; null: this machine.
  * Errors: as gigabar_availability_json(); NOT_SUPPORTED (hwloc cannot be used), OUT_OF_DESCRIPTORS.
- * Ordering: none. Threads: any. Cost: tens to hundreds of ms; seconds for a captured machine, which a child process reads. */
+ * Ordering: none. Threads: any. Cost: tens to hundreds of ms. */
 GIGABAR_C_API gigabar_status gigabar_topology_json(const char* machine, char** text);
 
 #define GIGABAR_DOCTOR_MACHINE (UINT64_C(1) << 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A machine's topology: PCI tree, NUMA nodes, GPUs, NICs, NVLinks, and the route between any two devices.
-// hwloc discovers it; /sys and the drivers supply what hwloc does not know.
+// /sys and the drivers tell of it; hwloc supplies the names of this machine's devices.
 #pragma once
 
 #include <cstdint>
@@ -148,9 +148,8 @@ struct Topology {
   GIGABAR_API int find_numa_node(int number) const noexcept;
 };
 
-// Discovers the whole machine. Errors: not_supported (hwloc cannot be used; the record says why), bad_file (a captured machine
-// whose files hwloc fails on), out_of_descriptors, out_of_memory. Threads: any.
-// Cost: tens to hundreds of ms on this machine; a captured one is read in a child process, up to seconds.
+// Discovers the whole machine. Errors: not_supported (hwloc cannot be used; the record says why), out_of_memory. Threads: any.
+// Cost: tens to hundreds of ms.
 GIGABAR_API Result<Topology> discover_topology(const Machine& machine);
 
 // Returns the route between two ends. Indexes out of range give `unknown`.

@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "platform/capture.hpp"
 
-#include <fcntl.h>
 #include <fnmatch.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
-#include "base/output_file.hpp"
-#include "base/quietly.hpp"
+#include "platform/pci_config.hpp"
 #include "platform/system_sources.hpp"
 
 namespace gigabar::inline v0 {
@@ -86,74 +78,52 @@ std::string root_mount(const std::string& content) {
   return kept;
 }
 
-// PCI Express Base Specification, extended capabilities: a header of 16 bits id, 4 bits version, 12 bits next offset at each; id 3
-// is the device's serial number, 8 bytes behind its header.
-std::string without_serial_number(const std::string& content) {
-  std::string config = content;
-  constexpr std::size_t kFirst = 0x100;
-  constexpr std::uint32_t kSerialNumber = 0x0003;
-  std::size_t at = kFirst;
-  // Each capability has at least 8 bytes, so that a chain which goes in a circle is longer than this.
-  for (std::size_t count = 0; count < (4096 - kFirst) / 8 && at >= kFirst && at + 12 <= config.size(); ++count) {
-    std::uint32_t header = 0;
-    for (std::size_t i = 0; i < 4; ++i) header |= std::uint32_t{static_cast<unsigned char>(config[at + i])} << (8 * i);
-    if ((header & 0xffff) == kSerialNumber) std::memset(&config[at + 4], 0, 8);
-    at = header >> 20 & 0xffc;
-  }
-  return config;
-}
-
-// hwloc's part follows what its Linux backend opens below a root. Left out on purpose: serial numbers, UUIDs of boards, MAC
-// addresses (a RoCE GID can hold one), node descriptions (the host's name) and resource files (reading one can act on the device).
+// hwloc's programs can show the machine of an unpacked archive (HWLOC_FSROOT): what its Linux backend opens is in here. Left out on
+// purpose: serial numbers, UUIDs of boards, MAC addresses (a RoCE GID can hold one), node descriptions (the host's name) and
+// resource files (reading one can act on the device).
 constexpr auto kPatterns = std::to_array<CapturePattern>({
     // Processors and memory
-    {"/sys/devices/system/cpu", "online possible present offline kernel_max isolated nohz_full", true},
+    {"/sys/devices/system/cpu", "online possible present offline kernel_max isolated nohz_full"},
     {"/sys/devices/system/cpu/smt", "active control"},
-    {"/sys/devices/system/cpu/cpu*", "online node* cpu_capacity", true},
+    {"/sys/devices/system/cpu/cpu*", "online node* cpu_capacity"},
     {"/sys/devices/system/cpu/cpu*/topology",
      "physical_package_id die_id cluster_id core_id book_id drawer_id core_cpus core_siblings thread_siblings die_cpus "
-     "package_cpus "
-     "cluster_cpus book_siblings drawer_siblings core_cpus_list thread_siblings_list package_cpus_list die_cpus_list "
-     "cluster_cpus_list",
-     true},
+     "package_cpus cluster_cpus book_siblings drawer_siblings core_cpus_list thread_siblings_list package_cpus_list die_cpus_list "
+     "cluster_cpus_list"},
     {"/sys/devices/system/cpu/cpu*/cache/index*",
      "id level type size shared_cpu_map shared_cpu_list coherency_line_size number_of_sets physical_line_partition "
-     "ways_of_associativity",
-     true},
-    {"/sys/devices/system/cpu/cpu*/cpufreq", "base_frequency cpuinfo_max_freq cpuinfo_min_freq", true},
-    {"/sys/devices/system/cpu/cpu*/cpufreq", "scaling_governor scaling_driver scaling_max_freq energy_performance_preference"},
+     "ways_of_associativity"},
+    {"/sys/devices/system/cpu/cpu*/cpufreq",
+     "base_frequency cpuinfo_max_freq cpuinfo_min_freq scaling_governor scaling_driver scaling_max_freq "
+     "energy_performance_preference"},
     {"/sys/devices/system/cpu/cpufreq", "boost"},
-    {"/sys/devices/system/cpu/cpufreq/policy*", "base_frequency cpuinfo_max_freq related_cpus", true},
-    {"/sys/devices/system/cpu/cpufreq/policy*", "scaling_governor scaling_driver"},
-    {"/sys/devices/system/cpu/cpu*/acpi_cppc", "nominal_perf highest_perf", true},
+    {"/sys/devices/system/cpu/cpufreq/policy*", "base_frequency cpuinfo_max_freq related_cpus scaling_governor scaling_driver"},
+    {"/sys/devices/system/cpu/cpu*/acpi_cppc", "nominal_perf highest_perf"},
     {"/sys/devices/system/cpu/cpuidle", "current_driver current_governor"},
     {"/sys/devices/system/cpu/cpu0/cpuidle/state*", "name latency disable"},
     {"/sys/devices/system/cpu/intel_pstate", "status no_turbo"},
     {"/sys/devices/system/cpu/amd_pstate", "status"},
-    {"/sys/devices/cpu_*", "cpus", true},
-    {"/sys/devices/system/node", "online possible has_cpu has_memory has_normal_memory", true},
-    {"/sys/devices/system/node/node*", "meminfo cpulist cpumap distance", true},
-    {"/sys/devices/system/node/node*/hugepages/*", "nr_hugepages free_hugepages", true},
-    {"/sys/devices/system/node/node*/access*/initiators", "read_bandwidth write_bandwidth read_latency write_latency node*", true},
-    {"/sys/devices/system/node/node*/memory_side_cache/index*", "size line_size indexing", true},
-    {"/sys/kernel/mm/hugepages/*", "nr_hugepages free_hugepages resv_hugepages", true},
+    {"/sys/devices/cpu_*", "cpus"},
+    {"/sys/devices/system/node", "online possible has_cpu has_memory has_normal_memory"},
+    {"/sys/devices/system/node/node*", "meminfo cpulist cpumap distance"},
+    {"/sys/devices/system/node/node*/hugepages/*", "nr_hugepages free_hugepages"},
+    {"/sys/devices/system/node/node*/access*/initiators", "read_bandwidth write_bandwidth read_latency write_latency node*"},
+    {"/sys/devices/system/node/node*/memory_side_cache/index*", "size line_size indexing"},
+    {"/sys/kernel/mm/hugepages/*", "nr_hugepages free_hugepages resv_hugepages"},
     {"/sys/kernel/mm/transparent_hugepage", "enabled defrag"},
     {"/sys/kernel/mm", "memory_peers"},
     {"/sys/kernel/mm/memory_peers/*", "version"},
 
     // The PCI tree
-    {"/sys/bus/cpu/devices", "*", true},
-    {"/sys/bus/node/devices", "*", true},
-    {"/sys/bus/pci/devices", "*", true},
-    {"/sys/bus/pci/slots/*", "address", true},
+    {"/sys/bus/cpu/devices", "*"},
+    {"/sys/bus/node/devices", "*"},
+    {"/sys/bus/pci/devices", "*"},
+    {"/sys/bus/pci/slots/*", "address"},
     {"/sys/bus/pci/devices/*",
      "vendor device subsystem_vendor subsystem_device class revision numa_node local_cpus local_cpulist current_link_speed "
-     "current_link_width max_link_speed max_link_width enable resource driver",
-     true},
-    {"/sys/bus/pci/devices/*", "config", true, without_serial_number},
-    {"/sys/bus/pci/devices/*",
-     "iommu_group iommu physfn msi_bus power_state ari_enabled sriov_numvfs reset_method aer_dev_correctable aer_dev_nonfatal "
-     "aer_dev_fatal"},
+     "current_link_width max_link_speed max_link_width enable resource driver iommu_group iommu physfn msi_bus power_state "
+     "ari_enabled sriov_numvfs reset_method aer_dev_correctable aer_dev_nonfatal aer_dev_fatal"},
+    {"/sys/bus/pci/devices/*", "config", without_serial_number},
     {"/sys/bus/pci/devices/*/power", "control runtime_status"},
     {"/sys/bus/pci/devices/*/p2pmem", "size available published"},
     {"/sys/bus/pci/devices/*/net", "*"},
@@ -167,17 +137,16 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
     {"/sys/hypervisor", "type"},
 
     // Network and RDMA devices
-    {"/sys/class/net", "*", true},
-    {"/sys/class/net/*", "device type mtu speed operstate carrier duplex dev_port dev_id address_len", true},
-    {"/sys/class/net/*", "flags phys_port_name"},
+    {"/sys/class/net", "*"},
+    {"/sys/class/net/*", "device type mtu speed operstate carrier duplex dev_port dev_id address_len flags phys_port_name"},
     {"/sys/class/net/*/device", "vendor device class numa_node local_cpulist driver"},
     {"/sys/class/net/*/ecn/*/enable", "*"},
     {"/sys/class/net/*/qos", "*"},
-    {"/sys/class/infiniband", "*", true},
-    {"/sys/class/infiniband/*", "device node_type hca_type fw_ver hw_rev board_id parent", true},
+    {"/sys/class/infiniband", "*"},
+    {"/sys/class/infiniband/*", "device node_type hca_type fw_ver hw_rev board_id parent"},
     {"/sys/class/infiniband/*/device", "vendor device class numa_node local_cpulist driver"},
-    {"/sys/class/infiniband/*/ports/*", "state phys_state rate link_layer lid lid_mask_count cap_mask", true},
-    {"/sys/class/infiniband/*/ports/*/gids", "*", true},
+    {"/sys/class/infiniband/*/ports/*", "state phys_state rate link_layer lid lid_mask_count cap_mask"},
+    {"/sys/class/infiniband/*/ports/*/gids", "*"},
     {"/sys/class/infiniband/*/ports/*/pkeys", "*"},
     {"/sys/class/infiniband/*/ports/*/gid_attrs/types", "*"},
     {"/sys/class/infiniband/*/ports/*/gid_attrs/ndevs", "*"},
@@ -188,10 +157,10 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
     {"/sys/class/infiniband_verbs", "*"},
     {"/sys/class/infiniband_verbs/*", "ibdev dev device abi_version"},
     {"/sys/class/misc/rdma_cm", "dev"},
-    {"/sys/class/drm", "card* render*", true},
-    {"/sys/class/drm/*", "device", true},
-    {"/sys/class/dma/*", "device", true},
-    {"/sys/class/dmi/id", "sys_vendor product_name product_family bios_vendor board_vendor board_name chassis_type", true},
+    {"/sys/class/drm", "card* render*"},
+    {"/sys/class/drm/*", "device"},
+    {"/sys/class/dma/*", "device"},
+    {"/sys/class/dmi/id", "sys_vendor product_name product_family bios_vendor board_vendor board_name chassis_type"},
 
     // Drivers: which there are, and more of some
     {"/sys/module", "*"},
@@ -207,19 +176,18 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
     {"/dev/nvidia-caps", "nvidia-cap*"},
     {"/dev/nvidia-caps-imex-channels", "*"},
     {"/dev/infiniband", "*"},
-    {"/", ".dockerenv", false, only_existence},
-    {"/run", ".containerenv", false, only_existence},
+    {"/", ".dockerenv", only_existence},
+    {"/run", ".containerenv", only_existence},
     {"/run/systemd", "container"},
 
     // The kernel and this process
-    {"/proc", "cpuinfo", true, nullptr, kMaxCpuBytes},
-    {"/proc", "meminfo version cmdline", true},
-    {"/proc", "devices misc config.gz"},
-    {"/proc", "kallsyms", false, peer_memory_symbols, kMaxSymbolBytes},
+    {"/proc", "cpuinfo", nullptr, kMaxCpuBytes},
+    {"/proc", "meminfo version cmdline devices misc config.gz"},
+    {"/proc", "kallsyms", peer_memory_symbols, kMaxSymbolBytes},
     {"/proc/self", "limits"},
-    {"/proc/self", "uid_map", false, kind_of_uid_map},
-    {"/proc/self", "status", false, rights_and_places},
-    {"/proc/self", "mounts", false, root_mount},
+    {"/proc/self", "uid_map", kind_of_uid_map},
+    {"/proc/self", "status", rights_and_places},
+    {"/proc/self", "mounts", root_mount},
     {"/proc/sys/kernel", "osrelease numa_balancing dmesg_restrict"},
     {"/proc/sys/vm", "nr_hugepages nr_overcommit_hugepages overcommit_memory max_map_count zone_reclaim_mode"},
     {"/proc/sys/net/ipv4", "tcp_ecn"},
@@ -259,7 +227,11 @@ class Walk {
   Walk(const SystemFiles& files, const std::function<void(Captured&&)>& visit) : files_(files), visit_(visit) {}
 
   void take(const CapturePattern& pattern, const std::string& folder) {
-    expand("", words_of(folder, "/"), 0, [&](const std::string& real) { take_names(pattern, real); });
+    std::vector<std::string> levels;
+    for (const std::string_view part : words_of(folder, "/")) levels.emplace_back(part);
+    const bool has_release = pattern.names.find("{}") != std::string_view::npos;
+    levels.push_back(with(pattern.names, has_release ? kernel_release() : std::string()));
+    expand(pattern, "", levels);
   }
 
  private:
@@ -271,7 +243,7 @@ class Walk {
     FolderNames listed = files_.list(folder);
     if (!listed.reason.empty()) {
       tell_folder(folder);
-      tell({Captured::Kind::hidden, folder, std::move(listed.reason), {}, {}});
+      tell({Captured::Kind::hidden, folder, std::move(listed.reason), {}});
     }
     std::erase_if(listed.names,
                   [&pattern](const std::string& name) { return ::fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) != 0; });
@@ -282,27 +254,17 @@ class Walk {
     if (told_.emplace(found.kind, found.path).second) visit_(std::move(found));
   }
   void tell_folder(const std::string& path) {
-    if (files_.facts(path).kind == NodeKind::folder) tell({Captured::Kind::folder, path, {}, {}, {}});
+    if (files_.facts(path).kind == NodeKind::folder) tell({Captured::Kind::folder, path, {}, {}});
   }
 
-  template <class Found>
-  void expand(const std::string& real, const std::vector<std::string_view>& parts, std::size_t next, const Found& found) {
-    if (next == parts.size()) return found(real);
-    for (const std::string& name : candidates(real.empty() ? "/" : real, std::string(parts[next]))) {
-      if (is_over()) return;
-      const std::optional<std::string> inside = settle(text(real, "/", name), 0);
-      if (inside) expand(*inside, parts, next + 1, found);
-    }
-  }
-
-  void take_names(const CapturePattern& pattern, const std::string& folder) {
-    const std::string release = pattern.names.find("{}") == std::string_view::npos ? std::string() : kernel_release();
-    if (!folder.empty()) tell_folder(folder);
-    const std::string names = with(pattern.names, release);
-    for (const std::string_view name : words_of(names, " ")) {
+  // What `levels`, words of patterns, match below a real folder; empty: the root.
+  void expand(const CapturePattern& pattern, const std::string& folder, std::span<const std::string> levels) {
+    if (levels.empty()) return take_node(pattern, folder);
+    if (levels.size() == 1 && !folder.empty()) tell_folder(folder);
+    for (const std::string_view name : words_of(levels.front(), " ")) {
       for (const std::string& candidate : candidates(folder.empty() ? "/" : folder, std::string(name))) {
         if (is_over()) return;
-        if (const auto real = settle(text(folder, "/", candidate), 0)) take_node(pattern, *real);
+        if (const auto real = settle(text(folder, "/", candidate), 0)) expand(pattern, *real, levels.subspan(1));
       }
     }
   }
@@ -319,16 +281,16 @@ class Walk {
     NodeFacts facts = files_.facts(real);
     if (facts.kind == NodeKind::character_device) {
       facts.open_errno = files_.open_errno(real);
-      tell({Captured::Kind::device, real, {}, {}, facts});
+      tell({Captured::Kind::device, real, {}, facts});
     }
-    if (facts.kind == NodeKind::folder) tell({Captured::Kind::folder, real, {}, {}, {}});
+    if (facts.kind == NodeKind::folder) tell({Captured::Kind::folder, real, {}, {}});
     if (facts.kind != NodeKind::file) return;
     FileText text = files_.read(real, pattern.most_bytes);
     if (text.is_present() && pattern.change != nullptr) text.content = pattern.change(text.content);
     bytes_ += text.content.size() + real.size();
     if (text.state == FileState::missing) return;
-    if (text.is_present()) return tell({Captured::Kind::file, real, std::move(text.content), {}, {}});
-    tell({Captured::Kind::hidden, real, std::move(text.reason), {}, {}});
+    if (text.is_present()) return tell({Captured::Kind::file, real, std::move(text.content), {}});
+    tell({Captured::Kind::hidden, real, std::move(text.reason), {}});
   }
 
   // The real path of `path`, whose folder is real already; tells of each link on the way. Nothing when it leads
@@ -356,13 +318,13 @@ class Walk {
       }
       // The kernel's links stay in /sys.
       if (real.empty() || (path.starts_with("/sys/") && !real.starts_with("/sys/"))) return {};
-      tell({Captured::Kind::link, path, std::move(*target), real, {}});
+      tell({Captured::Kind::link, path, std::move(*target), {}});
       // A link alone is worth nothing: what it names has to be there.
       tell_folder(real);
     } else if (!files_.exists(path)) {
       // Whether it is there is not known when this user may not search a folder above it.
       FileText hidden = files_.read(path);
-      if (hidden.state == FileState::unreadable) tell({Captured::Kind::hidden, path, std::move(hidden.reason), {}, {}});
+      if (hidden.state == FileState::unreadable) tell({Captured::Kind::hidden, path, std::move(hidden.reason), {}});
       return {};
     }
     settled_[path] = real;
@@ -378,103 +340,19 @@ class Walk {
   std::size_t bytes_ = 0;
 };
 
-// ---- a private copy on disk of what hwloc reads of a captured machine. Links in it are relative and lead to real paths of the
-// copy, so that the kernel, which follows them there, cannot be led out.
-
-namespace fs = std::filesystem;
-
-constexpr const char* kCopy = "copy machine";
-
-struct Collected {
-  std::map<std::string, std::string> files, links;  // a link's real target
-  std::set<std::string> folders;
-};
-
-bool is_writable_folder(const char* path) {
-  struct stat found{};
-  return ::stat(path, &found) == 0 && S_ISDIR(found.st_mode) && ::access(path, W_OK | X_OK) == 0;
-}
-
-// Memory before disk: the files are small and soon gone.
-std::string folder_for_copies() {
-  std::string chosen = environment("TMPDIR").value_or("");
-  if (!chosen.empty()) return chosen;
-  return is_writable_folder("/dev/shm") ? "/dev/shm" : "/tmp";
-}
-
-bool make_file(const std::string& path, std::string_view content) {
-  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  return file.is_open() && write_all(file.get(), content);
-}
-
-Error not_copied(const std::string& path, int code) {
-  return make_error(status_of_errno(code, Status::unavailable), kCopy, path, "the machine's files cannot be written there",
-                    "let TMPDIR name a folder that you may write to and that has room", errno_code(code));
-}
-
-// `root` is an empty folder.
-Result<void> fill(const std::string& root, const Collected& found) {
-  std::error_code failed;
-  const auto make_folder = [&](const fs::path& folder) -> Result<void> {
-    fs::create_directories(folder, failed);
-    if (failed) return not_copied(folder.string(), failed.value());
-    return {};
-  };
-  for (const std::string& folder : found.folders) {
-    if (Result<void> made = make_folder(root + folder); !made) return made;
-  }
-  for (const auto& [path, content] : found.files) {
-    const std::string on_disk = root + path;
-    if (Result<void> made = make_folder(fs::path(on_disk).parent_path()); !made) return made;
-    if (!make_file(on_disk, content)) return not_copied(on_disk, errno);
-  }
-  for (const auto& [path, real] : found.links) {
-    const fs::path on_disk = root + path;
-    if (Result<void> made = make_folder(on_disk.parent_path()); !made) return made;
-    fs::create_symlink(fs::path(real).lexically_relative(fs::path(path).parent_path()), on_disk, failed);
-    if (failed) return not_copied(on_disk.string(), failed.value());
-  }
-  return {};
-}
-
 }  // namespace
 
 std::span<const CapturePattern> capture_patterns() { return kPatterns; }
 
-void visit_captured(const SystemFiles& files, bool only_for_hwloc, const std::function<void(Captured&&)>& visit) {
+void visit_captured(const SystemFiles& files, const std::function<void(Captured&&)>& visit) {
   Walk walk(files, visit);
   for (const CapturePattern& pattern : kPatterns) {
-    if (only_for_hwloc && !pattern.is_for_hwloc) continue;
     if (pattern.folder.find("{}") == std::string_view::npos) {
       walk.take(pattern, std::string(pattern.folder));
       continue;
     }
     for (const std::string_view module : kModules) walk.take(pattern, with(pattern.folder, module));
   }
-}
-
-FolderOnDisk::~FolderOnDisk() {
-  if (owner_ == 0 || owner_ != ::getpid()) return;
-  // Part of it stays where there is no memory to look for the rest.
-  quietly([&] {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  });
-}
-
-Result<FolderOnDisk> SystemFiles::folder_on_disk() const {
-  if (is_live()) return FolderOnDisk("/", 0);
-  Collected found;
-  visit_captured(*this, true, [&found](Captured&& one) {
-    if (one.kind == Captured::Kind::file) found.files[one.path] = std::move(one.text);
-    if (one.kind == Captured::Kind::link) found.links[one.path] = std::move(one.real);
-    if (one.kind == Captured::Kind::folder) found.folders.insert(one.path);
-  });
-  std::string made = folder_for_copies() + "/gigabar-machine-XXXXXX";
-  if (::mkdtemp(made.data()) == nullptr) return not_copied(made, errno);
-  FolderOnDisk folder(made, ::getpid());  // removed from here on, whatever happens
-  if (Result<void> filled = fill(made, found); !filled) return std::move(filled).error();
-  return folder;
 }
 
 }  // namespace gigabar::inline v0

@@ -14,9 +14,8 @@
 namespace gigabar::inline v0 {
 
 struct CapturePattern {
-  std::string_view folder;    // "/sys/class/net/*": '*' stands for any text within one part
-  std::string_view names;     // in that folder, separated by spaces, each with '*' or not; links, folders and devices as they are
-  bool is_for_hwloc = false;  // hwloc reads it when it discovers a machine from a folder
+  std::string_view folder;  // "/sys/class/net/*": '*' stands for any text within one part
+  std::string_view names;   // in that folder, separated by spaces, each with '*' or not; links, folders and devices as they are
   std::string (*change)(const std::string&) = nullptr;  // what is kept of a file's content; null: all
   std::size_t most_bytes = kMaxFileBytes;               // of a file
 };
@@ -28,13 +27,12 @@ struct Captured {
   Kind kind = Kind::file;
   std::string path;
   std::string text;  // a file's content, why something is hidden, or what a link holds
-  std::string real;  // where a link leads in the end
   NodeFacts facts;   // of a device
 };
 
 // Tells of each thing once. Follows links below /sys, /proc, /dev, /etc, /boot, /run and /usr/lib only. Ends early, with what was
 // met so far, after a quarter of a million things or kMaxArchiveBytes of content: a real machine has a third of that, a hostile
 // tree any number.
-void visit_captured(const SystemFiles& files, bool only_for_hwloc, const std::function<void(Captured&&)>& visit);
+void visit_captured(const SystemFiles& files, const std::function<void(Captured&&)>& visit);
 
 }  // namespace gigabar::inline v0

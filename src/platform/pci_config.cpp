@@ -13,6 +13,7 @@ constexpr std::size_t kOrdinaryBytes = 256;
 constexpr std::size_t kAllBytes = 4096;
 
 constexpr unsigned kExpressId = 0x10;
+constexpr unsigned kSerialNumberId = 0x0003;
 constexpr unsigned kAcsId = 0x000d;
 constexpr unsigned kAtsId = 0x000f;
 
@@ -135,6 +136,13 @@ std::optional<PciConfig> PciConfig::parse(std::string_view bytes) {
   }
   config.acs = read_acs(space);
   config.ats = read_ats(space);
+  return config;
+}
+
+std::string without_serial_number(const std::string& bytes) {
+  std::string config = bytes;
+  const unsigned offset = find_extended(config, kSerialNumberId).offset;
+  if (offset != 0 && offset + 12 <= config.size()) config.replace(offset + 4, 8, 8, '\0');
   return config;
 }
 

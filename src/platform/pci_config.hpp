@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Configuration space of a PCI device: what the bytes of its file "config" in /sys say. Linux gives all of it (256 bytes, or 4096
 // of a PCIe device) only to who has CAP_SYS_ADMIN, and the first 64 bytes to everybody else. Source: PCI Express Base
-// Specification 6.0, sections 7.5 (header, capabilities), 7.6 (extended ones), 7.7.11 (ACS), 10.5.1 (ATS).
+// Specification 6.0, sections 7.5 (header, capabilities), 7.6 (extended ones), 7.7.11 (ACS), 7.9.3 (serial number), 10.5.1 (ATS).
 #pragma once
 
 #include <cstdint>
@@ -58,5 +58,8 @@ struct PciConfig {
   // Nothing for less than the header's 64 bytes. Never looks past the end; lists that loop end.
   static std::optional<PciConfig> parse(std::string_view bytes);
 };
+
+// The same bytes without the device's serial number: zeros instead.
+std::string without_serial_number(const std::string& bytes);
 
 }  // namespace gigabar::inline v0

@@ -6,12 +6,14 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/json.hpp"
+#include "base/options.hpp"
 #include "base/shown.hpp"
 #include "driver/archive/archive.hpp"
 #include "platform/capture.hpp"
@@ -109,16 +111,42 @@ bool is_clean_path(std::string_view path) {
   return true;
 }
 
-enum class Kind : std::uint8_t { folder, file, unreadable, link, device };
+// A thing of an archive, without its path, and what is in it when it is a folder: its text is then why it could not be listed.
+struct Node final : SourceFolder {
+  Captured thing{Captured::Kind::folder, {}, {}, {}};
+  std::map<std::string, std::shared_ptr<Node>, std::less<>> children;
 
-struct Node {
-  Kind kind = Kind::folder;
-  std::string text;  // content, reason (of a folder: why it could not be listed) or target
-  NodeFacts facts;   // of a device
-  std::map<std::string, std::uint32_t, std::less<>> children;
+  Found find(const std::string& part) const override {
+    const auto child = children.find(part);
+    if (child == children.end()) return {};
+    const Captured& found = child->second->thing;
+    if (found.kind == Captured::Kind::link) return {Entry::link, found.text, {}};
+    if (found.kind == Captured::Kind::folder) return {Entry::folder, {}, child->second};
+    return {Entry::leaf, found.kind == Captured::Kind::hidden ? found.text : std::string(), {}};
+  }
+  FolderNames list() const override {
+    FolderNames listed{{}, thing.text};
+    for (const auto& child : children) {
+      if (listed.names.size() == kMaxNames) break;
+      listed.names.push_back(child.first);
+    }
+    return listed;
+  }
+  FileText read(const std::string& leaf, std::size_t most_bytes) const override {
+    const Captured& file = children.at(leaf)->thing;
+    if (file.kind == Captured::Kind::device) return {FileState::refused, {}, "not a regular file"};
+    if (file.text.size() > most_bytes) return {FileState::refused, {}, text("larger than ", counted(most_bytes, "byte"))};
+    return {FileState::present, file.text, {}};
+  }
+  NodeFacts facts(const std::string& leaf) const override {
+    const Captured& told = leaf.empty() ? thing : children.at(leaf)->thing;
+    if (told.kind == Captured::Kind::device) return told.facts;
+    NodeFacts facts;
+    facts.kind = leaf.empty() ? NodeKind::folder : NodeKind::file;
+    facts.can_read = leaf.empty() ? told.text.empty() : told.kind == Captured::Kind::file;
+    return facts;
+  }
 };
-
-using Nodes = std::vector<Node>;
 
 // Builds the tree, and fills the head where one is wanted. All but read() throw json::Problem.
 class Reader {
@@ -126,7 +154,7 @@ class Reader {
   explicit Reader(ArchiveHead* head) : head_(head) {}
 
   ArchiveCounts counts;
-  Nodes nodes{1};
+  std::shared_ptr<Node> root = std::make_shared<Node>();
 
   Result<void> read(std::string_view archive) {
     try {
@@ -188,12 +216,13 @@ class Reader {
   }
 
   void add_files(const json::Value& document) {
-    constexpr std::array<std::pair<const char*, Kind>, 4> kSections{
-        {{"files", Kind::file}, {"unreadable", Kind::unreadable}, {"links", Kind::link}, {"devices", Kind::device}}};
+    using enum Captured::Kind;
+    constexpr std::array<std::pair<const char*, Captured::Kind>, 4> kSections{
+        {{"files", file}, {"unreadable", hidden}, {"links", link}, {"devices", device}}};
     for (const auto& [section, kind] : kSections) {
       const auto found = document.member(section);
       const auto take = [&, its = kind](const std::string& path, const json::Value& value) {
-        add(path, value.place(), node_of(its, value));
+        add(captured(its, path, value), value.place());
       };
       if (found) found->each_member(": ", take);
     }
@@ -202,28 +231,32 @@ class Reader {
     for (std::size_t i = 0; i < count; ++i) {
       const json::Value folder = folders->entry(i);
       if (!folder.is_text()) folders->refuse("holds something that is not a text");
-      add(folder.text(), "folders: " + shown(folder.text()), {});
+      add({Captured::Kind::folder, folder.text(), {}, {}}, "folders: " + shown(folder.text()));
     }
   }
 
   void add_entry(tar::Entry&& entry) {
-    const Kind kind = entry.kind == tar::Kind::file ? Kind::file : entry.kind == tar::Kind::link ? Kind::link : Kind::folder;
+    using enum Captured::Kind;
+    const Captured::Kind kind = entry.kind == tar::Kind::file ? file : entry.kind == tar::Kind::link ? link : folder;
     const std::string path = "/" + entry.path;
     if (!is_clean_path(path)) {
       throw json::Problem{shown(entry.path), "has a part that is '.' or '..', is empty or overlong, or has control characters"};
     }
-    counts.files += kind == Kind::file ? 1 : 0;
-    counts.links += kind == Kind::link ? 1 : 0;
-    add(path, shown(entry.path), {kind, std::move(entry.text), {}, {}});
+    counts.files += kind == file ? 1 : 0;
+    counts.links += kind == link ? 1 : 0;
+    add({kind, path, std::move(entry.text), {}}, shown(entry.path));
   }
 
-  // A folder that could not be listed is `unreadable`, and there as a folder or by what it holds.
-  static bool may_be_folder(const Node& node) { return node.kind == Kind::folder || node.kind == Kind::unreadable; }
+  // A folder that could not be listed is hidden, and there as a folder or by what it holds.
+  static bool may_be_folder(const Captured& thing) {
+    return thing.kind == Captured::Kind::folder || thing.kind == Captured::Kind::hidden;
+  }
 
-  static Node node_of(Kind kind, const json::Value& value) {
-    if (kind == Kind::device) return {kind, {}, device_of(value), {}};
-    if (kind == Kind::unreadable && value.text().empty()) return {kind, "not readable", {}, {}};
-    return {kind, kind == Kind::file ? content_of(value) : value.text(), {}, {}};
+  static Captured captured(Captured::Kind kind, const std::string& path, const json::Value& value) {
+    using enum Captured::Kind;
+    if (kind == device) return {kind, path, {}, device_of(value)};
+    if (kind == hidden && value.text().empty()) return {kind, path, "not readable", {}};
+    return {kind, path, kind == file ? content_of(value) : value.text(), {}};
   }
 
   static std::string content_of(const json::Value& value) {
@@ -246,107 +279,49 @@ class Reader {
     return facts;
   }
 
-  void add(const std::string& path, const std::string& place, Node node) {
+  void add(Captured found, const std::string& place) {
     const auto refuse = [&](const char* cause) { throw json::Problem{place, cause}; };
+    const std::string path = std::move(found.path);
     if (!is_clean_path(path)) {
       refuse("is not an absolute path without '.', '..', empty or overlong parts");
     }
-    if (node.kind == Kind::unreadable && node.text == "permission denied") ++counts.denied;
-    const bool is_link = node.kind == Kind::link;
-    if (is_link && (node.text.empty() || node.text.size() > kMaxPathBytes || has_control_characters(node.text))) {
+    if (found.kind == Captured::Kind::hidden && found.text == "permission denied") ++counts.denied;
+    const bool is_link = found.kind == Captured::Kind::link;
+    if (is_link && (found.text.empty() || found.text.size() > kMaxPathBytes || has_control_characters(found.text))) {
       refuse("is no target of a link");
     }
-    std::vector<std::string> ahead;
-    put_ahead(ahead, path);
-    std::uint32_t at = 0;
+    Node* at = root.get();
     bool is_new = false;
-    for (; !ahead.empty(); ahead.pop_back()) {
-      if (!may_be_folder(nodes[at])) refuse("lies below something that is not a folder");
-      nodes[at].kind = Kind::folder;
-      const auto next = static_cast<std::uint32_t>(nodes.size());
-      const auto [child, inserted] = nodes[at].children.try_emplace(std::move(ahead.back()), next);
-      is_new = inserted;
-      at = child->second;
-      if (!inserted) continue;
-      if (nodes.size() >= kMaxArchiveNodes) refuse("is one file too many");
-      nodes.emplace_back();
+    for (const std::string_view part : words_of(path, "/")) {
+      if (!may_be_folder(at->thing)) refuse("lies below something that is not a folder");
+      at->thing.kind = Captured::Kind::folder;
+      std::shared_ptr<Node>& child = at->children[std::string(part)];
+      is_new = child == nullptr;
+      if (is_new) {
+        if (node_count_ >= kMaxArchiveNodes) refuse("is one file too many");
+        ++node_count_;
+        child = std::make_shared<Node>();
+      }
+      at = child.get();
     }
     if (is_new) {
-      nodes[at] = std::move(node);
-    } else if (may_be_folder(node) && may_be_folder(nodes[at])) {
-      nodes[at].kind = Kind::folder;
-      if (!node.text.empty()) nodes[at].text = std::move(node.text);
+      at->thing = std::move(found);
+    } else if (may_be_folder(found) && may_be_folder(at->thing)) {
+      at->thing.kind = Captured::Kind::folder;
+      if (!found.text.empty()) at->thing.text = std::move(found.text);
     } else {
       refuse("is there twice, or is a file and a folder");
     }
   }
 
+  std::size_t node_count_ = 1;
   ArchiveHead* head_;  // null: not wanted
-};
-
-class ArchivePosition {
- public:
-  explicit ArchivePosition(const Nodes& nodes) : nodes_(&nodes) {}
-
-  Entry enter(const std::string& part, std::string& detail) {
-    const auto& children = folder().children;
-    const auto found = children.find(part);
-    if (found == children.end()) return Entry::missing;
-    const Node& node = (*nodes_)[found->second];
-    if (node.kind == Kind::link) {
-      detail = node.text;
-      return Entry::link;
-    }
-    if (node.kind == Kind::folder) {
-      above_.push_back(found->second);
-      return Entry::folder;
-    }
-    leaf_ = found->second;
-    if (node.kind == Kind::unreadable) detail = node.text;
-    return Entry::leaf;
-  }
-  void leave() { above_.pop_back(); }
-  void restart() { above_.clear(); }
-
-  FileText read(std::size_t most_bytes) const {
-    const Node& node = leaf();
-    if (node.kind == Kind::device) return {FileState::refused, {}, "not a regular file"};
-    if (node.kind == Kind::unreadable) return {FileState::unreadable, {}, node.text};
-    if (node.text.size() > most_bytes) return {FileState::refused, {}, text("larger than ", counted(most_bytes, "byte"))};
-    return {FileState::present, node.text, {}};
-  }
-  FolderNames list(bool is_folder) const {
-    if (!is_folder) return {{}, leaf().kind == Kind::unreadable ? leaf().text : std::string()};
-    FolderNames listed{{}, folder().text};
-    for (const auto& child : folder().children) {
-      if (listed.names.size() == kMaxNames) break;
-      listed.names.push_back(child.first);
-    }
-    return listed;
-  }
-  NodeFacts facts(bool is_folder) const {
-    if (!is_folder && leaf().kind == Kind::device) return leaf().facts;
-    NodeFacts facts;
-    facts.kind = is_folder ? NodeKind::folder : NodeKind::file;
-    facts.can_read = is_folder ? folder().text.empty() : leaf().kind == Kind::file;
-    return facts;
-  }
-
- private:
-  const Node& folder() const { return (*nodes_)[above_.empty() ? 0 : above_.back()]; }
-  const Node& leaf() const { return (*nodes_)[leaf_]; }
-
-  const Nodes* nodes_;
-  std::vector<std::uint32_t> above_;
-  std::uint32_t leaf_ = 0;
 };
 
 // ---- writing
 
 class ArchiveWriter {
  public:
-  explicit ArchiveWriter(tar::Writer& to) : to_(to) {}
-
   void take(Captured&& found) {
     if (found.kind == Captured::Kind::folder) return void(folders_.insert(found.path));
     has_content(found.path);
@@ -367,16 +342,18 @@ class ArchiveWriter {
   }
 
   MachineEntry machine;
+  std::vector<tar::Entry> entries;
 
  private:
-  void add(tar::Kind kind, const std::string& path, std::string text) { to_.add({kind, path.substr(1), std::move(text)}); }
+  void add(tar::Kind kind, const std::string& path, std::string text) {
+    entries.push_back({kind, path.substr(1), std::move(text)});
+  }
   void has_content(const std::string& path) {
     for (std::size_t slash = path.rfind('/'); slash != 0 && slash != std::string::npos; slash = path.rfind('/', slash - 1)) {
       if (!above_.insert(path.substr(0, slash)).second) return;
     }
   }
 
-  tar::Writer& to_;
   std::set<std::string> folders_;
   std::set<std::string> above_;
 };
@@ -384,16 +361,14 @@ class ArchiveWriter {
 }  // namespace
 
 Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head, std::size_t max_bytes) {
-  Result<tar::Writer> tar = tar::Writer::open();
-  if (!tar) return std::move(tar).error();
-  ArchiveWriter writer(*tar);
-  visit_captured(files, false, [&](Captured&& found) { writer.take(std::move(found)); });
+  ArchiveWriter writer;
+  visit_captured(files, [&](Captured&& found) { writer.take(std::move(found)); });
   writer.add_folders();
   writer.machine.remark = head.remark;
   writer.machine.date = head.date;
-  tar->add({tar::Kind::file, kAnswersEntry, to_json(head.answers)});
-  tar->add({tar::Kind::file, kMachineEntry, json::to_text(writer.machine, kLimits)});
-  Result<std::string> archive = tar->take();
+  writer.entries.push_back({tar::Kind::file, kAnswersEntry, to_json(head.answers)});
+  writer.entries.push_back({tar::Kind::file, kMachineEntry, json::to_text(writer.machine, kLimits)});
+  Result<std::string> archive = tar::write(writer.entries);
   if (archive && archive->size() > max_bytes) {
     return make_error(Status::not_supported, "write archive", "",
                       text("it would have ", counted(archive->size(), "byte"), ", more than the ", max_bytes, " that can be read"),
@@ -405,7 +380,7 @@ Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& h
 Result<SystemFiles> SystemFiles::of_archive(std::string_view archive, ArchiveHead* head) {
   Reader reader(head);
   if (Result<void> done = reader.read(archive); !done) return std::move(done).error();
-  return SystemFiles(std::make_shared<WalkedSource<ArchivePosition, Nodes>>(std::move(reader.nodes)));
+  return SystemFiles(std::move(reader.root));
 }
 
 Result<ArchiveHead> read_archive_head(std::string_view archive) {

@@ -18,6 +18,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/options.hpp"
 #include "platform/device_nodes.hpp"
 #include "platform/system_sources.hpp"
 
@@ -74,97 +75,117 @@ NodeFacts facts_of(const struct stat& found, int folder, const char* name) {
   return facts;
 }
 
-class LiveSource final : public FileSource {
+class DiskFolder final : public SourceFolder {
  public:
-  bool is_live() const noexcept override { return true; }
+  explicit DiskFolder(Descriptor folder) : folder_(std::move(folder)) {}
 
-  FileText read(const std::string& path, std::size_t most_bytes) const override {
-    if (!path.starts_with('/')) return {};
-    return read_regular(AT_FDCWD, path, 0, most_bytes);
-  }
-
-  FolderNames list(const std::string& folder) const override {
-    if (!folder.starts_with('/')) return {};
-    const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    return opened.is_open() ? names_in(opened.get()) : unlisted(errno);
-  }
-
-  NodeFacts facts(const std::string& path) const override {
+  Found find(const std::string& part) const override {
     struct stat found{};
-    if (!path.starts_with('/') || ::stat(path.c_str(), &found) != 0) return {};
-    return facts_of(found, AT_FDCWD, path.c_str());
+    if (::fstatat(folder_.get(), part.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0) return failed(errno);
+    if (S_ISLNK(found.st_mode)) return read_link(part);
+    if (!S_ISDIR(found.st_mode)) return {Entry::leaf, {}, {}};
+    Descriptor entered(::openat(folder_.get(), part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!entered.is_open()) return failed(errno);
+    return {Entry::folder, {}, std::make_shared<const DiskFolder>(std::move(entered))};
   }
-
-  std::optional<std::string> real_path(const std::string& path) const override {
-    if (!path.starts_with('/')) return {};
-    std::array<char, kMaxPathBytes> real{};
-    static_assert(kMaxPathBytes >= PATH_MAX);
-    if (::realpath(path.c_str(), real.data()) == nullptr) return {};
-    return std::string(real.data());
+  FolderNames list() const override { return names_in(folder_.get()); }
+  FileText read(const std::string& leaf, std::size_t most_bytes) const override {
+    return read_regular(folder_.get(), leaf, O_NOFOLLOW, most_bytes);
   }
-
-  std::optional<std::string> link_target(const std::string& path) const override {
-    if (!path.starts_with('/')) return {};
-    std::string target(kMaxPathBytes, '\0');
-    const ssize_t bytes = ::readlink(path.c_str(), target.data(), target.size());
-    if (bytes < 0) return {};
-    target.resize(static_cast<std::size_t>(bytes));
-    return target;
-  }
-};
-
-class FolderPosition {
- public:
-  explicit FolderPosition(const Descriptor& root) : root_(root.get()) {}
-
-  Entry enter(const std::string& part, std::string& detail) {
-    if (::fstatat(folder(), part.c_str(), &found_, AT_SYMLINK_NOFOLLOW) != 0) return failed(errno, detail);
-    if (S_ISLNK(found_.st_mode)) return read_link(part, detail);
-    leaf_ = part;
-    if (!S_ISDIR(found_.st_mode)) return Entry::leaf;
-    Descriptor entered(::openat(folder(), part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!entered.is_open()) return failed(errno, detail);
-    folders_.push_back(std::move(entered));
-    return Entry::folder;
-  }
-  void leave() { folders_.pop_back(); }
-  void restart() { folders_.clear(); }
-
-  FileText read(std::size_t most_bytes) const { return read_regular(folder(), leaf_, O_NOFOLLOW, most_bytes); }
-  FolderNames list(bool is_folder) const { return is_folder ? names_in(folder()) : FolderNames{}; }
-  NodeFacts facts(bool is_folder) const {
-    struct stat found = found_;
-    if (is_folder && ::fstat(folder(), &found) != 0) return {};
-    return facts_of(found, folder(), is_folder ? "." : leaf_.c_str());
+  NodeFacts facts(const std::string& leaf) const override {
+    struct stat found{};
+    const int code =
+        leaf.empty() ? ::fstat(folder_.get(), &found) : ::fstatat(folder_.get(), leaf.c_str(), &found, AT_SYMLINK_NOFOLLOW);
+    return code != 0 ? NodeFacts{} : facts_of(found, folder_.get(), leaf.empty() ? "." : leaf.c_str());
   }
 
  private:
-  int folder() const { return folders_.empty() ? root_ : folders_.back().get(); }
-  static Entry failed(int error, std::string& detail) {
-    if (error == ENOENT || error == ENOTDIR || error == ELOOP) return Entry::missing;
-    detail = reason_of(error);
-    return Entry::denied;
+  static Found failed(int error) {
+    if (error == ENOENT || error == ENOTDIR || error == ELOOP) return {};
+    return {Entry::denied, reason_of(error), {}};
   }
-  Entry read_link(const std::string& part, std::string& target) const {
-    target.resize(kMaxPathBytes);
-    const ssize_t bytes = ::readlinkat(folder(), part.c_str(), target.data(), target.size());
-    if (bytes < 0) return failed(errno, target);
+  Found read_link(const std::string& part) const {
+    std::string target(kMaxPathBytes, '\0');
+    const ssize_t bytes = ::readlinkat(folder_.get(), part.c_str(), target.data(), target.size());
+    if (bytes < 0) return failed(errno);
     target.resize(static_cast<std::size_t>(bytes));
-    return Entry::link;
+    return {Entry::link, std::move(target), {}};
   }
 
-  int root_;
-  std::vector<Descriptor> folders_;
-  std::string leaf_;  // that was entered last
-  struct stat found_{};
+  Descriptor folder_;
 };
+
+// The parts of `path` in front of those that are still ahead (the next one is the last of the vector); "" and "." are no parts.
+void put_ahead(std::vector<std::string>& ahead, std::string_view path) {
+  const std::vector<std::string_view> parts = words_of(path, "/");
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (*part != ".") ahead.emplace_back(*part);
+  }
+}
 
 }  // namespace
 
-SystemFiles SystemFiles::live() {
-  static const auto* const source = new std::shared_ptr<const FileSource>(std::make_shared<LiveSource>());
-  return SystemFiles(*source);
+// Where a walk along a path ended.
+struct SystemFiles::End {
+  FileState state = FileState::present;
+  std::string reason;                                        // unless present or missing
+  std::vector<std::string> parts;                            // of the real path
+  std::vector<std::shared_ptr<const SourceFolder>> folders;  // the root, and those of the parts that are folders
+  bool is_folder = true;                                     // the last part is one
+  std::string hidden;                                        // why it is not known what is in a leaf, or below it
+  std::optional<std::string> link_target;                    // the last part is a link, which was not to be followed
+
+  bool is_there() const noexcept { return state == FileState::present; }
+};
+
+SystemFiles::End SystemFiles::go(std::string_view path, bool is_last_followed) const {
+  using Entry = SourceFolder::Entry;
+  End end;
+  end.folders.push_back(root_);
+  const auto stopped = [&end](FileState state, std::string reason) {
+    end.state = state;
+    end.reason = std::move(reason);
+    return std::move(end);
+  };
+  if (path.size() > kMaxPathBytes) return stopped(FileState::refused, "the path is too long");
+  if (!path.starts_with('/')) return stopped(FileState::missing, {});
+  std::vector<std::string> ahead;
+  put_ahead(ahead, path);
+  for (unsigned links = 0; !ahead.empty();) {
+    const std::string part = std::exchange(ahead.back(), {});
+    ahead.pop_back();
+    if (part != ".." && (part.size() > kMaxPartBytes || end.parts.size() >= kMaxDepth)) {
+      return stopped(FileState::refused, "a name is too long or the folders are too deep");
+    }
+    if (!end.is_folder) return stopped(end.hidden.empty() ? FileState::missing : FileState::unreadable, end.hidden);
+    if (part == "..") {
+      if (end.parts.empty()) continue;
+      end.folders.pop_back();
+      end.parts.pop_back();
+      continue;
+    }
+    SourceFolder::Found found = end.folders.back()->find(part);
+    if (found.entry == Entry::missing) return stopped(FileState::missing, {});
+    if (found.entry == Entry::denied) return stopped(FileState::unreadable, std::move(found.detail));
+    if (found.entry == Entry::link && (!ahead.empty() || is_last_followed)) {
+      if (++links > kMaxLinks) return stopped(FileState::refused, "too many links");
+      if (found.detail.starts_with('/')) {
+        end.folders.resize(1);
+        end.parts.clear();
+      }
+      put_ahead(ahead, found.detail);
+      continue;
+    }
+    end.parts.push_back(part);
+    end.is_folder = found.entry == Entry::folder;
+    if (end.is_folder) end.folders.push_back(std::move(found.folder));
+    if (found.entry == Entry::link) end.link_target = std::move(found.detail);
+    if (found.entry == Entry::leaf) end.hidden = std::move(found.detail);
+  }
+  return end;
 }
+
+SystemFiles SystemFiles::live() { return SystemFiles(nullptr); }
 
 Result<SystemFiles> SystemFiles::of_folder(const std::string& path) {
   Descriptor root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -173,7 +194,61 @@ Result<SystemFiles> SystemFiles::of_folder(const std::string& path) {
     return make_error(status_of_errno(code, Status::invalid_argument), "open machine", path, "the folder cannot be opened",
                       "name a folder that holds sys/ and proc/ of a machine", errno_code(code));
   }
-  return SystemFiles(std::make_shared<WalkedSource<FolderPosition, Descriptor>>(std::move(root)));
+  return SystemFiles(std::make_shared<const DiskFolder>(std::move(root)));
+}
+
+FileText SystemFiles::read(const std::string& path, std::size_t most_bytes) const {
+  if (is_live()) return path.starts_with('/') ? read_regular(AT_FDCWD, path, 0, most_bytes) : FileText{};
+  const End end = go(path);
+  if (!end.is_there()) return {end.state, {}, end.reason};
+  if (end.is_folder) return {FileState::refused, {}, "not a regular file"};
+  if (!end.hidden.empty()) return {FileState::unreadable, {}, end.hidden};
+  return end.folders.back()->read(end.parts.back(), most_bytes);
+}
+
+FolderNames SystemFiles::list(const std::string& folder) const {
+  if (is_live()) {
+    if (!folder.starts_with('/')) return {};
+    const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return opened.is_open() ? names_in(opened.get()) : unlisted(errno);
+  }
+  const End end = go(folder);
+  if (!end.is_there()) return {{}, end.reason};
+  return end.is_folder ? end.folders.back()->list() : FolderNames{{}, end.hidden};
+}
+
+NodeFacts SystemFiles::facts(const std::string& path) const {
+  if (is_live()) {
+    struct stat found{};
+    if (!path.starts_with('/') || ::stat(path.c_str(), &found) != 0) return {};
+    return facts_of(found, AT_FDCWD, path.c_str());
+  }
+  const End end = go(path);
+  if (!end.is_there()) return {};
+  return end.folders.back()->facts(end.is_folder ? std::string() : end.parts.back());
+}
+
+std::optional<std::string> SystemFiles::real_path(const std::string& path) const {
+  if (is_live()) {
+    std::array<char, kMaxPathBytes> real{};
+    static_assert(kMaxPathBytes >= PATH_MAX);
+    if (!path.starts_with('/') || ::realpath(path.c_str(), real.data()) == nullptr) return {};
+    return std::string(real.data());
+  }
+  const End end = go(path);
+  if (!end.is_there()) return {};
+  std::string real;
+  for (const std::string& part : end.parts) real += "/" + part;
+  return real.empty() ? "/" : real;
+}
+
+std::optional<std::string> SystemFiles::link_target(const std::string& path) const {
+  if (!is_live()) return go(path, false).link_target;
+  std::string target(kMaxPathBytes, '\0');
+  const ssize_t bytes = path.starts_with('/') ? ::readlink(path.c_str(), target.data(), target.size()) : -1;
+  if (bytes < 0) return {};
+  target.resize(static_cast<std::size_t>(bytes));
+  return target;
 }
 
 std::optional<std::string> SystemFiles::word(const std::string& path) const {
@@ -217,21 +292,6 @@ FileText read_regular(int folder, const std::string& name, int flags, std::size_
   FileText text{FileState::present, {}, {}};
   if (read_all(file.get(), most_bytes, text.content)) return text;
   return errno == EFBIG ? too_large : failed(errno);
-}
-
-void put_ahead(std::vector<std::string>& ahead, std::string_view path) {
-  while (!path.empty()) {
-    const std::size_t slash = path.rfind('/');
-    const std::string_view part = slash == std::string_view::npos ? path : path.substr(slash + 1);
-    if (!part.empty() && part != ".") ahead.emplace_back(part);
-    path = slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
-  }
-}
-
-std::string path_of(const std::vector<std::string>& parts) {
-  std::string path;
-  for (const std::string& part : parts) path += "/" + part;
-  return path.empty() ? "/" : path;
 }
 
 }  // namespace gigabar::inline v0

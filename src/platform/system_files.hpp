@@ -3,8 +3,6 @@
 // depth, and never leaves the root: links are followed inside of it, as if it were "/".
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,38 +56,8 @@ struct NodeFacts {
   std::optional<int> open_errno;  // of an archive: as open_errno() of the machine was
 };
 
-// A private copy goes with this object, in the process that made it.
-class FolderOnDisk {
- public:
-  FolderOnDisk(std::string path, pid_t owner) : path_(std::move(path)), owner_(owner) {}
-  FolderOnDisk(FolderOnDisk&& other) noexcept : path_(std::move(other.path_)), owner_(std::exchange(other.owner_, 0)) {}
-  FolderOnDisk& operator=(FolderOnDisk&&) = delete;
-  ~FolderOnDisk();
-
-  const std::string& path() const noexcept { return path_; }
-
- private:
-  std::string path_;
-  pid_t owner_;  // 0: no copy. A forked child does not remove what its parent uses.
-};
-
-// Where SystemFiles reads from; its functions are those of SystemFiles.
-class FileSource {
- public:
-  FileSource() = default;
-  FileSource(const FileSource&) = delete;
-  FileSource& operator=(const FileSource&) = delete;
-  virtual ~FileSource() = default;
-
-  virtual bool is_live() const noexcept { return false; }
-  virtual FileText read(const std::string& path, std::size_t most_bytes) const = 0;
-  virtual FolderNames list(const std::string& folder) const = 0;
-  virtual NodeFacts facts(const std::string& path) const = 0;
-  virtual std::optional<std::string> real_path(const std::string& path) const = 0;
-  virtual std::optional<std::string> link_target(const std::string& path) const = 0;
-};
-
 struct ArchiveHead;
+class SourceFolder;
 
 // Paths are absolute ("/sys/class/net"), of the machine, not of the disk where a copy of it lies. Threads: any; reading does not
 // change it.
@@ -102,36 +70,35 @@ class SystemFiles {
   // libarchive).
   static Result<SystemFiles> of_archive(std::string_view archive, ArchiveHead* head = nullptr);
 
-  bool is_live() const noexcept { return source_->is_live(); }
+  bool is_live() const noexcept { return root_ == nullptr; }
 
   // Reads at most `most_bytes`; a larger file is refused. Never blocks on a FIFO or a device.
-  FileText read(const std::string& path, std::size_t most_bytes = kMaxFileBytes) const { return source_->read(path, most_bytes); }
+  FileText read(const std::string& path, std::size_t most_bytes = kMaxFileBytes) const;
   // The content without white space around it; nothing unless it is present.
   std::optional<std::string> word(const std::string& path) const;
-  FolderNames list(const std::string& folder) const { return source_->list(folder); }
+  FolderNames list(const std::string& folder) const;
   // For those to whom a folder that cannot be listed is as good as none.
   std::vector<std::string> names(const std::string& folder) const { return list(folder).names; }
   bool exists(const std::string& path) const { return facts(path).kind != NodeKind::missing; }
-  NodeFacts facts(const std::string& path) const { return source_->facts(path); }
+  NodeFacts facts(const std::string& path) const;
   // What open(2) of a device node answered: 0, or errno. A container's device cgroup refuses there what the permission bits allow,
   // and a driver says whether it works. On this machine as try_to_open() of device_nodes.hpp, of an archive what it holds; nothing:
   // it was not tried.
   std::optional<int> open_errno(const std::string& path) const;
   // The path with every link followed, inside the root; nothing when it does not exist or the links have no end.
-  std::optional<std::string> real_path(const std::string& path) const { return source_->real_path(path); }
+  std::optional<std::string> real_path(const std::string& path) const;
   // What the link at `path` holds, when its last part is a link; the folders above it are followed as always.
-  std::optional<std::string> link_target(const std::string& path) const { return source_->link_target(path); }
+  std::optional<std::string> link_target(const std::string& path) const;
   // Last part of real_path: what a link like ".../driver" or ".../iommu_group" names.
   std::optional<std::string> link_name(const std::string& path) const;
 
-  // A folder on this disk that libraries which only take one can read as the root: "/" when live, else a private copy of what
-  // describes processors, memory and devices, without links that leave it. A signal that ends the process while the copy is there
-  // leaves it behind. Errors: no_permission, unavailable (nowhere to write it).
-  Result<FolderOnDisk> folder_on_disk() const;
-
  private:
-  explicit SystemFiles(std::shared_ptr<const FileSource> source) : source_(std::move(source)) {}
-  std::shared_ptr<const FileSource> source_;
+  struct End;
+  explicit SystemFiles(std::shared_ptr<const SourceFolder> root) : root_(std::move(root)) {}
+  // Goes along `path`; not of this machine, where the kernel does.
+  End go(std::string_view path, bool is_last_followed = true) const;
+
+  std::shared_ptr<const SourceFolder> root_;  // null: this machine's
 };
 
 }  // namespace gigabar::inline v0

@@ -4,15 +4,17 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <filesystem>
+#include <set>
 #include <tuple>
 #include <utility>
 
-#include "base/blocked_signals.hpp"
 #include "base/errors.hpp"
 #include "base/hexadecimal.hpp"
 #include "base/options.hpp"
 #include "base/uncancelled.hpp"
+#include "driver/hwloc/hwloc.hpp"
 #include "platform/host_memory.hpp"
 #include "platform/pci_link.hpp"
 #include "platform/topology_parts.hpp"
@@ -20,7 +22,9 @@
 namespace gigabar::topology_parts {
 namespace {
 
-constexpr std::uint64_t kMaxCpus = 8192;  // CONFIG_NR_CPUS of the kernel is at most that on every architecture
+constexpr std::size_t kMaxCpus = 8192;  // CONFIG_NR_CPUS of the kernel is at most that on every architecture
+constexpr const char* kCpuFolder = "/sys/devices/system/cpu";
+constexpr const char* kNodeFolder = "/sys/devices/system/node";
 
 // "0x10de"; nothing for other text.
 std::optional<std::uint32_t> number_in(std::string_view text, std::uint32_t most) {
@@ -107,23 +111,11 @@ std::vector<PciNode> joined(std::vector<Found> devices, std::vector<std::string>
   return nodes;
 }
 
-// Names, and devices that only hwloc sees.
-void add_objects(const std::vector<hwloc::PciObject>& objects, std::vector<PciNode>& nodes) {
+void add_names(std::vector<PciNode>& nodes) {
   const PciIndex index = index_of(nodes);
-  for (const hwloc::PciObject& object : objects) {
-    const int known = find_in(index, object.address);
-    if (known >= 0) {
-      nodes[static_cast<std::size_t>(known)].name = object.name;
-      continue;
-    }
-    PciNode node;
-    node.address = object.address;
-    node.vendor = object.vendor;
-    node.device = object.device;
-    node.class_code = std::uint32_t{object.class_code} << 8;
-    node.is_bridge = object.is_bridge;
-    node.name = object.name;
-    nodes.push_back(std::move(node));
+  for (hwloc::PciName& device : hwloc::pci_names()) {
+    const int known = find_in(index, device.address);
+    if (known >= 0) nodes[static_cast<std::size_t>(known)].name = std::move(device.name);
   }
 }
 
@@ -136,36 +128,110 @@ std::vector<PciNode> read_pci(const Sources& from) {
     if (auto found = read_device(from, name)) devices.push_back(std::move(*found));
   }
   std::vector<PciNode> nodes = joined(std::move(devices), from.notes);
-  add_objects(from.objects.pci, nodes);
+  if (from.files.is_live()) add_names(nodes);
   if (nodes.empty()) from.notes.push_back(text("no PCI devices: ", kPciFolder, " is empty, or cannot be read"));
   return nodes;
 }
 
-// What /sys says of a node replaces what hwloc does: there a node of memory alone has the CPUs near it.
-void read_node_files(const SystemFiles& files, NumaNode& node) {
-  const std::string folder = text("/sys/devices/system/node/node", node.index);
-  if (const auto list = files.word(folder + "/cpulist")) node.cpus = parse_number_list(*list, kMaxCpus).numbers;
-  if (node.memory_bytes == 0) node.memory_bytes = number_behind(files.read(folder + "/meminfo").content, "MemTotal").value_or(0);
+// ---- NUMA nodes, and the package that each belongs to
+
+// A package's number, or one of these; a CPU that does not tell its package counts as one of several.
+constexpr int kSeveralPackages = -1, kNoPackage = -2;
+
+int either_package(int first, int second) {
+  if (first == kNoPackage || first == second) return second;
+  return second == kNoPackage ? first : kSeveralPackages;
 }
 
+class PackagesOfCpus {
+ public:
+  explicit PackagesOfCpus(const SystemFiles& files) : files_(files) {}
+
+  int of(const std::vector<int>& cpus) {
+    int package = kNoPackage;
+    for (const int cpu : cpus) package = either_package(package, of(cpu));
+    return package;
+  }
+
+ private:
+  int of(int cpu) {
+    std::optional<int>& package = known_[static_cast<std::size_t>(cpu)];
+    if (!package) {
+      const auto word = files_.word(text(kCpuFolder, "/cpu", cpu, "/topology/physical_package_id"));
+      package = parse_number<int>(word.value_or(""), 0, INT_MAX).value_or(kSeveralPackages);
+    }
+    return *package;
+  }
+
+  const SystemFiles& files_;
+  std::vector<std::optional<int>> known_ =
+      std::vector<std::optional<int>>(kMaxCpus);  // each file is read once, however many nodes have the CPU
+};
+
+// Places of the nodes that are nearest to the one at `place`; none where all are equally near, or that is not told.
+std::vector<std::size_t> nearest_nodes(const SystemFiles& files, const std::vector<NumaNode>& nodes, std::size_t place) {
+  const std::string row = files.word(text(kNodeFolder, "/node", nodes[place].index, "/distance")).value_or("");
+  std::vector<unsigned> distances;  // of each node, in their order
+  for (const std::string_view word : words_of(row))
+    distances.push_back(parse_number<unsigned>(word, 0, UINT_MAX).value_or(UINT_MAX));
+  if (distances.size() != nodes.size()) return {};
+  const unsigned own = std::exchange(distances[place], UINT_MAX);
+  const unsigned least = std::ranges::min(distances);
+  std::vector<std::size_t> nearest;
+  for (std::size_t i = 0; i < distances.size(); ++i) {
+    if (distances[i] == least) nearest.push_back(i);
+  }
+  return least > own && nearest.size() + 1 < nodes.size() ? nearest : std::vector<std::size_t>();
+}
+
+// That of the node's CPUs and of the nodes that reach its memory best. One with memory alone belongs to that of the nearest nodes,
+// where some are nearer than others, else to the machine's.
+void add_packages(const SystemFiles& files, std::vector<NumaNode>& nodes) {
+  PackagesOfCpus packages(files);
+  int of_machine = kNoPackage;
+  std::map<std::string, std::size_t> places;
+  for (NumaNode& node : nodes) {
+    node.package = packages.of(node.cpus);
+    of_machine = either_package(of_machine, node.package);
+    places.emplace(text("node", node.index), places.size());
+  }
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    int& package = nodes[i].package;
+    for (const std::string& name : files.names(text(kNodeFolder, "/node", nodes[i].index, "/access0/initiators"))) {
+      if (const auto from = places.find(name); from != places.end()) package = either_package(package, nodes[from->second].package);
+    }
+    if (package != kNoPackage) continue;
+    for (const std::size_t near : nearest_nodes(files, nodes, i)) package = either_package(package, nodes[near].package);
+    if (package == kNoPackage) package = of_machine;
+  }
+  for (NumaNode& node : nodes) node.package = std::max(node.package, -1);
+}
+
+NumaNode read_numa_node(const SystemFiles& files, int index, const std::string& cpus, const std::string& memory) {
+  return {index, -1, parse_number_list(files.word(cpus).value_or(""), kMaxCpus).numbers,
+          number_behind(files.read(memory).content, "MemTotal").value_or(0)};
+}
+
+// Of captured machines nothing is known about CPUs whose topology was not captured.
+bool tells_of_cpus(const SystemFiles& files) { return files.is_live() || files.exists(text(kCpuFolder, "/cpu0/topology")); }
+
 std::vector<NumaNode> read_numa_nodes(const Sources& from) {
-  std::map<int, NumaNode> nodes;
-  for (const hwloc::NumaObject& object : from.objects.numa_nodes) {
-    if (object.os_index > 0xffff) continue;
-    const int index = static_cast<int>(object.os_index);
-    nodes.emplace(index, NumaNode{index, object.package, object.cpus, object.memory_bytes});
-  }
-  for (const std::string& name : names_in(from, "/sys/devices/system/node")) {
+  std::set<int> indexes;
+  for (const std::string& name : names_in(from, kNodeFolder)) {
     const auto index = name.starts_with("node") ? parse_number<int>(std::string_view(name).substr(4), 0, 0xffff) : std::nullopt;
-    if (index) nodes.emplace(*index, NumaNode{*index, -1, {}, 0});
+    if (index) indexes.insert(*index);
   }
-  std::vector<NumaNode> listed;
-  for (auto& [index, node] : nodes) {
-    read_node_files(from.files, node);
-    listed.push_back(std::move(node));
+  std::vector<NumaNode> nodes;
+  for (const int index : indexes) {
+    const std::string folder = text(kNodeFolder, "/node", index);
+    nodes.push_back(read_numa_node(from.files, index, folder + "/cpulist", folder + "/meminfo"));
   }
-  if (listed.empty()) from.notes.emplace_back("the machine's files tell of no NUMA node");
-  return listed;
+  if (nodes.empty() && tells_of_cpus(from.files)) {  // a kernel without NUMA
+    nodes.push_back(read_numa_node(from.files, 0, text(kCpuFolder, "/online"), "/proc/meminfo"));
+  }
+  add_packages(from.files, nodes);
+  if (nodes.empty()) from.notes.emplace_back("the machine's files tell of no NUMA node");
+  return nodes;
 }
 
 }  // namespace
@@ -193,19 +259,6 @@ double leading_number(std::string_view text, double most) {
 
 namespace gigabar::inline v0 {
 namespace {
-
-// A tree that hwloc makes nothing of is still read from its files; one that it crashes on is not.
-Result<hwloc::Discovery> objects_of(const Machine& machine, std::vector<std::string>& notes) {
-  if (!hwloc::availability().is_ok()) return hwloc::discover({}, machine.origin());  // which says why
-  // A signal that ends the program waits until the copy is gone.
-  const BlockedSignals blocked;
-  const auto root = machine.files().folder_on_disk();
-  if (!root) return root.error();
-  auto objects = hwloc::discover(root->path(), machine.origin());
-  if (objects || objects.status() != Status::not_supported) return objects;
-  notes.push_back(text(objects.error().record().cause, ": packages are not known, everything else is read from its files"));
-  return hwloc::Discovery{};
-}
 
 // By PCI address, those without one last, then by name.
 void put_in_order(std::vector<Nic>& nics, const std::vector<PciNode>& pci) {
@@ -246,10 +299,15 @@ void place_on_the_only_node(Topology& found) {
 
 Result<Topology> discover_topology(const Machine& machine) try {
   const Uncancelled uncancelled;
+  if (const Availability& library = hwloc::availability(); !library.is_ok()) {
+    return make_error(Status::not_supported, "topology", machine.origin(), text("hwloc cannot be used: ", library.reason),
+                      library.remedy, library.native);
+  }
   std::vector<std::string> notes;
-  const auto objects = objects_of(machine, notes);
-  if (!objects) return objects.error();
-  const topology_parts::Sources from{machine.files(), *objects, machine.answers(), notes};
+  if (!topology_parts::tells_of_cpus(machine.files())) {
+    notes.emplace_back("hwloc finds no machine there: packages are not known, everything else is read from its files");
+  }
+  const topology_parts::Sources from{machine.files(), machine.answers(), notes};
   Topology found;
   found.pci = topology_parts::read_pci(from);
   found.numa_nodes = topology_parts::read_numa_nodes(from);

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "driver/hwloc/hwloc.hpp"
 #include "gigabar/topology.hpp"
 #include "platform/driver_answers.hpp"
 #include "platform/system_files.hpp"
@@ -34,7 +33,6 @@ int find_in(const PciIndex& index, const PciAddress& address);  // -1: none
 // What the parts are made from.
 struct Sources {
   const SystemFiles& files;
-  const hwloc::Discovery& objects;
   const DriverAnswers& answers;
   std::vector<std::string>& notes;  // remarks on what could not be found out
 };

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "base/log.hpp"
-#include "driver/hwloc/child.hpp"
 #include "fabric/job/directories.hpp"
 #include "fabric/notifications.hpp"
 #include "fabric/tuning.hpp"
@@ -185,11 +184,6 @@ ISOLATED_TEST(FailingSystemCalls, LocalLink) {
     return Error(ErrorRecord{Status::peer_lost, "link", "", {}, told.why, "", ""});
   };
   expect_errors({{"epoll_ctl", ENOSPC, "raise fs.epoll.max_user_watches"}}, make);
-}
-
-ISOLATED_TEST(FailingSystemCalls, ProcessThatReadsAMachine) {
-  expect_errors({{"pipe2", EMFILE, "no pipe can be made"}, {"fork", EAGAIN, "no process can be started to read it"}},
-                [] { return error_of(output_of_child([](int) {}, "a machine", {})); });
 }
 
 ISOLATED_TEST(FailingSystemCalls, NumaPolicy) {

@@ -69,8 +69,6 @@ GIGABAR_TEST_CALL(int, ftruncate, (int descriptor, off_t bytes), (descriptor, by
 GIGABAR_TEST_CALL(int, fstat, (int descriptor, struct stat* status), (descriptor, status), -1)
 GIGABAR_TEST_CALL(int, flock, (int descriptor, int how), (descriptor, how), -1)
 GIGABAR_TEST_CALL(int, listen, (int socket, int backlog), (socket, backlog), -1)
-GIGABAR_TEST_CALL(int, pipe2, (int* ends, int flags), (ends, flags), -1)
-GIGABAR_TEST_CALL(pid_t, fork, (), (), -1)
 GIGABAR_TEST_CALL(int, mprotect, (void* address, std::size_t bytes, int how), (address, bytes, how), -1)
 GIGABAR_TEST_CALL(int, madvise, (void* address, std::size_t bytes, int how), (address, bytes, how), -1)
 GIGABAR_TEST_CALL(ssize_t, read, (int descriptor, void* bytes, std::size_t count), (descriptor, bytes, count), -1)

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <ctime>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "base/shown.hpp"
 #include "driver/loader.hpp"
 
+struct archive;
 struct archive_entry;
 
 namespace gigabar::tar {
@@ -55,6 +57,9 @@ std::string reason_of(struct archive* handle) {
 
 struct FreeReader {
   void operator()(struct archive* handle) const { library().archive_read_free(handle); }
+};
+struct FreeWriter {
+  void operator()(struct archive* handle) const { library().archive_write_free(handle); }
 };
 struct FreeEntry {
   void operator()(struct archive_entry* entry) const { library().archive_entry_free(entry); }
@@ -109,6 +114,38 @@ Result<void> take(struct archive* reader, struct archive_entry* header, std::siz
   }
 }
 
+struct Sink {
+  std::string bytes;
+  bool has_no_memory = false;
+};
+
+// No exception may pass through the library.
+ssize_t append(struct archive* /*handle*/, void* sink, const void* bytes, std::size_t count) noexcept {
+  auto& to = *static_cast<Sink*>(sink);
+  try {
+    to.bytes.append(static_cast<const char*>(bytes), count);
+  } catch (...) {
+    to.has_no_memory = true;
+    return -1;
+  }
+  return static_cast<ssize_t>(count);
+}
+
+bool put(struct archive* writer, const Entry& entry, std::int64_t now_s) {
+  const std::unique_ptr<struct archive_entry, FreeEntry> header(library().archive_entry_new());
+  if (header == nullptr) throw std::bad_alloc();
+  const bool is_file = entry.kind == Kind::file;
+  library().archive_entry_set_pathname(header.get(), entry.path.c_str());
+  library().archive_entry_set_mtime(header.get(), now_s, 0);
+  library().archive_entry_set_perm(header.get(), is_file ? 0644 : 0755);
+  library().archive_entry_set_size(header.get(), is_file ? static_cast<std::int64_t>(entry.text.size()) : 0);
+  library().archive_entry_set_filetype(header.get(), is_file ? S_IFREG : entry.kind == Kind::folder ? S_IFDIR : S_IFLNK);
+  if (entry.kind == Kind::link) library().archive_entry_set_symlink(header.get(), entry.text.c_str());
+  const std::string_view content = is_file ? std::string_view(entry.text) : std::string_view();
+  return library().archive_write_header(writer, header.get()) == kOk &&
+         library().archive_write_data(writer, content.data(), content.size()) == static_cast<ssize_t>(content.size());
+}
+
 }  // namespace
 
 const Availability& availability() { return library().availability; }
@@ -137,58 +174,19 @@ Result<void> read(std::string_view bytes, const std::function<void(Entry&& entry
   }
 }
 
-void Writer::Free::operator()(struct archive* handle) const { library().archive_write_free(handle); }
-
-// No exception may pass through the library.
-ssize_t Writer::append(struct archive* /*handle*/, void* sink, const void* bytes, std::size_t count) noexcept {
-  auto& to = *static_cast<Sink*>(sink);
-  try {
-    to.bytes.append(static_cast<const char*>(bytes), count);
-  } catch (...) {
-    to.has_no_memory = true;
-    return -1;
-  }
-  return static_cast<ssize_t>(count);
-}
-
-Result<Writer> Writer::open() {
+Result<std::string> write(std::span<const Entry> entries) {
   if (!availability().is_ok()) return make_error(kWrite, "", availability());
-  Writer writer;
-  writer.sink_ = std::make_unique<Sink>();
-  writer.archive_.reset(library().archive_write_new());
-  writer.now_s_ = std::time(nullptr);
-  if (writer.archive_ == nullptr) throw std::bad_alloc();
-  struct archive* const handle = writer.archive_.get();
-  writer.check(library().archive_write_set_format_gnutar(handle) == kOk &&
-               library().archive_write_open(handle, writer.sink_.get(), nullptr, append, nullptr) == kOk);
-  return writer;
-}
-
-void Writer::check(bool is_done) {
-  if (sink_->has_no_memory) throw std::bad_alloc();
-  if (!is_done) failure_ = reason_of(archive_.get());
-}
-
-void Writer::add(const Entry& entry) {
-  if (!failure_.empty()) return;
-  const std::unique_ptr<struct archive_entry, FreeEntry> header(library().archive_entry_new());
-  if (header == nullptr) throw std::bad_alloc();
-  const bool is_file = entry.kind == Kind::file;
-  library().archive_entry_set_pathname(header.get(), entry.path.c_str());
-  library().archive_entry_set_mtime(header.get(), now_s_, 0);
-  library().archive_entry_set_perm(header.get(), is_file ? 0644 : 0755);
-  library().archive_entry_set_size(header.get(), is_file ? static_cast<std::int64_t>(entry.text.size()) : 0);
-  library().archive_entry_set_filetype(header.get(), is_file ? S_IFREG : entry.kind == Kind::folder ? S_IFDIR : S_IFLNK);
-  if (entry.kind == Kind::link) library().archive_entry_set_symlink(header.get(), entry.text.c_str());
-  const std::string_view content = is_file ? std::string_view(entry.text) : std::string_view();
-  check(library().archive_write_header(archive_.get(), header.get()) == kOk &&
-        library().archive_write_data(archive_.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()));
-}
-
-Result<std::string> Writer::take() {
-  if (failure_.empty()) check(library().archive_write_close(archive_.get()) == kOk);
-  if (!failure_.empty()) return make_error(Status::unavailable, kWrite, "", failure_);
-  return std::move(sink_->bytes);
+  Sink sink;  // the library's callback writes there, also when the archive is freed
+  const std::unique_ptr<struct archive, FreeWriter> writer(library().archive_write_new());
+  if (writer == nullptr) throw std::bad_alloc();
+  bool is_done = library().archive_write_set_format_gnutar(writer.get()) == kOk &&
+                 library().archive_write_open(writer.get(), &sink, nullptr, append, nullptr) == kOk;
+  const std::int64_t now_s = std::time(nullptr);
+  for (const Entry& entry : entries) is_done = is_done && put(writer.get(), entry, now_s);
+  is_done = is_done && library().archive_write_close(writer.get()) == kOk;
+  if (sink.has_no_memory) throw std::bad_alloc();
+  if (!is_done) return make_error(Status::unavailable, kWrite, "", reason_of(writer.get()));
+  return std::move(sink.bytes);
 }
 
 }  // namespace gigabar::tar

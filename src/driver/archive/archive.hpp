@@ -2,17 +2,13 @@
 // libarchive.so.13, opened at run time: tar files of a machine's files, in memory.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "gigabar/status.hpp"
-
-struct archive;
 
 namespace gigabar::tar {
 
@@ -37,32 +33,8 @@ bool is_tar(std::string_view bytes) noexcept;
 // symbolic link, a sparse file, a size beyond the bytes), unavailable (no library). Throws std::bad_alloc.
 Result<void> read(std::string_view bytes, const std::function<void(Entry&& entry)>& visit);
 
-// Makes a tar file of GNU's format, which keeps names of any bytes and length.
-class Writer {
- public:
-  // Errors: unavailable (no library). All throw std::bad_alloc.
-  static Result<Writer> open();
-
-  // After an error, which take() tells, nothing more is added.
-  void add(const Entry& entry);
-  Result<std::string> take();
-
- private:
-  struct Free {
-    void operator()(struct archive* handle) const;
-  };
-  struct Sink {
-    std::string bytes;
-    bool has_no_memory = false;
-  };
-  Writer() = default;
-  void check(bool is_done);
-  static ssize_t append(struct archive* handle, void* sink, const void* bytes, std::size_t count) noexcept;
-
-  std::unique_ptr<Sink> sink_;  // the library's callback writes there, also when the archive is closed
-  std::unique_ptr<struct archive, Free> archive_;
-  std::int64_t now_s_ = 0;
-  std::string failure_;  // empty: none yet
-};
+// Makes a tar file of GNU's format, which keeps names of any bytes and length. Errors: unavailable (no library, or it fails).
+// Throws std::bad_alloc.
+Result<std::string> write(std::span<const Entry> entries);
 
 }  // namespace gigabar::tar

@@ -48,10 +48,7 @@ TEST(Tar, WhatIsWrittenIsRead) {
       {tar::Kind::file, std::string(200, 'p') + "/" + std::string(200, 'q'), std::string(100'000, 'x')},
       {tar::Kind::link, "link", "../../devices/" + std::string(3000, 't')},
       {tar::Kind::folder, "folder/below", ""}};
-  auto writer = tar::Writer::open();
-  ASSERT_TRUE(writer.is_ok()) << writer.error().message();
-  for (const tar::Entry& entry : entries) writer->add(entry);
-  const auto bytes = writer->take();
+  const auto bytes = tar::write(entries);
   ASSERT_TRUE(bytes.is_ok()) << bytes.error().message();
   EXPECT_TRUE(tar::is_tar(*bytes));
   const Read all = read(*bytes);
@@ -153,7 +150,7 @@ ISOLATED_TEST(TarLibrary, WithoutItsFunctions) {
   const test::ScopedEnvironment library("GIGABAR_ARCHIVE_LIBRARY", "libm.so.6");
   EXPECT_EQ(tar::availability().code, AvailabilityCode::symbol_missing);
   EXPECT_NE(tar::availability().reason.find("archive_errno"), std::string::npos) << tar::availability().reason;
-  EXPECT_EQ(tar::Writer::open().status(), Status::unavailable);
+  EXPECT_EQ(tar::write({}).status(), Status::unavailable);
   EXPECT_EQ(read(TarFile().file("a", "x").take()).result.status(), Status::unavailable);
 }
 

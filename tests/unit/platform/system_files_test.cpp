@@ -5,17 +5,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <climits>
 #include <filesystem>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
 
 #include "support/scoped_environment.hpp"
 #include "support/temporary_folder.hpp"
@@ -33,13 +26,6 @@ std::string message_of(const Json& archive) {
   if (files.is_ok()) return "opened";
   EXPECT_EQ(files.status(), Status::bad_file);
   return files.error().message();
-}
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
 }
 
 // One tree, as a folder or as an archive.
@@ -200,105 +186,6 @@ TEST_P(EitherKind, ALargerFileIsRefused) {
   EXPECT_EQ(files.read("/large").state, FileState::refused);
   EXPECT_FALSE(files.word("/large"));
   EXPECT_TRUE(files.read("/large", 2 * kMaxFileBytes).is_present());
-}
-
-TEST_P(EitherKind, CopiesOnDiskHoldNoLinkToOutside) {
-  file("/sys/devices/pci0000:00/0000:00:01.0/vendor", "0x10de\n");
-  file("/sys/devices/pci0000:00/0000:00:01.0/secret", "no");
-  link("/sys/bus/pci/devices/0000:00:01.0", "../../../devices/pci0000:00/0000:00:01.0");
-  link("/sys/bus/pci/devices/outside", "/etc");
-  link("/sys/bus/pci/devices/loop", "loop");
-  link("/sys/bus/pci/devices/root", "../../../../../../../..");
-  link("/sys/class/net/eth0", "/sys/devices/pci0000:00/0000:00:01.0");
-  file("/proc/cpuinfo", "processor\t: 0\n");
-  file("/etc/os-release", "not for hwloc");
-  std::string copy;
-  {
-    const SystemFiles files = this->files();
-    auto made = files.folder_on_disk();
-    ASSERT_TRUE(made.is_ok()) << made.error().message();
-    copy = made->path();
-    struct stat facts{};
-    ASSERT_EQ(::stat(copy.c_str(), &facts), 0);
-    EXPECT_EQ(facts.st_mode & 0777U, 0700U);
-    EXPECT_EQ(content_of(copy + "/proc/cpuinfo"), "processor\t: 0\n");
-    EXPECT_EQ(content_of(copy + "/sys/bus/pci/devices/0000:00:01.0/vendor"), "0x10de\n");
-    EXPECT_EQ(content_of(copy + "/sys/class/net/eth0/vendor"), "0x10de\n");
-    EXPECT_FALSE(fs::exists(copy + "/sys/bus/pci/devices/0000:00:01.0/secret"));
-    EXPECT_FALSE(fs::exists(copy + "/etc"));
-    for (const auto& entry : fs::recursive_directory_iterator(copy)) {
-      if (!entry.is_symlink()) continue;
-      const std::string target = fs::canonical(entry.path()).string();
-      EXPECT_TRUE(target.starts_with(fs::canonical(copy).string() + "/")) << entry.path() << " -> " << target;
-    }
-    const pid_t child = ::fork();
-    if (child == 0) {
-      {
-        const auto dying = std::move(made);
-      }
-      ::_exit(0);
-    }
-    ::waitpid(child, nullptr, 0);
-    EXPECT_TRUE(fs::exists(copy));
-  }
-  EXPECT_FALSE(fs::exists(copy)) << "it goes with the object";
-}
-
-TEST_P(EitherKind, ACopyThatCannotBeWrittenIsAnError) {
-  file("/proc/cpuinfo", "x");
-  const test::ScopedEnvironment nowhere("TMPDIR", "/nonexistent/folder");
-  const SystemFiles files = this->files();
-  const auto made = files.folder_on_disk();
-  ASSERT_FALSE(made.is_ok());
-  EXPECT_EQ(made.status(), Status::unavailable);
-  EXPECT_NE(made.error().message().find("TMPDIR"), std::string::npos) << made.error().message();
-}
-
-// A path below /sys/devices of so many bytes.
-std::string path_of_bytes(std::size_t bytes) {
-  std::string path = "/sys/devices";
-  while (path.size() + 202 < bytes) path += "/" + std::string(100, 'n');
-  return path + "/" + std::string(bytes - path.size() - 1, 'n');
-}
-
-// What is short enough for an archive is too long behind the name of the copy's folder: each kind of thing, and its folder.
-TEST(ArchiveAsRoot, ACopyWhosePathsAreTooLongIsAnError) {
-  const test::TemporaryFolder folder;
-  const test::ScopedEnvironment there("TMPDIR", folder.path().c_str());
-  const std::string copies = folder.path() + "/gigabar-machine-";
-  const std::size_t fitting_bytes = PATH_MAX - 1 - (copies.size() + 6);
-  const std::string file = "/sys/devices/f", link = "/sys/class/net/l";
-  const std::string above = path_of_bytes(fitting_bytes - 5), below = above + "/too long";
-  const std::string long_above = path_of_bytes(fitting_bytes + 5), long_below = long_above + "/x";
-  const struct {
-    const char* what;
-    Json files, links, folders;
-    std::string path;  // that cannot be written
-  } cases[] = {
-      {"a folder", Json::object(), {{link, below}}, {below}, below},
-      {"a file", {{below, "x"}}, {{link, below}}, Json::array(), below},
-      {"the folder of a file", {{long_below, "x"}}, {{link, long_below}}, Json::array(), long_above},
-      {"a link", {{file, "x"}}, {{link, below}, {below, file}}, Json::array(), below},
-      {"the folder of a link", {{file, "x"}}, {{link, long_below}, {long_below, file}}, Json::array(), long_above},
-  };
-  for (const auto& one : cases) {
-    SCOPED_TRACE(one.what);
-    Json archive = empty_archive();
-    archive["files"] = one.files;
-    archive["links"] = one.links;
-    archive["folders"] = one.folders;
-    const auto files = SystemFiles::of_archive(archive.dump());
-    ASSERT_TRUE(files) << files.message();
-    const auto made = files->folder_on_disk();
-    ASSERT_FALSE(made);
-    const ErrorRecord& said = made.error().record();
-    EXPECT_EQ(said.operation, "copy machine");
-    EXPECT_TRUE(said.object.starts_with(copies) && said.object.ends_with(one.path)) << said.object;
-    EXPECT_EQ(said.cause, "the machine's files cannot be written there");
-    EXPECT_EQ(said.native.name, "ENAMETOOLONG");
-    EXPECT_EQ(said.remedy, "let TMPDIR name a folder that you may write to and that has room");
-    EXPECT_TRUE(fs::is_empty(folder.path())) << "what was copied before it goes";
-  }
 }
 
 TEST(FolderAsRoot, SpecialFilesAreRefusedAndNeverBlock) {
@@ -576,7 +463,6 @@ TEST(Live, ReadsThisMachine) {
   const auto names = files.names("/proc/self");
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
   EXPECT_NE(std::find(names.begin(), names.end(), "status"), names.end());
-  EXPECT_EQ(files.folder_on_disk()->path(), "/");
 }
 
 TEST(Live, AFailingReadSaysWhy) {

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "driver/hwloc/hwloc.hpp"
 #include "platform/topology_parts.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
@@ -372,7 +371,7 @@ TEST(Topology, MalformedFiles) {
   EXPECT_TRUE(nic.ports[0].gids.empty());
 }
 
-// hwloc finds no machine without CPUs; the PCI tree is there all the same.
+// Without CPUs their packages are not known; the PCI tree is there all the same.
 TEST(Topology, AMachineWithoutCpusIsReadFromItsFiles) {
   CapturedMachine machine;
   machine.pci("pci0000:00/0000:00:03.0", kGpu, kNvidia, 0);
@@ -384,6 +383,40 @@ TEST(Topology, AMachineWithoutCpusIsReadFromItsFiles) {
   EXPECT_EQ(found.numa_nodes[0].memory_bytes, std::uint64_t{1} << 30);
   EXPECT_EQ(found.numa_nodes[0].package, -1);
   EXPECT_TRUE(has_note(found, "hwloc finds no machine there"));
+}
+
+// Package 0 has nodes 0 and 1, package 1 has node 2; the others have memory alone, the last one's best way is from node 0.
+TEST(Topology, NodesOfMemoryBelongToThePackageThatIsNearest) {
+  CapturedMachine machine;
+  machine.cpus(6);
+  for (int cpu = 0; cpu < 6; ++cpu) {
+    machine.file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/physical_package_id", cpu < 4 ? "0\n" : "1\n");
+  }
+  const char* const distances[] = {"10 12 20 40 80 80", "12 10 20 40 80 80", "20 20 10 50 40 80",
+                                   "40 40 50 10 80 80", "80 80 40 80 10 80", "80 80 20 80 80 10"};
+  for (int node = 0; node < 6; ++node) {
+    if (node >= 3) machine.node(node, "0\n", "");
+    machine.file("/sys/devices/system/node/node" + std::to_string(node) + "/distance", std::string(distances[node]) + "\n");
+  }
+  machine.file("/sys/devices/system/node/node5/access0/initiators/node0/power", "");
+  std::vector<int> packages;
+  for (const NumaNode& node : machine.topology().numa_nodes) packages.push_back(node.package);
+  EXPECT_EQ(packages, (std::vector<int>{0, 0, 1, 0, 1, 0}));
+}
+
+TEST(Topology, AKernelWithoutNumaHasOneNode) {
+  CapturedMachine machine;
+  machine.file("/sys/devices/system/cpu/online", "0-3\n");
+  for (int cpu = 0; cpu < 4; ++cpu) {
+    machine.file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/physical_package_id", "0\n");
+  }
+  machine.file("/proc/meminfo", "MemTotal:       2048 kB\n");
+  const Topology found = machine.topology();
+  ASSERT_EQ(found.numa_nodes.size(), 1u);
+  EXPECT_EQ(found.numa_nodes[0].index, 0);
+  EXPECT_EQ(found.numa_nodes[0].package, 0);
+  EXPECT_EQ(found.numa_nodes[0].cpus, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(found.numa_nodes[0].memory_bytes, std::uint64_t{2} << 20);
 }
 
 TEST(Topology, NothingAtAll) {
