@@ -304,19 +304,16 @@ const ConfigAnswer& ConfigReader::of(int pci) {
   return found->second;
 }
 
-void say_hidden(Findings& findings, const std::string& subject, const ConfigAnswer& answer, std::string_view what) {
+Ruling hidden(Findings& findings, const ConfigAnswer& answer, std::string_view what) {
   findings.reading(answer.path, answer.trouble.empty() ? counted(answer.config.bytes, "byte") : answer.trouble);
-  if (answer.trouble.empty()) {
-    findings.unknown(subject,
-                     text(what, " cannot be read: the kernel gives only the first bytes of the configuration space to this user"),
-                     "run as root; in a container with CAP_SYS_ADMIN of the host, or on the host itself");
-  } else if (answer.config.is_gone) {
-    findings.unknown(subject, text(what, " cannot be read: the device does not answer"),
-                     "'gigabar explain pci.link' tells how a device is lost and what brings it back");
-  } else {
-    findings.unknown(subject, text(what, " cannot be read: no configuration space to read it from"),
-                     "run as root and with the machine's own /sys; 'lspci -vv' shows the same registers");
-  }
+  if (answer.trouble.empty())
+    return unknown(text(what, " cannot be read: the kernel gives only the first bytes of the configuration space to this user"),
+                   "run as root; in a container with CAP_SYS_ADMIN of the host, or on the host itself");
+  if (answer.config.is_gone)
+    return unknown(text(what, " cannot be read: the device does not answer"),
+                   "'gigabar explain pci.link' tells how a device is lost and what brings it back");
+  return unknown(text(what, " cannot be read: no configuration space to read it from"),
+                 "run as root and with the machine's own /sys; 'lspci -vv' shows the same registers");
 }
 
 std::string CpuFacts::text() const {
@@ -419,12 +416,12 @@ std::string RdmaPortView::folder() const { return text(kInfinibandFolder, "/", n
 std::vector<RdmaPortView> rdma_ports(const Patient& patient, Findings& findings) {
   std::vector<RdmaPortView> ports;
   const std::vector<std::string> names = rdma_devices(patient);
-  if (names.empty()) findings.no_device(patient, kNoRdma, kInfinibandFolder);
+  if (names.empty()) findings.say({}, findings.no_device(patient, kNoRdma, kInfinibandFolder));
   for (const std::string& name : names) {
     const Nic* nic = nic_of(patient, name);
     if (nic == nullptr || nic->ports.empty()) {
-      findings.unknown(printable(name, 64), "the ports of this RDMA device are not known",
-                       "look at the notes below 'gigabar topology', and at 'rdma link show'");
+      findings.say(printable(name, 64), unknown("the ports of this RDMA device are not known",
+                                                "look at the notes below 'gigabar topology', and at 'rdma link show'"));
       continue;
     }
     for (const RdmaPort& port : nic->ports) ports.push_back({nic, &port});
