@@ -3,6 +3,7 @@
 // configuration space tells: redirection by ACS, sizes of packets, relaxed ordering; and root complexes that refuse reads.
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
@@ -91,16 +92,14 @@ constexpr const char* kAskLspci =
 
 Ruling judge_link(const Link& link, const PciLinkFacts& lower, const std::optional<PciLinkFacts>& upper) {
   if (lower.width == 0 || lower.most_width == 0) return unknown("the width of its PCIe link is not told", kAskLspci);
-  if (!upper) {
-    if (lower.width >= lower.most_width) return judge_speed(link, lower, upper);
+  if (!upper && lower.width < lower.most_width)
     return unknown(text("its PCIe link runs at x", lower.width, " of x", lower.most_width,
                         " lanes, and the port above, which may have no more, cannot be seen"),
                    kAskLspci);
-  }
-  if (upper->most_width == 0) return unknown("the port above does not tell how wide it can be", kAskLspci);
-  if (upper->width != 0 && upper->width != lower.width)
+  if (upper && upper->most_width == 0) return unknown("the port above does not tell how wide it can be", kAskLspci);
+  if (upper && upper->width != 0 && upper->width != lower.width)
     return unknown(text("the two ends of its link tell different widths, x", lower.width, " and x", upper->width), kAskLspci);
-  const unsigned most = std::min(lower.most_width, upper->most_width);
+  const unsigned most = upper ? std::min(lower.most_width, upper->most_width) : lower.most_width;
   if (lower.width >= most) return judge_speed(link, lower, upper);
   return Ruling{link.is_wanted ? Verdict::fail : Verdict::warn,
                 text("the PCIe link runs at x", lower.width, " of the x", most, " lanes that both ends have"), kReseat};
@@ -147,23 +146,27 @@ std::optional<double> own_link_gb_per_s(const Topology& topology, const PciDevic
   return link ? std::optional(link->gb_per_s()) : std::nullopt;
 }
 
-// Index into Topology::nics of the first one that is a PCI device; -1: none.
-int first_on_pci(const Topology& topology, const NicOrder& order) {
-  const auto best =
-      std::ranges::find_if(order.nics, [&](int nic) { return topology.nics[static_cast<std::size_t>(nic)].pci >= 0; });
-  return best == order.nics.end() ? -1 : *best;
+// Each GPU with the best of its NICs on PCI, then each two GPUs.
+std::vector<PciPair> best_pairs(const Topology& topology) {
+  const std::vector<NicOrder> orders = nic_orders(topology);
+  std::vector<PciPair> pairs = pci_pairs(topology);
+  std::erase_if(pairs, [&](const PciPair& pair) {
+    const std::vector<int>& nics = orders[static_cast<std::size_t>(pair.first.index)].nics;
+    const auto best = std::ranges::find_if(nics, [&](int nic) { return topology.nics[static_cast<std::size_t>(nic)].pci >= 0; });
+    return !pair.second.is_gpu && (best == nics.end() || *best != pair.second.index);
+  });
+  std::ranges::sort(pairs, {},
+                    [](const PciPair& pair) { return std::tuple(pair.second.is_gpu, pair.first.index, pair.second.index); });
+  return pairs;
 }
 
 // Between a coherent GPU and a NIC the data go through the CPU's memory system, not over the GPU's own PCIe link: what counts is
 // the NIC's way to the CPU.
-Route data_route(const Topology& topology, const PciDevice& gpu, int nic_index) {
-  const int nic_pci = topology.nics[static_cast<std::size_t>(nic_index)].pci;
-  const int node = topology.find_numa_node(topology.gpus[static_cast<std::size_t>(gpu.index)].numa_node);
-  const Endpoint nic{Endpoint::Kind::nic, nic_index};
-  if (gpu.is_coherent && node >= 0 && common_bridge(topology, gpu.pci, nic_pci) < 0) {
-    return route_between(topology, nic, {Endpoint::Kind::numa_node, node});
-  }
-  return route_between(topology, {Endpoint::Kind::gpu, gpu.index}, nic);
+Route data_route(const Topology& topology, const PciPair& pair) {
+  const int node = topology.find_numa_node(pair.first.numa_node);
+  if (pair.first.is_coherent && node >= 0 && common_bridge(topology, pair.first.pci, pair.second.pci) < 0)
+    return route_between(topology, {Endpoint::Kind::nic, pair.second.index}, {Endpoint::Kind::numa_node, node});
+  return route_of(topology, pair);
 }
 
 // Whether the route carries the rate; `end` says what would otherwise wait: " of the NIC's port".
@@ -180,9 +183,9 @@ Ruling judge_rate(const Route& route, const std::optional<double>& wanted, std::
   }
 }
 
-Ruling judge_port(const Topology& topology, const PciDevice& gpu, int nic_index, Findings& findings) {
-  const Nic& nic = topology.nics[static_cast<std::size_t>(nic_index)];
-  const Route route = data_route(topology, gpu, nic_index);
+Ruling judge_port(const Topology& topology, const PciPair& pair, Findings& findings) {
+  const Nic& nic = topology.nics[static_cast<std::size_t>(pair.second.index)];
+  const Route route = data_route(topology, pair);
   const double port_gb_per_s = nic.rate_gbit_per_s() / 8;
   findings.readings(
       {route_reading(route), {"rate of the ports of " + nic.name, port_gb_per_s > 0 ? rate_text(port_gb_per_s) : "not told"}});
@@ -205,15 +208,12 @@ MaybeRuling judge_gpus(const Topology& topology, const PciPair& pair, Findings& 
 // ---- pci.topo
 
 // Two NUMA nodes of one CPU package, as with NPS4 of AMD EPYC.
-bool is_one_package(const Topology& topology, const PciDevice& first, const PciDevice& second) {
+bool is_one_package(const Topology& topology, const PciPair& pair) {
   const auto package_of = [&](const PciDevice& device) {
-    const int number = device.is_gpu ? topology.gpus[static_cast<std::size_t>(device.index)].numa_node
-                                     : topology.nics[static_cast<std::size_t>(device.index)].numa_node;
-    const int node = topology.find_numa_node(number);
+    const int node = topology.find_numa_node(device.numa_node);
     return node < 0 ? -1 : topology.numa_nodes[static_cast<std::size_t>(node)].package;
   };
-  const int package = package_of(first);
-  return package >= 0 && package == package_of(second);
+  return package_of(pair.first) >= 0 && package_of(pair.first) == package_of(pair.second);
 }
 
 Ruling judge_far(const Topology& topology, const PciPair& pair, Relation relation) {
@@ -224,7 +224,7 @@ Ruling judge_far(const Topology& topology, const PciPair& pair, Relation relatio
   std::string where;
   if (relation != Relation::other_node) {
     where = text("reached through the CPU's root complex (", short_name(relation), "), where reads are slower than writes");
-  } else if (is_one_package(topology, pair.first, pair.second)) {
+  } else if (is_one_package(topology, pair)) {
     where = "on another NUMA node of the same CPU (SYS), reached through its dies";
   } else {
     where = "on another NUMA node (SYS): expect a half to a third of the rate";
@@ -398,8 +398,7 @@ MaybeRuling judge_root_ports(const Patient& patient, const PciPair& pair, Findin
 }  // namespace
 
 MaybeRuling check_pci_link(const Patient& patient, Findings& findings) {
-  std::vector<PciDevice> devices = pci_gpus(patient.topology);
-  std::ranges::copy(pci_nics(patient.topology), std::back_inserter(devices));
+  const std::vector<PciDevice> devices = pci_devices(patient.topology);
   std::vector<Link> links;
   for (const PciDevice& device : devices) add_links_of(patient.topology, with_registers(patient, device), links);
   for (const Link& link : links) findings.say(link.subject, look_at_link(patient, link, findings));
@@ -409,38 +408,18 @@ MaybeRuling check_pci_link(const Patient& patient, Findings& findings) {
 
 MaybeRuling check_pci_bottleneck(const Patient& patient, Findings& findings) {
   const Topology& topology = patient.topology;
-  const std::vector<NicOrder> orders = nic_orders(topology);
-  const std::vector<PciPair> pairs = pci_pairs(topology);
-  for (const PciDevice& gpu : pci_gpus(topology)) {
-    const int nic = first_on_pci(topology, orders[static_cast<std::size_t>(gpu.index)]);
-    if (nic < 0) continue;
-    findings.say(gpu.subject + " and " + topology.nics[static_cast<std::size_t>(nic)].name,
-                 judge_port(topology, gpu, nic, findings));
-  }
-  for (const PciPair& pair : pairs) {
-    if (pair.second.is_gpu) findings.say(pair.subject(), judge_gpus(topology, pair, findings));
-  }
-  return findings.join_alike(
-      patient, pairs.empty() ? why_no_pair(topology) : "the GPUs are joined by NVLink, and there is no RDMA NIC on PCI");
+  for (const PciPair& pair : best_pairs(topology))
+    findings.say(pair.subject(), pair.second.is_gpu ? judge_gpus(topology, pair, findings) : judge_port(topology, pair, findings));
+  return findings.join_alike(patient, pci_pairs(topology).empty()
+                                          ? why_no_pair(topology)
+                                          : "the GPUs are joined by NVLink, and there is no RDMA NIC on PCI");
 }
 
 MaybeRuling check_pci_topo(const Patient& patient, Findings& findings) {
-  const Topology& topology = patient.topology;
   const bool is_virtual = is_virtual_machine(patient);
-  const std::vector<PciDevice> nics = rdma_nics(topology);
-  const std::vector<NicOrder> orders = nic_orders(topology);
-  const auto judge = [&](const PciPair& pair) {
-    findings.say(pair.subject(), judge_relation(topology, pair, is_virtual, findings));
-  };
-  for (const PciDevice& gpu : pci_gpus(topology)) {
-    const int best = first_on_pci(topology, orders[static_cast<std::size_t>(gpu.index)]);
-    const auto nic = std::ranges::find(nics, best, &PciDevice::index);
-    if (nic != nics.end()) judge({gpu, *nic});
-  }
-  for (const PciPair& pair : pci_pairs(topology)) {
-    if (pair.second.is_gpu) judge(pair);
-  }
-  return findings.join_alike(patient, why_no_pair(topology));
+  for (const PciPair& pair : best_pairs(patient.topology))
+    findings.say(pair.subject(), judge_relation(patient.topology, pair, is_virtual, findings));
+  return findings.join_alike(patient, why_no_pair(patient.topology));
 }
 
 MaybeRuling check_pci_acs(const Patient& patient, Findings& findings) {

@@ -53,16 +53,16 @@ NodeReport look_at_node(const Patient& patient, const std::string& path);
 struct PciDevice {
   int pci = -1;    // index into Topology::pci, always valid
   int index = -1;  // into Topology::gpus or nics
+  int numa_node = -1;
   bool is_gpu = false;
   bool is_coherent = false;  // a GPU
   bool is_rdma = false;      // a NIC
   std::string subject;       // "GPU 0000:3b:00.0", "mlx5_0"
 };
+// GPUs, then NICs.
+std::vector<PciDevice> pci_devices(const Topology& topology);
 std::vector<PciDevice> pci_gpus(const Topology& topology);
-std::vector<PciDevice> pci_nics(const Topology& topology);  // with and without RDMA
-std::vector<PciDevice> rdma_nics(const Topology& topology);
-// GPUs and RDMA NICs.
-std::vector<PciDevice> pci_ends(const Topology& topology);
+std::vector<PciDevice> pci_ends(const Topology& topology);  // GPUs and RDMA NICs
 
 struct PciPair {
   PciDevice first, second;  // a GPU, and a NIC or another GPU
