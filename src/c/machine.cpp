@@ -7,7 +7,6 @@
 
 #include "c/call.hpp"
 #include "c/json.hpp"
-#include "c/members.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/doctor.hpp"
 #include "gigabar/machine.hpp"

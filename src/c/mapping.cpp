@@ -6,7 +6,6 @@
 
 #include "c/call.hpp"
 #include "c/json.hpp"
-#include "c/members.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"

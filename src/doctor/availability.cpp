@@ -29,10 +29,14 @@ Availability no_device(const Patient& patient, const char* reason, const char* f
   return not_ok(AvailabilityCode::no_device, reason);
 }
 
-Availability of_support(const Support& support, AvailabilityCode when_not) {
-  if (support.answer == Answer::yes) return ok(support.reason);
-  if (support.answer == Answer::no) return not_ok(when_not, support.reason, support.remedy);
-  return untold(support.reason, support.remedy);
+using Support = Ruling(const Patient& patient, Findings& findings);
+
+Availability of_support(const Patient& patient, Support* support, AvailabilityCode when_not) {
+  Findings unheard("availability");  // nobody asks here for what was read
+  const Ruling ruling = support(patient, unheard);
+  if (ruling.verdict == Verdict::pass) return ok(ruling.statement);
+  if (ruling.verdict == Verdict::fail) return not_ok(when_not, ruling.statement, ruling.remedy);
+  return untold(ruling.statement, ruling.remedy);
 }
 
 // Why CUDA cannot be used; nothing when it can.
@@ -110,12 +114,12 @@ std::optional<Availability> without_gdr(const Patient& patient) {
 
 Availability gdr_by_dmabuf(const Patient& patient) {
   if (auto reason = without_gdr(patient)) return *reason;
-  return of_support(dmabuf(patient), AvailabilityCode::not_supported);
+  return of_support(patient, dmabuf, AvailabilityCode::not_supported);
 }
 
 Availability gdr_by_peermem(const Patient& patient) {
   if (auto reason = without_gdr(patient)) return *reason;
-  return of_support(peermem(patient), AvailabilityCode::no_device);
+  return of_support(patient, peermem, AvailabilityCode::no_device);
 }
 
 // --- among GPUs
@@ -199,7 +203,7 @@ Availability by_gin(const Patient& patient) {
     return not_ok(AvailabilityCode::no_device, "no NVIDIA ConnectX or BlueField adapter (mlx5) is here",
                   "a thread of the CPU posts for the GPU");
   }
-  return of_support(gin_of_driver(patient), AvailabilityCode::not_supported);
+  return of_support(patient, gin_of_driver, AvailabilityCode::not_supported);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "doctor/words.hpp"
 #include "gigabar/doctor.hpp"
 #include "gigabar/status.hpp"
@@ -32,6 +33,33 @@ struct Patient {
 inline constexpr std::string_view kNotBegun = "the time for the examination was over before this check";
 inline constexpr std::string_view kPairLeftOut = "the time for all transfers had passed";
 
+// What a check says of a subject, or of the machine.
+struct Ruling {
+  Verdict verdict = Verdict::unknown;
+  std::string statement;
+  std::string remedy{};  // of an unknown: how to find out ("run as root"); a pass and a skip have none
+  bool needs_reboot = false;
+};
+using MaybeRuling = std::optional<Ruling>;  // nothing: there is nothing to say, or all was said
+
+template <class... Parts>
+Ruling pass(const Parts&... statement) {
+  return {Verdict::pass, text(statement...)};
+}
+template <class... Parts>
+Ruling skip(const Parts&... statement) {
+  return {Verdict::skip, text(statement...)};
+}
+inline Ruling warn(std::string statement, std::string remedy, bool needs_reboot = false) {
+  return {Verdict::warn, std::move(statement), std::move(remedy), needs_reboot};
+}
+inline Ruling fail(std::string statement, std::string remedy, bool needs_reboot = false) {
+  return {Verdict::fail, std::move(statement), std::move(remedy), needs_reboot};
+}
+inline Ruling unknown(std::string statement, std::string remedy) {
+  return {Verdict::unknown, std::move(statement), std::move(remedy)};
+}
+
 // Collects what a check says. Readings go to the next finding.
 class Findings {
  public:
@@ -43,30 +71,30 @@ class Findings {
   void reading(std::string_view source, std::string_view value);
   void readings(const std::vector<Reading>& all);
 
-  // `remedy` of an unknown says how to find out ("run as root"). A pass has none.
-  void say(std::string subject, Verdict verdict, std::string statement, std::string remedy = {}, bool needs_reboot = false);
-  void pass(std::string subject, std::string statement) { say(std::move(subject), Verdict::pass, std::move(statement)); }
-  void warn(std::string subject, std::string statement, std::string remedy, bool needs_reboot = false) {
-    say(std::move(subject), Verdict::warn, std::move(statement), std::move(remedy), needs_reboot);
+  void say(std::string subject, MaybeRuling ruling);
+  // What `judge` returns, or the ruling that it throws: a step that cannot be done ends a probe so.
+  template <class Judge>
+  void say_what(std::string subject, const Judge& judge) {
+    MaybeRuling ruling;
+    try {
+      ruling = judge();
+    } catch (Ruling& end) {
+      ruling = std::move(end);
+    }
+    say(std::move(subject), std::move(ruling));
   }
-  void fail(std::string subject, std::string statement, std::string remedy, bool needs_reboot = false) {
-    say(std::move(subject), Verdict::fail, std::move(statement), std::move(remedy), needs_reboot);
-  }
-  void unknown(std::string subject, std::string statement, std::string remedy) {
-    say(std::move(subject), Verdict::unknown, std::move(statement), std::move(remedy));
-  }
-  void skip(std::string statement) { say({}, Verdict::skip, std::move(statement)); }  // of the whole check
+
   // A skip for want of devices; `unknown` where something hides those that the folder may list.
-  void no_device(const Patient& patient, std::string statement, const char* folder = kPciFolder);
+  Ruling no_device(const Patient& patient, std::string_view statement, const char* folder = kPciFolder);
   // Of GPUs and RDMA NICs: which NICs are such is told by another folder than the bus.
-  void no_end(const Patient& patient, std::string statement);
+  Ruling no_end(const Patient& patient, std::string_view statement);
 
   std::size_t count() const noexcept { return findings_.size(); }
 
   // Findings that say the same become one about all their subjects, and the gravest come first. Without any: a skip that says
   // `otherwise`; with a patient, it is as no_end().
-  void join_alike(const std::string& otherwise);
-  void join_alike(const Patient& patient, const std::string& otherwise);
+  MaybeRuling join_alike(std::string_view otherwise);
+  MaybeRuling join_alike(const Patient& patient, std::string_view otherwise);
   // When all findings with a subject say the same, they become one, about "all 4 GPUs".
   void join_gpus();
 
@@ -78,9 +106,16 @@ class Findings {
   std::vector<Finding> findings_;
 };
 
+// Returns what it says of the machine as a whole, or throws it.
+using CheckFunction = MaybeRuling(const Patient& patient, Findings& findings);
+
 struct Check {
   CheckInfo info;
-  void (*run)(const Patient& patient, Findings& findings);
+  CheckFunction* function;
+
+  void run(const Patient& patient, Findings& findings) const {
+    findings.say_what({}, [&] { return function(patient, findings); });
+  }
 };
 
 std::span<const Check> all_checks();
@@ -88,7 +123,7 @@ std::span<const Check> all_checks();
 // Errors: invalid_argument (an element is neither the id of a check nor a group; the record lists similar ones).
 Result<void> require_checks(const std::vector<std::string>& chosen);
 
-#define GIGABAR_CHECK(id, function) void function(const Patient& patient, Findings& findings);
+#define GIGABAR_CHECK(id, function) CheckFunction function;
 #include "doctor/checks.def"
 #undef GIGABAR_CHECK
 

@@ -26,54 +26,48 @@ void read_last_complaint(const Patient& patient, Findings& findings, const std::
   }
 }
 
-void tell_lost_gpu(const Patient& patient, Findings& findings, const std::string& address) {
+Ruling judge_lost_gpu(const Patient& patient, Findings& findings, const std::string& address) {
   const std::string folder = pci_folder(address);
   const std::string driver = patient.files.link_name(folder + "/driver").value_or("");
   findings.reading(folder + "/driver", driver.empty() ? "none" : driver);
   findings.reading(text(kGpusFolder, "/", address), "missing");
   read_last_complaint(patient, findings, address);
-  const std::string subject = "GPU " + address;
-  if (driver.starts_with("vfio") || driver == "pci-stub") {
-    return findings.warn(subject,
-                         text("this GPU is kept for a virtual machine by ", printable(driver, 40), ", so nothing here can use it"),
-                         text("to take it back: echo ", address, " | sudo tee ", folder, "/driver/unbind; echo ", address,
-                              " | sudo tee /sys/bus/pci/drivers/nvidia/bind"));
-  }
-  if (driver == "nouveau" || driver == "nova_core" || driver == "nova-core") {
-    return findings.fail(subject, text("this GPU belongs to ", driver, ", with which CUDA does not work"),
-                         text("write 'blacklist ", driver, "' to /etc/modprobe.d/blacklist-", driver,
-                              ".conf, run 'sudo update-initramfs -u' (or 'sudo dracut -f'), and reboot"),
-                         true);
-  }
-  if (driver == "nvidia") {
-    return findings.fail(
-        subject, "this GPU is on the bus but lost to its driver (fallen off the bus, Xid 79, or its start failed)",
+  if (driver.starts_with("vfio") || driver == "pci-stub")
+    return warn(text("this GPU is kept for a virtual machine by ", printable(driver, 40), ", so nothing here can use it"),
+                text("to take it back: echo ", address, " | sudo tee ", folder, "/driver/unbind; echo ", address,
+                     " | sudo tee /sys/bus/pci/drivers/nvidia/bind"));
+  if (driver == "nouveau" || driver == "nova_core" || driver == "nova-core")
+    return fail(text("this GPU belongs to ", driver, ", with which CUDA does not work"),
+                text("write 'blacklist ", driver, "' to /etc/modprobe.d/blacklist-", driver,
+                     ".conf, run 'sudo update-initramfs -u' (or 'sudo dracut -f'), and reboot"),
+                true);
+  if (driver == "nvidia")
+    return fail(
+        "this GPU is on the bus but lost to its driver (fallen off the bus, Xid 79, or its start failed)",
         text("sudo dmesg | grep -E 'NVRM|Xid' says why; a cold restart brings it back unless power, riser or card are at fault"),
         true);
-  }
-  findings.fail(
-      subject, text("no NVIDIA driver has this GPU", driver.empty() ? "" : ", which belongs to ", printable(driver, 40)),
+  return fail(
+      text("no NVIDIA driver has this GPU", driver.empty() ? "" : ", which belongs to ", printable(driver, 40)),
       text("echo ", address, " | sudo tee /sys/bus/pci/drivers/nvidia/bind; sudo dmesg | grep -i nvrm says why it was refused"));
 }
 
-void tell_ghost(const Patient& patient, Findings& findings, const std::string& address) {
+Ruling judge_ghost(const Patient& patient, Findings& findings, const std::string& address) {
   findings.reading(text(kGpusFolder, "/", address), "present");
   read_last_complaint(patient, findings, address);
-  findings.fail("GPU " + address, "the driver names this GPU, but it is no longer on the PCI bus",
-                "sudo dmesg | grep -E 'Xid|AER|pciehp' says why it left; reseat the card and its power, then restart the machine",
-                true);
+  return fail("the driver names this GPU, but it is no longer on the PCI bus",
+              "sudo dmesg | grep -E 'Xid|AER|pciehp' says why it left; reseat the card and its power, then restart the machine",
+              true);
 }
 
-void tell_fallen_gpu(const Patient& patient, Findings& findings, const FallenGpu& gpu) {
+Ruling judge_fallen_gpu(const Patient& patient, Findings& findings, const FallenGpu& gpu) {
   const bool is_lost = !patient.files.exists(text(kGpusFolder, "/", gpu.address));
   if (gpu.is_silent) findings.reading(pci_folder(gpu.address) + "/config", "every byte is 0xff");
   if (!gpu.log_line.empty()) findings.reading("the kernel's log", gpu.log_line);
-  findings.fail(gpu.address.empty() ? std::string() : "GPU " + gpu.address,
-                text(gpu.statement(), is_lost ? ", and it is lost to its driver" : ""),
-                "end the programs on it and restart the machine, best by switching its power off and on; when the GPU falls off "
-                "again, check its power cables, seat, riser and temperature, and the lines before the first one of 'sudo dmesg | "
-                "grep -E \"NVRM|AER|pcieport\"'",
-                true);
+  return fail(text(gpu.statement(), is_lost ? ", and it is lost to its driver" : ""),
+              "end the programs on it and restart the machine, best by switching its power off and on; when the GPU falls off "
+              "again, check its power cables, seat, riser and temperature, and the lines before the first one of 'sudo dmesg | "
+              "grep -E \"NVRM|AER|pcieport\"'",
+              true);
 }
 
 struct GpuSets {
@@ -116,34 +110,31 @@ void drop_not_given(const Patient& patient, GpuSets& sets) {
   std::erase_if(sets.fallen, [&](const FallenGpu& gpu) { return is_of_others(gpu.address); });
 }
 
-template <class Tell>
-void tell_each(Findings& findings, const std::set<std::string>& addresses, const Tell& tell) {
+template <class Judge>
+void judge_each(Findings& findings, const std::set<std::string>& addresses, const Judge& judge) {
   std::size_t told = 0;
   for (const std::string& address : addresses) {
-    if (++told > kMaxListed) {
-      return findings.unknown({}, text(addresses.size() - kMaxListed, " more GPUs like these were not looked at"),
-                              "look at those listed first");
-    }
-    tell(address);
+    if (++told > kMaxListed)
+      return findings.say({}, unknown(text(addresses.size() - kMaxListed, " more GPUs like these were not looked at"),
+                                      "look at those listed first"));
+    findings.say("GPU " + address, judge(address));
   }
 }
 
-void judge_sets(const Patient& patient, Findings& findings, const GpuSets& sets) {
-  tell_each(findings, sets.lost, [&](const std::string& address) { tell_lost_gpu(patient, findings, address); });
-  tell_each(findings, sets.ghosts, [&](const std::string& address) { tell_ghost(patient, findings, address); });
-  tell_each(findings, sets.excluded, [&](const std::string& address) {
+MaybeRuling judge_sets(const Patient& patient, Findings& findings, const GpuSets& sets) {
+  judge_each(findings, sets.lost, [&](const std::string& address) { return judge_lost_gpu(patient, findings, address); });
+  judge_each(findings, sets.ghosts, [&](const std::string& address) { return judge_ghost(patient, findings, address); });
+  judge_each(findings, sets.excluded, [&](const std::string& address) {
     findings.reading(information_path(address), "GPU Excluded: Yes");
-    findings.warn("GPU " + address, "the driver is told to leave this GPU out",
-                  "remove NVreg_ExcludedGpus from the files in /etc/modprobe.d, and reboot", true);
+    return warn("the driver is told to leave this GPU out",
+                "remove NVreg_ExcludedGpus from the files in /etc/modprobe.d, and reboot", true);
   });
-  if (!sets.is_whole()) return;
+  if (!sets.is_whole()) return {};
   findings.reading(kPciFolder, text(sets.bus.size(), " NVIDIA display devices"));
   findings.reading(kGpusFolder, counted(sets.driver.size(), "GPU"));
-  if (sets.driver.size() < sets.bus.size()) {
-    return findings.pass(
-        {}, text(sets.driver.size(), " of the machine's ", counted(sets.bus.size(), "GPU"), " are given to ", container(patient)));
-  }
-  findings.pass({}, text("the driver has every GPU of the bus (", sets.bus.size(), ")"));
+  if (sets.driver.size() < sets.bus.size())
+    return pass(sets.driver.size(), " of the machine's ", counted(sets.bus.size(), "GPU"), " are given to ", container(patient));
+  return pass("the driver has every GPU of the bus (", sets.bus.size(), ")");
 }
 
 // --- drv.grdma_topo
@@ -232,33 +223,30 @@ std::string exemption_of(const Patient& patient, const Pairs& pairs, const Chips
               " pairs every one does, or need not");
 }
 
-void tell_pairs(Findings& findings, const Pairs& pairs, const ChipsetFacts& chipset, const std::vector<Reading>& readings) {
-  const bool is_sure = chipset.kind == Chipset::restricted;
+void judge_pairs(Findings& findings, const Pairs& pairs, const ChipsetFacts& chipset, const std::vector<Reading>& readings) {
+  const Ruling ruling = chipset.kind == Chipset::restricted
+                            ? fail(text("on ", chipset.name,
+                                        " the NVIDIA driver refuses an adapter that shares no PCI switch with the GPU, so it "
+                                        "cannot use this GPU's memory"),
+                                   "use an adapter below the GPU's own switch ('gigabar topology' shows them); or, at your own "
+                                   "risk, set NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d and reboot",
+                                   true)
+                            : unknown(text("this is ", chipset.name,
+                                           ": if the driver counts its chipset among those where adapter and GPU must share a PCI "
+                                           "switch, it refuses this pair"),
+                                      "register GPU memory to find out ('gigabar doctor --only probe'): errno 524, and 'PCI "
+                                      "topology not supported for dma-buf' in the kernel's log, mean refused");
   const auto tell = [&](std::string subject) {
     findings.readings(readings);
-    if (is_sure) {
-      return findings.fail(std::move(subject),
-                           text("on ", chipset.name,
-                                " the NVIDIA driver refuses an adapter that shares no PCI switch with the GPU, so it cannot use "
-                                "this GPU's memory"),
-                           "use an adapter below the GPU's own switch ('gigabar topology' shows them); or, at your own risk, set "
-                           "NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d and reboot",
-                           true);
-    }
-    findings.unknown(std::move(subject),
-                     text("this is ", chipset.name,
-                          ": if the driver counts its chipset among those where adapter and GPU must share a PCI switch, it "
-                          "refuses this pair"),
-                     "register GPU memory to find out ('gigabar doctor --only probe'): errno 524, and 'PCI topology not supported "
-                     "for dma-buf' in the kernel's log, mean refused");
+    findings.say(std::move(subject), ruling);
   };
   if (pairs.refused.size() == pairs.count && pairs.count > 1) return tell(text("all ", counted(pairs.count, "pair"), kOfPair));
   for (std::size_t i = 0; i < std::min(pairs.refused.size(), kMaxListed); ++i) tell(pairs.refused[i]);
   if (pairs.refused.size() > kMaxListed) tell(text(pairs.refused.size() - kMaxListed, " more pairs"));
   if (pairs.count == pairs.refused.size()) return;
   findings.readings(readings);
-  findings.pass(text(pairs.count - pairs.refused.size(), " of ", counted(pairs.count, "pair"), kOfPair),
-                "a common PCI switch, or a coherent GPU: the driver lets the adapter use the GPU's memory");
+  findings.say(text(pairs.count - pairs.refused.size(), " of ", counted(pairs.count, "pair"), kOfPair),
+               pass("a common PCI switch, or a coherent GPU: the driver lets the adapter use the GPU's memory"));
 }
 
 // --- drv.dmabuf.log
@@ -283,36 +271,34 @@ constexpr std::array<Refusal, 3> kRefusals{
 
 }  // namespace
 
-void check_drv_gpus(const Patient& patient, Findings& findings) {
+MaybeRuling check_drv_gpus(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   GpuSets sets = compare(patient);
   drop_not_given(patient, sets);
-  for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
+  for (const FallenGpu& gpu : sets.fallen)
+    findings.say(gpu.address.empty() ? std::string() : "GPU " + gpu.address, judge_fallen_gpu(patient, findings, gpu));
   if (!driver_module(patient).is_loaded && sets.driver.empty()) {
     findings.reading(kGpusFolder, "missing");
-    return findings.unknown({},
-                            text("the NVIDIA driver is not loaded or does not show, so which of the bus's ", sets.bus.size(),
-                                 " GPUs it has is not known"),
-                            "'gigabar explain drv.loaded' tells how to load it");
+    return unknown(text("the NVIDIA driver is not loaded or does not show, so which of the bus's ", sets.bus.size(),
+                        " GPUs it has is not known"),
+                   "'gigabar explain drv.loaded' tells how to load it");
   }
   const FolderNames bus = patient.files.list(kPciFolder);
   if (patient.topology.pci.empty() && bus.names.empty()) {
     findings.reading(kPciFolder, bus.reason.empty() ? "missing or empty" : bus.reason);
-    return findings.unknown(
-        {},
+    return unknown(
         text("the PCI bus does not show here, so the driver's ", counted(sets.driver.size(), "GPU"), " cannot be compared with it"),
         "run this on the host");
   }
   if (sets.bus.empty() && sets.driver.empty() && sets.fallen.empty()) {
     findings.reading(kPciFolder, "no NVIDIA display device");
-    return findings.warn(
-        {}, "the NVIDIA driver is loaded, but no NVIDIA GPU is on the PCI bus",
-        "'lspci -d 10de:' lists what is there; check power and seat of the card, or that the virtual machine was given it");
+    return warn("the NVIDIA driver is loaded, but no NVIDIA GPU is on the PCI bus",
+                "'lspci -d 10de:' lists what is there; check power and seat of the card, or that the virtual machine was given it");
   }
-  judge_sets(patient, findings, sets);
+  return judge_sets(patient, findings, sets);
 }
 
-void check_drv_grdma_topo(const Patient& patient, Findings& findings) {
+MaybeRuling check_drv_grdma_topo(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   if (rdma_devices(patient).empty()) return findings.no_device(patient, kNoRdma, kInfinibandFolder);
   const Pairs pairs = refused_pairs(patient.topology);
@@ -321,23 +307,25 @@ void check_drv_grdma_topo(const Patient& patient, Findings& findings) {
   std::vector<Reading> readings{{text(kParamsFile, ": GrdmaPciTopoCheckOverride"), setting}};
   if (setting == "2") {
     findings.readings(readings);
-    return findings.fail({},
-                         "the driver is told to refuse every adapter that wants a GPU's memory (NVreg_GrdmaPciTopoCheckOverride=2)",
-                         "remove the setting from the files in /etc/modprobe.d, and reboot", true);
+    return fail("the driver is told to refuse every adapter that wants a GPU's memory (NVreg_GrdmaPciTopoCheckOverride=2)",
+                "remove the setting from the files in /etc/modprobe.d, and reboot", true);
   }
   const ChipsetFacts chipset = chipset_of(patient, readings);
   const std::string exemption = exemption_of(patient, pairs, chipset, setting);
-  if (exemption.empty()) return tell_pairs(findings, pairs, chipset, readings);
+  if (exemption.empty()) {
+    judge_pairs(findings, pairs, chipset, readings);
+    return {};
+  }
   findings.readings(readings);
-  findings.pass({}, exemption);
+  return pass(exemption);
 }
 
-void check_drv_dmabuf_log(const Patient& patient, Findings& findings) {
+MaybeRuling check_drv_dmabuf_log(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   if (!patient.answers.kernel_log) {
     findings.reading("the kernel's log", "not readable");
-    return findings.unknown({}, "the kernel's log, where the driver says why it refuses a dma-buf, could not be read",
-                            "sudo dmesg | grep 'dma-buf attach failed'");
+    return unknown("the kernel's log, where the driver says why it refuses a dma-buf, could not be read",
+                   "sudo dmesg | grep 'dma-buf attach failed'");
   }
   std::size_t explained = 0;
   const std::vector<std::string> all = log_lines(patient, {"NVRM", "dma-buf attach failed"});
@@ -346,13 +334,14 @@ void check_drv_dmabuf_log(const Patient& patient, Findings& findings) {
     if (lines.empty()) continue;
     explained += lines.size();
     findings.reading("the kernel's log", lines.back());
-    findings.fail({}, text(refusal.meaning, " (", counted(lines.size(), "time"), " since the machine started)"), refusal.remedy);
+    findings.say({},
+                 fail(text(refusal.meaning, " (", counted(lines.size(), "time"), " since the machine started)"), refusal.remedy));
   }
-  if (all.empty()) return findings.pass({}, "the kernel's log holds no dma-buf that the driver refused");
-  if (explained >= all.size()) return;
+  if (all.empty()) return pass("the kernel's log holds no dma-buf that the driver refused");
+  if (explained >= all.size()) return {};
   findings.reading("the kernel's log", all.back());
-  findings.fail({}, "the driver refused a dma-buf, for a reason that has no page yet",
-                "read the line: sudo dmesg | grep 'dma-buf attach failed'");
+  return fail("the driver refused a dma-buf, for a reason that has no page yet",
+              "read the line: sudo dmesg | grep 'dma-buf attach failed'");
 }
 
 }  // namespace gigabar::doctor

@@ -18,24 +18,22 @@ constexpr std::uint64_t kSmallBar1 = 256 * kMiB;  // what a GPU has without Resi
 constexpr std::uint64_t kMinFree = 16 * kMiB;     // one buffer of a communication library
 constexpr std::uint64_t kFewFree = 8;             // less than one part in this many is little
 
-// The GPUs to look at; says skip or unknown itself when there are none, and then is empty.
-std::vector<Gpu> gpus_to_check(const Patient& patient, Findings& findings) {
-  if (!patient.topology.gpus.empty()) return patient.topology.gpus;
-  if (has_nvidia(patient)) {
-    findings.unknown({}, "the NVIDIA driver is here, but no GPU could be found",
-                     "'gigabar explain drv.gpus' tells how a GPU is lost; 'lspci -d 10de:' lists what the bus has");
-  } else {
-    findings.no_device(patient, kNoGpu);
-  }
-  return {};
+// Why there are no GPUs to look at: skip, or unknown with the driver.
+MaybeRuling without_gpus(const Patient& patient, Findings& findings) {
+  if (!patient.topology.gpus.empty()) return {};
+  if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
+  return unknown("the NVIDIA driver is here, but no GPU could be found",
+                 "'gigabar explain drv.gpus' tells how a GPU is lost; 'lspci -d 10de:' lists what the bus has");
 }
 
-using GpuJudge = void (*)(const Patient& patient, const Gpu& gpu, const GpuAnswers& answers, Findings& findings);
+using GpuJudge = Ruling(const Patient& patient, const Gpu& gpu, const GpuAnswers& answers, Findings& findings);
 
-// Judges every GPU, as "GPU ADDRESS"; says one thing of all where they are alike. Without a GPU: skip, or unknown with the driver.
-void judge_each_gpu(const Patient& patient, Findings& findings, GpuJudge judge) {
-  for (const Gpu& gpu : gpus_to_check(patient, findings)) judge(patient, gpu, answers_of(patient, gpu), findings);
+// Judges every GPU, as "GPU ADDRESS"; says one thing of all where they are alike.
+MaybeRuling judge_each_gpu(const Patient& patient, Findings& findings, GpuJudge judge) {
+  for (const Gpu& gpu : patient.topology.gpus)
+    findings.say(subject_of(gpu), judge(patient, gpu, answers_of(patient, gpu), findings));
   findings.join_gpus();
+  return without_gpus(patient, findings);
 }
 
 // --- gpu.rdma
@@ -51,7 +49,7 @@ std::string abilities(const GpuAnswers& answers) {
   return line;
 }
 
-void judge_rdma(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
+Ruling judge_rdma(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
   constexpr std::array<std::pair<const char*, const char*>, 3> kAttributes{
       {{"GPU_DIRECT_RDMA_SUPPORTED", "gpu_direct_rdma"},
        {"DMA_BUF_SUPPORTED", "dma_buf"},
@@ -61,49 +59,37 @@ void judge_rdma(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Findi
     findings.reading(text("cuDeviceGetAttribute(", name, ") of ", gpu.address.to_string()), value ? text(*value) : "not told");
   }
   const auto able = cuda_attribute(answers, "gpu_direct_rdma");
-  if (!able) {
-    findings.unknown(subject_of(gpu), "CUDA did not say whether other devices can reach this GPU's memory",
-                     "run this where CUDA works, in the same container and as the same user as the program");
-  } else if (*able != 0) {
-    findings.pass(subject_of(gpu), "other devices can reach this GPU's memory (GPUDirect RDMA)" + abilities(answers));
-  } else if (cuda_attribute(answers, "integrated").value_or(0) != 0) {
-    findings.fail(subject_of(gpu), "this integrated GPU shares the CPU's memory and supports no GPUDirect RDMA",
-                  "allocate with cudaHostAlloc and register that as host memory");
-  } else {
-    findings.fail(subject_of(gpu), "this GPU does not support GPUDirect RDMA (GeForce boards do not)",
-                  "move data through pinned host memory, in chunks that overlap; data-centre and professional boards support it");
-  }
+  if (!able)
+    return unknown("CUDA did not say whether other devices can reach this GPU's memory",
+                   "run this where CUDA works, in the same container and as the same user as the program");
+  if (*able != 0) return pass("other devices can reach this GPU's memory (GPUDirect RDMA)" + abilities(answers));
+  if (cuda_attribute(answers, "integrated").value_or(0) != 0)
+    return fail("this integrated GPU shares the CPU's memory and supports no GPUDirect RDMA",
+                "allocate with cudaHostAlloc and register that as host memory");
+  return fail("this GPU does not support GPUDirect RDMA (GeForce boards do not)",
+              "move data through pinned host memory, in chunks that overlap; data-centre and professional boards support it");
 }
 
 // --- gpu.persist and gpu.mig
 
-void judge_persistence(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
+Ruling judge_persistence(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
   const auto& is_on = answers.is_persistence_enabled;
   findings.reading("nvmlDeviceGetPersistenceMode of " + gpu.address.to_string(), yes_or_no(is_on));
-  if (!is_on) {
-    findings.unknown(subject_of(gpu), "NVML did not say whether persistence mode is on", "nvidia-smi -q | grep Persistence");
-  } else if (*is_on) {
-    findings.pass(subject_of(gpu), "persistence mode is on: the driver keeps this GPU ready between programs");
-  } else {
-    findings.warn(subject_of(gpu),
-                  "persistence mode is off: the first program of each run waits for the GPU's start, and settings are lost",
-                  "sudo systemctl enable --now nvidia-persistenced; or, until the next boot: sudo nvidia-smi -pm 1");
-  }
+  if (!is_on) return unknown("NVML did not say whether persistence mode is on", "nvidia-smi -q | grep Persistence");
+  if (*is_on) return pass("persistence mode is on: the driver keeps this GPU ready between programs");
+  return warn("persistence mode is off: the first program of each run waits for the GPU's start, and settings are lost",
+              "sudo systemctl enable --now nvidia-persistenced; or, until the next boot: sudo nvidia-smi -pm 1");
 }
 
-void judge_mig(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
+Ruling judge_mig(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
   const auto& is_on = answers.is_mig_enabled;
   findings.reading("nvmlDeviceGetMigMode of " + gpu.address.to_string(), yes_or_no(is_on));
-  if (is_on.value_or(false)) {
-    findings.warn(subject_of(gpu), "MIG is on: no peer access to or from this GPU's instances, and CUDA sees one of them at a time",
-                  "to use the whole GPU, with no program on it: sudo nvidia-smi -mig 0");
-  } else if (is_on) {
-    findings.pass(subject_of(gpu), "MIG is off: the GPU is used as a whole");
-  } else if (answers.is_persistence_enabled) {
-    findings.pass(subject_of(gpu), "NVML knows this GPU and reports no MIG mode for it, as for boards without MIG");
-  } else {
-    findings.unknown(subject_of(gpu), "NVML did not say whether MIG is on", "nvidia-smi --query-gpu=mig.mode.current --format=csv");
-  }
+  if (is_on.value_or(false))
+    return warn("MIG is on: no peer access to or from this GPU's instances, and CUDA sees one of them at a time",
+                "to use the whole GPU, with no program on it: sudo nvidia-smi -mig 0");
+  if (is_on) return pass("MIG is off: the GPU is used as a whole");
+  if (answers.is_persistence_enabled) return pass("NVML knows this GPU and reports no MIG mode for it, as for boards without MIG");
+  return unknown("NVML did not say whether MIG is on", "nvidia-smi --query-gpu=mig.mode.current --format=csv");
 }
 
 // --- gpu.ecc
@@ -151,24 +137,20 @@ Xids xids_of(const Patient& patient, const Gpu& gpu) {
   return all;
 }
 
-// Says it when the memory is ill.
-bool is_memory_ill(const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
+MaybeRuling ill_memory(const Gpu& gpu, const GpuAnswers& answers) {
   const std::string reset =
       text("stop the programs on it, then: sudo nvidia-smi --gpu-reset -i ", gpu.address.to_string(), " (or reboot)");
-  if (answers.has_row_remap_failed.value_or(false)) {
-    findings.fail(subject_of(gpu), "remapping a broken row of this GPU's memory failed",
-                  "take the GPU out of use and ask its maker for a replacement; 'nvidia-smi -q -d ROW_REMAPPER' is the evidence");
-  } else if (answers.is_row_remap_pending.value_or(false)) {
-    findings.fail(subject_of(gpu), "a broken row of this GPU's memory waits to be remapped: until then it may be used", reset);
-  } else if (answers.is_page_retirement_pending.value_or(false)) {
-    findings.fail(subject_of(gpu), "a broken page of this GPU's memory waits to be retired: until then it may be used", reset);
-  } else {
-    return false;
-  }
-  return true;
+  if (answers.has_row_remap_failed.value_or(false))
+    return fail("remapping a broken row of this GPU's memory failed",
+                "take the GPU out of use and ask its maker for a replacement; 'nvidia-smi -q -d ROW_REMAPPER' is the evidence");
+  if (answers.is_row_remap_pending.value_or(false))
+    return fail("a broken row of this GPU's memory waits to be remapped: until then it may be used", reset);
+  if (answers.is_page_retirement_pending.value_or(false))
+    return fail("a broken page of this GPU's memory waits to be retired: until then it may be used", reset);
+  return {};
 }
 
-void judge_memory(const Patient& patient, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
+Ruling judge_memory(const Patient& patient, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
   const std::string of = " of " + gpu.address.to_string();
   const Xids xids = xids_of(patient, gpu);
   const bool has_log = patient.answers.kernel_log.has_value();
@@ -176,18 +158,15 @@ void judge_memory(const Patient& patient, const Gpu& gpu, const GpuAnswers& answ
   findings.reading("nvmlDeviceGetRemappedRows: failure" + of, yes_or_no(answers.has_row_remap_failed));
   findings.reading("nvmlDeviceGetRetiredPagesPendingStatus" + of, yes_or_no(answers.is_page_retirement_pending));
   findings.reading("the kernel's log: Xid", !has_log ? "not readable" : xids.last_line.empty() ? "none" : xids.last_line);
-  if (is_memory_ill(gpu, answers, findings)) return;
-  if (!xids.numbers.empty()) {
-    findings.warn(subject_of(gpu), text("since the machine started the driver reported Xid ", joined(xids.numbers)),
-                  "sudo dmesg | grep Xid shows when; NVIDIA's 'Xid Errors' page has each number's remedy");
-  } else if (!answers.is_row_remap_pending && !answers.has_row_remap_failed && !answers.is_page_retirement_pending) {
-    findings.unknown(subject_of(gpu), "NVML did not say whether rows or pages of this GPU's memory are broken",
-                     "'nvidia-smi -q -d ROW_REMAPPER,PAGE_RETIREMENT' shows what the board knows; boards without ECC know nothing");
-  } else {
-    findings.pass(subject_of(gpu),
-                  text("no row or page of this GPU's memory waits for repair",
-                       has_log ? ", and no Xid is in the kernel's log" : "; the kernel's log could not be read for Xid errors"));
-  }
+  if (const MaybeRuling ill = ill_memory(gpu, answers)) return *ill;
+  if (!xids.numbers.empty())
+    return warn(text("since the machine started the driver reported Xid ", joined(xids.numbers)),
+                "sudo dmesg | grep Xid shows when; NVIDIA's 'Xid Errors' page has each number's remedy");
+  if (!answers.is_row_remap_pending && !answers.has_row_remap_failed && !answers.is_page_retirement_pending)
+    return unknown("NVML did not say whether rows or pages of this GPU's memory are broken",
+                   "'nvidia-smi -q -d ROW_REMAPPER,PAGE_RETIREMENT' shows what the board knows; boards without ECC know nothing");
+  return pass("no row or page of this GPU's memory waits for repair",
+              has_log ? ", and no Xid is in the kernel's log" : "; the kernel's log could not be read for Xid errors");
 }
 
 // --- gpu.throttle
@@ -208,11 +187,11 @@ constexpr std::array<Clock, 9> kClocks{{{0x1, "idle", false},
                                         {0x80, "hardware power brake", true},
                                         {0x100, "display clocks", false}}};
 
-void judge_clocks(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
+Ruling judge_clocks(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
   const std::string source = "nvmlDeviceGetCurrentClocksEventReasons of " + gpu.address.to_string();
   if (!answers.clocks_event_reasons) {
     findings.reading(source, "not told");
-    return findings.unknown(subject_of(gpu), "NVML did not say what holds this GPU's clocks", "nvidia-smi -q -d PERFORMANCE");
+    return unknown("NVML did not say what holds this GPU's clocks", "nvidia-smi -q -d PERFORMANCE");
   }
   std::vector<std::string> bad, names;
   for (const Clock& clock : kClocks) {
@@ -221,12 +200,9 @@ void judge_clocks(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Fin
     if (clock.is_bad) bad.emplace_back(clock.name);
   }
   findings.reading(source, text(hex_text(*answers.clocks_event_reasons), names.empty() ? "" : ": ", joined(names)));
-  if (bad.empty()) {
-    return findings.pass(subject_of(gpu),
-                         text("nothing slows this GPU down", names.empty() ? "" : "; its clocks follow: ", joined(names)));
-  }
-  findings.warn(
-      subject_of(gpu), text("this GPU is slowed down right now: ", joined(bad)),
+  if (bad.empty()) return pass("nothing slows this GPU down", names.empty() ? "" : "; its clocks follow: ", joined(names));
+  return warn(
+      text("this GPU is slowed down right now: ", joined(bad)),
       "check cooling, power cables and the chassis's power budget; 'nvidia-smi -q -d TEMPERATURE,POWER,PERFORMANCE' tells more");
 }
 
@@ -267,28 +243,23 @@ std::optional<std::uint64_t> bar1_of(const Patient& patient, const Gpu& gpu, con
   return bytes == 0 ? std::nullopt : std::optional(bytes);
 }
 
-void judge_bar1_size(const Patient& patient, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
+Ruling judge_bar1_size(const Patient& patient, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
   const auto bytes = bar1_of(patient, gpu, answers, findings);
-  if (!bytes) {
-    findings.unknown(subject_of(gpu), "the size of this GPU's BAR1 aperture could not be read",
-                     text("nvidia-smi -q -d MEMORY, or: lspci -vs ", gpu.address.to_string()));
-  } else if (*bytes <= kSmallBar1 && !gpu.is_coherent) {
-    findings.warn(
-        subject_of(gpu),
-        text("this GPU's BAR1 aperture is only ", size_text(*bytes),
-             ": no more of its memory can be mapped or registered at a time"),
-        "enable 'Above 4G Decoding' and 'Resizable BAR' in the firmware's set-up, then reboot; or register less at a time");
-  } else {
-    findings.pass(subject_of(gpu), text("this GPU's BAR1 aperture is ", size_text(*bytes)));
-  }
+  if (!bytes)
+    return unknown("the size of this GPU's BAR1 aperture could not be read",
+                   text("nvidia-smi -q -d MEMORY, or: lspci -vs ", gpu.address.to_string()));
+  if (*bytes <= kSmallBar1 && !gpu.is_coherent)
+    return warn(text("this GPU's BAR1 aperture is only ", size_text(*bytes),
+                     ": no more of its memory can be mapped or registered at a time"),
+                "enable 'Above 4G Decoding' and 'Resizable BAR' in the firmware's set-up, then reboot; or register less at a time");
+  return pass("this GPU's BAR1 aperture is ", size_text(*bytes));
 }
 
-void judge_bar1_use(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
+Ruling judge_bar1_use(const Patient&, const Gpu& gpu, const GpuAnswers& answers, Findings& findings) {
   const std::string source = "nvmlDeviceGetBAR1MemoryInfo of " + gpu.address.to_string();
   if (!answers.bar1_used_bytes || answers.bar1_total_bytes.value_or(0) == 0) {
     findings.reading(source, "not told");
-    return findings.unknown(subject_of(gpu), "NVML did not say how much of this GPU's BAR1 aperture is in use",
-                            "nvidia-smi -q -d MEMORY");
+    return unknown("NVML did not say how much of this GPU's BAR1 aperture is in use", "nvidia-smi -q -d MEMORY");
   }
   const std::uint64_t total = *answers.bar1_total_bytes;
   const std::uint64_t free_bytes = total - std::min(total, *answers.bar1_used_bytes);
@@ -296,13 +267,9 @@ void judge_bar1_use(const Patient&, const Gpu& gpu, const GpuAnswers& answers, F
   const char* const remedy =
       "end the programs that hold mappings (nvidia-smi and 'sudo fuser -v /dev/nvidia*' list them), or pin less at a time";
   findings.reading(source, text("total ", size_text(total), ", used ", size_text(*answers.bar1_used_bytes)));
-  if (free_bytes < kMinFree) {
-    findings.fail(subject_of(gpu), text("this GPU's BAR1 aperture is full: ", share, " is free"), remedy);
-  } else if (free_bytes < total / kFewFree) {
-    findings.warn(subject_of(gpu), text("little of this GPU's BAR1 aperture is left: ", share, " is free"), remedy);
-  } else {
-    findings.pass(subject_of(gpu), text(share, " of this GPU's BAR1 aperture is free"));
-  }
+  if (free_bytes < kMinFree) return fail(text("this GPU's BAR1 aperture is full: ", share, " is free"), remedy);
+  if (free_bytes < total / kFewFree) return warn(text("little of this GPU's BAR1 aperture is left: ", share, " is free"), remedy);
+  return pass(share, " of this GPU's BAR1 aperture is free");
 }
 
 constexpr std::size_t kMaxListed = 64;         // pairs with a finding of their own; the rest is counted
@@ -348,27 +315,26 @@ const Reason* reason_of(const PeerState& state) {
   return nullptr;
 }
 
-void judge_pair_state(Findings& findings, const std::string& subject, const PeerState& state) {
+Ruling judge_pair_state(const PeerState& state, Findings& findings) {
   const std::string parts = text("read ", state.read, ", write ", state.write, ", atomics ", state.atomics);
   findings.reading("cuDeviceCanAccessPeer", state.access);
   findings.reading("nvmlDeviceGetP2PStatus", parts);
   const Reason* reason = reason_of(state);
   const bool can_read = state.read == "ok", can_write = state.write == "ok";
-  if (can_write && !can_read && state.read != "not told") {
-    findings.warn(subject, text("peers can write but not read: ", parts, reason ? "; " : "", reason ? reason->meaning : ""),
-                  "let the side that has the data push it: writes are as fast as ever, and reads fall back to host memory");
-  } else if (state.access == "no" || (state.access == "not told" && reason != nullptr)) {
-    findings.warn(
-        subject, text("no peer access: copies go through host memory; ", reason ? reason->meaning : "the driver names no reason"),
+  if (can_write && !can_read && state.read != "not told")
+    return warn(text("peers can write but not read: ", parts, reason ? "; " : "", reason ? reason->meaning : ""),
+                "let the side that has the data push it: writes are as fast as ever, and reads fall back to host memory");
+  if (state.access == "no" || (state.access == "not told" && reason != nullptr))
+    return warn(
+        text("no peer access: copies go through host memory; ", reason ? reason->meaning : "the driver names no reason"),
         reason ? reason->remedy : "see 'nvidia-smi topo -p2p r', 'gigabar explain pci.acs' and 'gigabar explain iommu.mode'");
-  } else if (state.access == "yes" || (can_read && can_write)) {
+  if (state.access == "yes" || (can_read && can_write)) {
     const bool is_told = state.read != "not told" || state.write != "not told";
-    findings.pass(subject, is_told ? text("peer access: ", parts)
-                                   : "peer access by CUDA's word; read, write and atomics were not told one by one");
-  } else {
-    findings.unknown(subject, "nothing says whether there is peer access",
-                     "run this where CUDA works; 'nvidia-smi topo -p2p r' shows what NVML knows");
+    return pass(is_told ? text("peer access: ", parts)
+                        : "peer access by CUDA's word; read, write and atomics were not told one by one");
   }
+  return unknown("nothing says whether there is peer access",
+                 "run this where CUDA works; 'nvidia-smi topo -p2p r' shows what NVML knows");
 }
 
 std::string pair_text(const PeerAnswers& pair) {
@@ -387,7 +353,8 @@ void tell_pairs(const Patient& patient, Findings& findings) {
   const bool is_shared = most->second > 1;
   if (is_shared) {
     const std::string share = counts.size() == 1 ? text("all ", peers.size()) : text(most->second, " of ", peers.size());
-    judge_pair_state(findings, text(share, " ordered pairs of ", counted(patient.topology.gpus.size(), "GPU")), most->first);
+    findings.say(text(share, " ordered pairs of ", counted(patient.topology.gpus.size(), "GPU")),
+                 judge_pair_state(most->first, findings));
   }
   std::size_t told = 0, left = 0;
   for (const PeerAnswers& pair : peers) {
@@ -396,10 +363,10 @@ void tell_pairs(const Patient& patient, Findings& findings) {
     if (++told > kMaxListed) {
       ++left;
     } else {
-      judge_pair_state(findings, pair_text(pair), state);
+      findings.say(pair_text(pair), judge_pair_state(state, findings));
     }
   }
-  if (left > 0) findings.unknown({}, text(left, " more pairs differ from most"), "'nvidia-smi topo -p2p r' shows all of them");
+  if (left > 0) findings.say({}, unknown(text(left, " more pairs differ from most"), "'nvidia-smi topo -p2p r' shows all of them"));
 }
 
 // --- nvlink
@@ -421,72 +388,70 @@ void tell_readings(const Gpu& gpu, const NvLinkFacts& links, Findings& findings)
   findings.reading("nvmlDeviceGetGpuFabricInfo" + of, links.fabric.empty() ? "not told" : printable(links.fabric, 40));
 }
 
-void judge_links(const Gpu& gpu, const NvLinkFacts& links, const Others& others, Findings& findings) {
-  const std::string subject = subject_of(gpu);
+Ruling judge_links(const Gpu& gpu, const NvLinkFacts& links, const Others& others, Findings& findings) {
   tell_readings(gpu, links, findings);
-  if (links.is_waiting()) {
-    findings.fail(
-        subject,
+  if (links.is_waiting())
+    return fail(
         text("this GPU waits for the NVLink fabric (", links.fabric, "): CUDA's start fails with error 802 until it is completed"),
         kStartFabric);
-  } else if (!links.is_told) {
-    findings.unknown(subject, "NVML did not say which NVLinks this GPU has", "nvidia-smi nvlink -s");
-  } else if (links.total == 0) {
-    findings.pass(subject, "this GPU has no NVLinks");
-  } else if (links.active == links.total) {
-    findings.pass(subject,
-                  text("all ", links.total, " NVLinks of this GPU are active", links.has_switch ? ", through NVSwitches" : ""));
-  } else if (links.active == 0 && others.is_alone && !links.has_switch) {
-    findings.pass(subject, text("none of the ", links.total, " NVLinks of this GPU is active, and there is no other GPU to join"));
-  } else if (links.active == 0 && !others.has_active) {
-    findings.warn(
-        subject, text("none of the ", links.total, " NVLinks of this GPU is active: no bridge is mounted, or NVLink is off"),
-        "mount the NVLink bridge where the board takes one; 'gigabar explain mod.params' tells how NVLink is switched off");
-  } else {
-    findings.fail(
-        subject, text(links.total - links.active, " of the ", links.total, " NVLinks of this GPU are inactive"),
-        "nvidia-smi nvlink -s and nvidia-smi nvlink -e show which, and their errors; reset all GPUs together or reboot; if "
-        "it stays, reseat bridge or board");
-  }
+  if (!links.is_told) return unknown("NVML did not say which NVLinks this GPU has", "nvidia-smi nvlink -s");
+  if (links.total == 0) return pass("this GPU has no NVLinks");
+  if (links.active == links.total)
+    return pass("all ", links.total, " NVLinks of this GPU are active", links.has_switch ? ", through NVSwitches" : "");
+  if (links.active == 0 && others.is_alone && !links.has_switch)
+    return pass("none of the ", links.total, " NVLinks of this GPU is active, and there is no other GPU to join");
+  if (links.active == 0 && !others.has_active)
+    return warn(text("none of the ", links.total, " NVLinks of this GPU is active: no bridge is mounted, or NVLink is off"),
+                "mount the NVLink bridge where the board takes one; 'gigabar explain mod.params' tells how NVLink is switched off");
+  return fail(text(links.total - links.active, " of the ", links.total, " NVLinks of this GPU are inactive"),
+              "nvidia-smi nvlink -s and nvidia-smi nvlink -e show which, and their errors; reset all GPUs together or reboot; if "
+              "it stays, reseat bridge or board");
 }
 
 }  // namespace
 
-void check_gpu_rdma(const Patient& patient, Findings& findings) { judge_each_gpu(patient, findings, judge_rdma); }
-void check_gpu_persist(const Patient& patient, Findings& findings) { judge_each_gpu(patient, findings, judge_persistence); }
-void check_gpu_mig(const Patient& patient, Findings& findings) { judge_each_gpu(patient, findings, judge_mig); }
-void check_gpu_ecc(const Patient& patient, Findings& findings) { judge_each_gpu(patient, findings, judge_memory); }
-void check_gpu_throttle(const Patient& patient, Findings& findings) { judge_each_gpu(patient, findings, judge_clocks); }
-void check_bar1_size(const Patient& patient, Findings& findings) { judge_each_gpu(patient, findings, judge_bar1_size); }
-void check_bar1_used(const Patient& patient, Findings& findings) { judge_each_gpu(patient, findings, judge_bar1_use); }
+MaybeRuling check_gpu_rdma(const Patient& patient, Findings& findings) { return judge_each_gpu(patient, findings, judge_rdma); }
+MaybeRuling check_gpu_persist(const Patient& patient, Findings& findings) {
+  return judge_each_gpu(patient, findings, judge_persistence);
+}
+MaybeRuling check_gpu_mig(const Patient& patient, Findings& findings) { return judge_each_gpu(patient, findings, judge_mig); }
+MaybeRuling check_gpu_ecc(const Patient& patient, Findings& findings) { return judge_each_gpu(patient, findings, judge_memory); }
+MaybeRuling check_gpu_throttle(const Patient& patient, Findings& findings) {
+  return judge_each_gpu(patient, findings, judge_clocks);
+}
+MaybeRuling check_bar1_size(const Patient& patient, Findings& findings) {
+  return judge_each_gpu(patient, findings, judge_bar1_size);
+}
+MaybeRuling check_bar1_used(const Patient& patient, Findings& findings) {
+  return judge_each_gpu(patient, findings, judge_bar1_use);
+}
 
-void check_gpu_p2p(const Patient& patient, Findings& findings) {
-  const std::vector<Gpu> gpus = gpus_to_check(patient, findings);
-  if (gpus.empty()) return;
-  if (gpus.size() == 1) return findings.skip("the machine has one GPU, which has no peer");
+MaybeRuling check_gpu_p2p(const Patient& patient, Findings& findings) {
+  if (MaybeRuling none = without_gpus(patient, findings)) return none;
+  const std::vector<Gpu>& gpus = patient.topology.gpus;
+  if (gpus.size() == 1) return skip("the machine has one GPU, which has no peer");
   const auto& peers = patient.answers.peers;
   if (peers.empty()) {
     findings.reading("cuDeviceCanAccessPeer", "not told");
-    return findings.unknown({}, text("nothing says whether the ", counted(gpus.size(), "GPU"), " can reach each other's memory"),
-                            "run this where CUDA works; 'nvidia-smi topo -p2p r' shows what NVML knows");
+    return unknown(text("nothing says whether the ", counted(gpus.size(), "GPU"), " can reach each other's memory"),
+                   "run this where CUDA works; 'nvidia-smi topo -p2p r' shows what NVML knows");
   }
   tell_pairs(patient, findings);
   const std::size_t expected = gpus.size() * (gpus.size() - 1);
-  if (peers.size() < expected) {
-    findings.unknown(
-        {}, text(expected - peers.size(), " of ", expected, " ordered pairs were not asked (a GPU is hidden from CUDA or NVML)"),
-        "run this without CUDA_VISIBLE_DEVICES, and where every GPU is given to the container");
-  }
+  if (peers.size() >= expected) return {};
+  return unknown(
+      text(expected - peers.size(), " of ", expected, " ordered pairs were not asked (a GPU is hidden from CUDA or NVML)"),
+      "run this without CUDA_VISIBLE_DEVICES, and where every GPU is given to the container");
 }
 
-void check_nvlink(const Patient& patient, Findings& findings) {
+MaybeRuling check_nvlink(const Patient& patient, Findings& findings) {
   const NativeCode& start = patient.answers.cuda.native;
   if (start.domain == NativeDomain::cuda_driver && start.code == kSystemNotReady) {
     findings.reading("cuInit", text(kSystemNotReady, " CUDA_ERROR_SYSTEM_NOT_READY"));
-    findings.fail({}, "CUDA's start fails with error 802: the NVLink fabric is not set up", kStartFabric);
+    findings.say({}, fail("CUDA's start fails with error 802: the NVLink fabric is not set up", kStartFabric));
   }
-  const std::vector<Gpu> gpus = gpus_to_check(patient, findings);
-  if (gpus.empty()) return;
+  if (MaybeRuling none = without_gpus(patient, findings)) return none;
+  const std::vector<Gpu>& gpus = patient.topology.gpus;
   bool has_any = false;
   Others others{false, gpus.size() == 1};
   for (const Gpu& gpu : gpus) {
@@ -496,10 +461,11 @@ void check_nvlink(const Patient& patient, Findings& findings) {
   }
   if (!has_any) {
     for (const Gpu& gpu : gpus) tell_readings(gpu, nvlinks_of(patient, gpu), findings);
-    return findings.skip("no GPU here has NVLinks");
+    return skip("no GPU here has NVLinks");
   }
-  for (const Gpu& gpu : gpus) judge_links(gpu, nvlinks_of(patient, gpu), others, findings);
+  for (const Gpu& gpu : gpus) findings.say(subject_of(gpu), judge_links(gpu, nvlinks_of(patient, gpu), others, findings));
   findings.join_gpus();
+  return {};
 }
 
 }  // namespace gigabar::doctor

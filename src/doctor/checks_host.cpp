@@ -102,28 +102,25 @@ std::size_t nodes_with_cpus(const Topology& topology) {
   return static_cast<std::size_t>(std::ranges::count_if(topology.numa_nodes, has_cpus));
 }
 
-// Judges one device; true: the process may run next to it, and nothing was said.
-bool is_next_to(const Patient& patient, const Placed& device, const std::vector<int>& allowed, const Reading& list,
-                Findings& findings) {
+// Nothing: the process may run next to the device.
+MaybeRuling judge_place(const Patient& patient, const Placed& device, const std::vector<int>& allowed, const Reading& list,
+                        Findings& findings) {
   const int number = device.numa_node, index = patient.topology.find_numa_node(number);
   const NumaNode none;
   const NumaNode& node = index < 0 ? none : patient.topology.numa_nodes[static_cast<std::size_t>(index)];
   const auto is_allowed = [&](int cpu) { return std::ranges::binary_search(allowed, cpu); };
-  if (number >= 0 && std::ranges::any_of(node.cpus, is_allowed)) return true;
+  if (number >= 0 && std::ranges::any_of(node.cpus, is_allowed)) return {};
   findings.readings({list, {"numa_node of " + device.subject, text(number)}});
-  if (number < 0) {
-    findings.unknown(
-        device.subject, "the machine does not say which of its NUMA nodes the device is on",
+  if (number < 0)
+    return unknown(
+        "the machine does not say which of its NUMA nodes the device is on",
         "look for a NUMA or PXM setting in the firmware, in a virtual machine at the host; 'gigabar topology' shows the rest");
-  } else if (!has_cpus(node)) {
-    findings.unknown(device.subject, text("NUMA node ", number, ", on which the device is, has no CPUs to compare with"),
-                     "see the distances in 'numactl --hardware' for the nearest node with CPUs");
-  } else {
-    findings.warn(device.subject, text("this process may run on no CPU of NUMA node ", number, ", on which the device is"),
-                  text("start the program with numactl --cpunodebind=", number, " --membind=", number,
-                       " PROGRAM, or bind ranks by device (Slurm: --gpu-bind=closest)"));
-  }
-  return false;
+  if (!has_cpus(node))
+    return unknown(text("NUMA node ", number, ", on which the device is, has no CPUs to compare with"),
+                   "see the distances in 'numactl --hardware' for the nearest node with CPUs");
+  return warn(text("this process may run on no CPU of NUMA node ", number, ", on which the device is"),
+              text("start the program with numactl --cpunodebind=", number, " --membind=", number,
+                   " PROGRAM, or bind ranks by device (Slurm: --gpu-bind=closest)"));
 }
 
 // ---- numa.balance
@@ -201,86 +198,79 @@ std::optional<std::string> chosen_word(const std::string& content) {
 
 }  // namespace
 
-void check_vm_detect(const Patient& patient, Findings& findings) {
+MaybeRuling check_vm_detect(const Patient& patient, Findings& findings) {
   const HostAnswer answer = host_of(patient);
   findings.readings(answer.readings);
-  if (answer.host == Host::bare_metal) return findings.pass({}, answer.statement);
-  if (answer.host == Host::unknown) {
-    return findings.unknown({}, answer.statement, "ask 'systemd-detect-virt', or read /sys/class/dmi/id/product_name as root");
-  }
-  findings.warn({}, answer.statement + "; whether devices reach each other directly is decided by the host",
-                "run 'gigabar doctor' on the host too; for direct traffic between passed-through devices the host needs ACS "
-                "with translated requests let through, and ATS enabled in GPU and NIC");
+  if (answer.host == Host::bare_metal) return pass(answer.statement);
+  if (answer.host == Host::unknown)
+    return unknown(answer.statement, "ask 'systemd-detect-virt', or read /sys/class/dmi/id/product_name as root");
+  return warn(answer.statement + "; whether devices reach each other directly is decided by the host",
+              "run 'gigabar doctor' on the host too; for direct traffic between passed-through devices the host needs ACS with "
+              "translated requests let through, and ATS enabled in GPU and NIC");
 }
 
-void check_lim_memlock(const Patient& patient, Findings& findings) {
+MaybeRuling check_lim_memlock(const Patient& patient, Findings& findings) {
   if (can_lock_any(patient, findings) && !is_in_other_user_namespace(patient, findings))
-    return findings.pass({}, "this process may lock any amount of memory (CAP_IPC_LOCK)");
+    return pass("this process may lock any amount of memory (CAP_IPC_LOCK)");
   const auto limit = memlock_limit(patient, findings);
   const bool has_rdma = !rdma_devices(patient).empty();
-  if (!limit) {
-    findings.unknown({}, "the limit of locked memory is not told", "see 'ulimit -l' in the shell that starts the program");
-  } else if (*limit == kUnlimited) {
-    findings.pass({}, "locked memory is not limited");
-  } else if (*limit < kMinLimit && has_rdma) {
-    findings.fail(
-        {}, text("this process may lock ", limit_text(*limit), " only: registering more host memory for RDMA fails with ENOMEM"),
+  if (!limit) return unknown("the limit of locked memory is not told", "see 'ulimit -l' in the shell that starts the program");
+  if (*limit == kUnlimited) return pass("locked memory is not limited");
+  if (*limit < kMinLimit && has_rdma)
+    return fail(
+        text("this process may lock ", limit_text(*limit), " only: registering more host memory for RDMA fails with ENOMEM"),
         kMemlockRemedy);
-  } else if (*limit < kMinLimit || (has_rdma && *limit < kAmpleLimit)) {
-    findings.warn({}, text("this process may lock ", limit_text(*limit), " only; RDMA and large pinned buffers need more"),
-                  kMemlockRemedy);
-  } else {
-    findings.pass({}, text("this process may lock ", limit_text(*limit)));
-  }
+  if (*limit < kMinLimit || (has_rdma && *limit < kAmpleLimit))
+    return warn(text("this process may lock ", limit_text(*limit), " only; RDMA and large pinned buffers need more"),
+                kMemlockRemedy);
+  return pass("this process may lock ", limit_text(*limit));
 }
 
-void check_numa_cpu(const Patient& patient, Findings& findings) {
+MaybeRuling check_numa_cpu(const Patient& patient, Findings& findings) {
   const std::vector<Placed> devices = placed_devices(patient);
   if (devices.empty()) return findings.no_end(patient, "this machine has neither a GPU nor an RDMA adapter to be near to");
   const std::size_t nodes = nodes_with_cpus(patient.topology);
-  if (nodes == 0) return findings.unknown({}, "the NUMA nodes of this machine are not known", "see 'numactl --hardware'");
-  if (nodes == 1) return findings.pass({}, "all CPUs are on one NUMA node, so none is farther from a device than another");
+  if (nodes == 0) return unknown("the NUMA nodes of this machine are not known", "see 'numactl --hardware'");
+  if (nodes == 1) return pass("all CPUs are on one NUMA node, so none is farther from a device than another");
   const Reading list = allowed_cpus(patient);
   constexpr std::size_t kMaxCpus = 65536;
   const NumberList allowed = parse_number_list(list.value, kMaxCpus);
   if (!allowed.is_well_formed || allowed.numbers.empty()) {
     findings.reading(list.source, list.value);
-    return findings.unknown({}, "the CPUs that this process may run on are not told",
-                            "see 'taskset -cp $$' in the shell that starts the program");
+    return unknown("the CPUs that this process may run on are not told",
+                   "see 'taskset -cp $$' in the shell that starts the program");
   }
   std::vector<std::string> near;
   for (const Placed& device : devices) {
-    if (is_next_to(patient, device, allowed.numbers, list, findings)) near.push_back(device.subject);
+    MaybeRuling ruling = judge_place(patient, device, allowed.numbers, list, findings);
+    if (!ruling) near.push_back(device.subject);
+    findings.say(device.subject, std::move(ruling));
   }
-  if (near.empty()) return;
+  if (near.empty()) return {};
   findings.reading(list.source, list.value);
-  findings.pass({}, text("this process may run on CPUs next to ", list_text(near)));
+  return pass("this process may run on CPUs next to ", list_text(near));
 }
 
-void check_numa_balance(const Patient& patient, Findings& findings) {
+MaybeRuling check_numa_balance(const Patient& patient, Findings& findings) {
   const std::size_t nodes = patient.topology.numa_nodes.size();
-  if (nodes == 1) return findings.skip("this machine has one NUMA node, so the kernel has nowhere to move pages to");
+  if (nodes == 1) return skip("this machine has one NUMA node, so the kernel has nowhere to move pages to");
   const FileText setting = findings.read(patient, "/proc/sys/kernel/numa_balancing");
   const auto value = setting.is_present() ? parse_number(printable(setting.content), 0, UINT64_MAX) : std::nullopt;
-  if (nodes == 0) return findings.unknown({}, "the NUMA nodes of this machine are not known", "see 'numactl --hardware'");
-  if (!value) {
-    findings.unknown({},
-                     setting.state == FileState::missing
-                         ? "the kernel does not say whether it moves pages between NUMA nodes; one built without it never does"
-                         : "the kernel's setting for moving pages between NUMA nodes could not be read",
-                     "see 'sysctl kernel.numa_balancing' and CONFIG_NUMA_BALANCING in /boot/config-$(uname -r)");
-  } else if (*value != 0) {
-    findings.warn(
-        {},
+  if (nodes == 0) return unknown("the NUMA nodes of this machine are not known", "see 'numactl --hardware'");
+  if (!value)
+    return unknown(setting.state == FileState::missing
+                       ? "the kernel does not say whether it moves pages between NUMA nodes; one built without it never does"
+                       : "the kernel's setting for moving pages between NUMA nodes could not be read",
+                   "see 'sysctl kernel.numa_balancing' and CONFIG_NUMA_BALANCING in /boot/config-$(uname -r)");
+  if (*value != 0)
+    return warn(
         text("the kernel moves pages between ", nodes, " NUMA nodes on its own (numa_balancing is ", *value, ")",
              numa_remark(patient)),
         "as root: sysctl -w kernel.numa_balancing=0; to keep it, write kernel.numa_balancing=0 to /etc/sysctl.d/90-numa.conf");
-  } else {
-    findings.pass({}, text("the kernel leaves pages on their NUMA node", numa_remark(patient)));
-  }
+  return pass("the kernel leaves pages on their NUMA node", numa_remark(patient));
 }
 
-void check_cpu_governor(const Patient& patient, Findings& findings) {
+MaybeRuling check_cpu_governor(const Patient& patient, Findings& findings) {
   const std::string folder = "/sys/devices/system/cpu";
   Governors governors = read_governors(patient, folder, "cpu", "/cpufreq/scaling_governor");
   Noun what{"CPU", "CPUs"};
@@ -293,24 +283,22 @@ void check_cpu_governor(const Patient& patient, Findings& findings) {
   const std::string counts = counts_text(governors, what);
   findings.reading(source, !counts.empty() ? counts : governors.refused > 0 ? governors.reason : "missing");
   const bool is_all_performance = governors.counts.size() == 1 && governors.counts.contains("performance");
-  if (!governors.counts.empty() && !is_all_performance) {
-    findings.warn({}, text("CPUs lower their clock between transfers: governor ", counts),
-                  "as root: cpupower frequency-set -g performance; to keep it, the profile of tuned or a unit at boot");
-  } else if (governors.refused > 0) {
-    findings.unknown({}, text("the governor of ", counted(governors.refused, what.one, what.many), " could not be read"),
-                     "see 'cpupower frequency-info', as root");
-  } else if (is_all_performance) {
-    findings.pass({}, text("governor ", counts));
-  } else if (const HostAnswer host = host_of(patient); host.host == Host::virtual_machine) {
+  if (!governors.counts.empty() && !is_all_performance)
+    return warn(text("CPUs lower their clock between transfers: governor ", counts),
+                "as root: cpupower frequency-set -g performance; to keep it, the profile of tuned or a unit at boot");
+  if (governors.refused > 0)
+    return unknown(text("the governor of ", counted(governors.refused, what.one, what.many), " could not be read"),
+                   "see 'cpupower frequency-info', as root");
+  if (is_all_performance) return pass("governor ", counts);
+  if (const HostAnswer host = host_of(patient); host.host == Host::virtual_machine) {
     findings.readings(host.readings);
-    findings.skip(text("the clock of its CPUs is the host's matter: ", host.statement));
-  } else {
-    findings.unknown({}, "the kernel does not say how it sets the clock of the CPUs",
-                     "see 'cpupower frequency-info', and whether the firmware keeps power management to itself");
+    return skip("the clock of its CPUs is the host's matter: ", host.statement);
   }
+  return unknown("the kernel does not say how it sets the clock of the CPUs",
+                 "see 'cpupower frequency-info', and whether the firmware keeps power management to itself");
 }
 
-void check_huge(const Patient& patient, Findings& findings) {
+MaybeRuling check_huge(const Patient& patient, Findings& findings) {
   const FileText meminfo = patient.files.read("/proc/meminfo");
   const auto total = field_of(meminfo.content, "HugePages_Total");
   const auto available = field_of(meminfo.content, "HugePages_Free");
@@ -321,14 +309,12 @@ void check_huge(const Patient& patient, Findings& findings) {
   const FileText transparent = findings.read(patient, "/sys/kernel/mm/transparent_hugepage/enabled");
   const auto mode = chosen_word(transparent.content);
   const bool has_numbers = total && available && parse_number(*total, 0, UINT64_MAX) && parse_number(*available, 0, UINT64_MAX);
-  if (!has_numbers || !mode) {
-    findings.unknown({}, has_numbers ? "the setting of transparent huge pages is not told" : "the number of huge pages is not told",
-                     has_numbers ? "see CONFIG_TRANSPARENT_HUGEPAGE in /boot/config-$(uname -r); a kernel without it has none"
-                                 : "see 'grep Huge /proc/meminfo'");
-    return;
-  }
-  findings.pass({}, text(*available, " of ", *total, " reserved huge pages", size ? text(" of ", *size) : std::string(),
-                         " are free; transparent huge pages: ", *mode));
+  if (!has_numbers || !mode)
+    return unknown(has_numbers ? "the setting of transparent huge pages is not told" : "the number of huge pages is not told",
+                   has_numbers ? "see CONFIG_TRANSPARENT_HUGEPAGE in /boot/config-$(uname -r); a kernel without it has none"
+                               : "see 'grep Huge /proc/meminfo'");
+  return pass(*available, " of ", *total, " reserved huge pages", size ? text(" of ", *size) : std::string(),
+              " are free; transparent huge pages: ", *mode);
 }
 
 }  // namespace gigabar::doctor

@@ -27,61 +27,52 @@ std::string remedy_for_missing_node(const Patient& patient, const std::string& n
   return "as root: modprobe ib_uverbs; if the node is still missing, let udev make it: udevadm trigger -s infiniband_verbs";
 }
 
-void judge_node(const Patient& patient, const std::string& device, const std::string& node, Findings& findings) {
+Ruling judge_node(const Patient& patient, const std::string& device, const std::string& node, Findings& findings) {
   const NodeReport report = look_at_node(patient, node);
   findings.reading(node, report.value);
-  if (report.state == NodeState::missing) {
-    return findings.fail(device, text("its device node ", node, " is missing, so no program can open it"),
-                         remedy_for_missing_node(patient, node));
-  }
-  if (report.is_broken()) {
-    return findings.fail(device, text("its device node ", report.statement(), ", so no program can use the adapter"),
-                         report.remedy);
-  }
-  if (report.state == NodeState::no_permission) {
-    return findings.fail(
-        device, text("this user may not open its device node ", node),
-        "as root, write KERNEL==\"uverbs*\", GROUP=\"rdma\", MODE=\"0660\" to /etc/udev/rules.d/90-rdma.rules, run "
-        "udevadm control --reload && udevadm trigger -s infiniband_verbs, and add the user: usermod -aG rdma USER");
-  }
+  if (report.state == NodeState::missing)
+    return fail(text("its device node ", node, " is missing, so no program can open it"), remedy_for_missing_node(patient, node));
+  if (report.is_broken())
+    return fail(text("its device node ", report.statement(), ", so no program can use the adapter"), report.remedy);
+  if (report.state == NodeState::no_permission)
+    return fail(text("this user may not open its device node ", node),
+                "as root, write KERNEL==\"uverbs*\", GROUP=\"rdma\", MODE=\"0660\" to /etc/udev/rules.d/90-rdma.rules, run udevadm "
+                "control --reload && udevadm trigger -s infiniband_verbs, and add the user: usermod -aG rdma USER");
   const RdmaDeviceAnswers* answer = answers_of(patient, device);
   if (answer != nullptr && answer->error) {
     findings.reading("ibv_open_device(" + device + ")", *answer->error);
-    findings.fail(device, text("its device node is in order, but libibverbs cannot open it: ", printable(*answer->error)),
-                  "install the provider of this device (Debian and Ubuntu: ibverbs-providers; RHEL: libibverbs) in a version that "
-                  "fits the kernel's driver, then see ibv_devinfo");
-    return;
+    return fail(text("its device node is in order, but libibverbs cannot open it: ", printable(*answer->error)),
+                "install the provider of this device (Debian and Ubuntu: ibverbs-providers; RHEL: libibverbs) in a version that "
+                "fits the kernel's driver, then see ibv_devinfo");
   }
-  findings.pass(device, text("its device node ", node, " is there and may be opened"));
+  return pass("its device node ", node, " is there and may be opened");
 }
 
-void judge_device(const Patient& patient, const std::string& name, Findings& findings) {
+Ruling judge_device(const Patient& patient, const std::string& name, Findings& findings) {
   const std::string device = printable(name, 64);
   const std::string node = uverbs_node(patient, name);
   findings.reading("/sys/class/infiniband_verbs/*/ibdev", node.empty() ? "none names " + device : node + " is " + device);
   if (!node.empty()) return judge_node(patient, device, node, findings);
-  if (!uverbs_nodes(patient).empty()) {
-    return findings.unknown(device, "the kernel does not say which node below /dev/infiniband belongs to it",
-                            "see 'ibv_devinfo' and 'rdma link'");
-  }
+  if (!uverbs_nodes(patient).empty())
+    return unknown("the kernel does not say which node below /dev/infiniband belongs to it", "see 'ibv_devinfo' and 'rdma link'");
   findings.reading("/dev/infiniband/uverbs*", "missing");
-  findings.fail(device, "the kernel has this RDMA device, but no device node through which a program could use it",
-                remedy_for_missing_node(patient, "/dev/infiniband/uverbs0"));
+  return fail("the kernel has this RDMA device, but no device node through which a program could use it",
+              remedy_for_missing_node(patient, "/dev/infiniband/uverbs0"));
 }
 
 // Connections by address are made through one node for all adapters.
-void judge_connection_manager(const Patient& patient, const std::vector<std::string>& names, Findings& findings) {
+MaybeRuling judge_connection_manager(const Patient& patient, const std::vector<std::string>& names, Findings& findings) {
   const NodeReport report = look_at_node(patient, kConnectionNode);
   const bool has_usable = std::ranges::any_of(names, [&](const std::string& name) {
     const std::string node = uverbs_node(patient, name);
     return !node.empty() && look_at_node(patient, node).works();
   });
-  if (report.works() || (report.state == NodeState::missing && !has_usable)) return;
+  if (report.works() || (report.state == NodeState::missing && !has_usable)) return {};
   findings.reading(report.path, report.value);
   const bool is_unloaded = report.state == NodeState::missing && container(patient).empty();
-  findings.say("rdma_cm", report.is_broken() ? Verdict::fail : Verdict::warn,
-               text(report.statement(), ", so connections by address (rdma_cm), as Gigabar makes them, cannot be opened"),
-               is_unloaded ? "as root: modprobe rdma_ucm" : report.remedy);
+  return Ruling{report.is_broken() ? Verdict::fail : Verdict::warn,
+                text(report.statement(), ", so connections by address (rdma_cm), as Gigabar makes them, cannot be opened"),
+                is_unloaded ? "as root: modprobe rdma_ucm" : report.remedy};
 }
 
 // ---- rdma.port
@@ -100,28 +91,23 @@ std::string down_remedy(const Patient& patient, const RdmaPortView& view) {
               remedy);
 }
 
-void judge_port_that_is_down(const Patient& patient, const RdmaPortView& view, bool has_other, Findings& findings) {
+Ruling judge_port_that_is_down(const Patient& patient, const RdmaPortView& view, bool has_other, Findings& findings) {
   const FileText physical = findings.read(patient, view.folder() + "/phys_state");
   const bool had_link = physical.is_present() && physical.content.find("LinkErrorRecovery") != std::string::npos;
   const std::string phrase = physical.is_present() ? text(" (physically ", printable(physical.content, 40), ")") : std::string();
-  if (has_other && !had_link) {
-    findings.warn(view.subject(), text("the port is DOWN", phrase, "; another port of this machine is active"),
-                  text("if it is meant to carry traffic, ", down_remedy(patient, view)));
-  } else {
-    findings.fail(view.subject(), text("the port is DOWN", phrase, ", so nothing can be sent through it"),
-                  down_remedy(patient, view));
-  }
+  if (has_other && !had_link)
+    return warn(text("the port is DOWN", phrase, "; another port of this machine is active"),
+                text("if it is meant to carry traffic, ", down_remedy(patient, view)));
+  return fail(text("the port is DOWN", phrase, ", so nothing can be sent through it"), down_remedy(patient, view));
 }
 
-void judge_initial_port(const Patient& patient, const RdmaPortView& view, Findings& findings) {
-  if (transport_of(patient, view) == RdmaTransport::infiniband) {
-    findings.fail(view.subject(), "the port has a link but no address yet: no subnet manager has set it up",
-                  "start a subnet manager on the switch or on one host (systemctl start opensm), then look with sminfo and ibstat");
-    return;
-  }
+Ruling judge_initial_port(const Patient& patient, const RdmaPortView& view) {
+  if (transport_of(patient, view) == RdmaTransport::infiniband)
+    return fail("the port has a link but no address yet: no subnet manager has set it up",
+                "start a subnet manager on the switch or on one host (systemctl start opensm), then look with sminfo and ibstat");
   const std::string remedy = link_up_remedy(view);
-  findings.fail(view.subject(), "the port stays in state INIT, so nothing can be sent through it",
-                remedy.empty() ? std::string("set its network device up: ip link set DEVICE up") : remedy);
+  return fail("the port stays in state INIT, so nothing can be sent through it",
+              remedy.empty() ? std::string("set its network device up: ip link set DEVICE up") : remedy);
 }
 
 // InfiniBand Architecture Specification, partition keys: the lower 15 bits name the partition, 0 none; the highest is set for a
@@ -155,44 +141,35 @@ PartitionKeys partition_keys(const Patient& patient, const RdmaPortView& view, F
   return keys;
 }
 
-// Whether a port in state ACTIVE is a member of no partition, or one that others like it cannot talk to.
-bool has_said_bad_partition(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+// Of a port in state ACTIVE that is a member of no partition, or one that others like it cannot talk to.
+MaybeRuling judge_partitions(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   const PartitionKeys keys = partition_keys(patient, view, findings);
-  if (!keys.is_told || keys.is_first_full) return false;
+  if (!keys.is_told || keys.is_first_full) return {};
   const std::string remedy =
       "let the subnet manager make the port a full member: 'Default=0x7fff, ipoib : ALL=full;' or GUID=full for its partition in "
       "partitions.conf, then let it sweep again (kill -HUP of opensm); on a managed switch the same in its partition settings";
-  if (keys.full.empty() && keys.limited_count == 0) {
-    findings.warn(view.subject(),
-                  "the port is ACTIVE, but has no P_Key: it is a member of no partition, and every packet is refused", remedy);
-  } else if (keys.full.empty()) {
-    findings.warn(view.subject(),
-                  "the port is ACTIVE, but only a limited member of its partitions: two limited members cannot talk to each other",
-                  remedy);
-  } else {
-    findings.warn(
-        view.subject(),
-        text("the port is ACTIVE, but the P_Key that programs take by default (index 0) is not that of a full member, as is ",
-             printable(joined(keys.full)), ": two limited members cannot talk to each other"),
-        text("choose the other index in each program (UCX_IB_PKEY, NCCL_IB_PKEY, ib_write_bw --pkey_index), or ", remedy));
-  }
-  return true;
+  if (keys.full.empty() && keys.limited_count == 0)
+    return warn("the port is ACTIVE, but has no P_Key: it is a member of no partition, and every packet is refused", remedy);
+  if (keys.full.empty())
+    return warn("the port is ACTIVE, but only a limited member of its partitions: two limited members cannot talk to each other",
+                remedy);
+  return warn(text("the port is ACTIVE, but the P_Key that programs take by default (index 0) is not that of a full member, as is ",
+                   printable(joined(keys.full)), ": two limited members cannot talk to each other"),
+              text("choose the other index in each program (UCX_IB_PKEY, NCCL_IB_PKEY, ib_write_bw --pkey_index), or ", remedy));
 }
 
 // A port that is ACTIVE and has no use for us.
-void judge_foreign_port(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+Ruling judge_foreign_port(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   const std::string type =
       printable(patient.files.word(text("/sys/class/infiniband/", view.nic->rdma_device, "/node_type")).value_or(""), 40);
   findings.reading(text("node_type of ", printable(view.nic->rdma_device, 64)), type.empty() ? "not told" : type);
   findings.reading(view.folder() + "/link_layer", printable(view.port->link_layer, 40));
-  findings.warn(
-      view.subject(),
-      text("the port is ACTIVE, but neither InfiniBand, RoCE nor iWARP",
-           view.nic->driver.empty() ? std::string() : text(" (driver ", printable(view.nic->driver, 32), ")"),
-           ": it has no RC queue pairs, on which Gigabar's verbs transport, perftest's defaults and NCCL's own InfiniBand "
-           "support rest"),
-      "use software that knows this adapter: libfabric's provider for it (EFA: NCCL with the aws-ofi-nccl plugin, Open MPI or "
-      "MPICH over libfabric); Gigabar's ranks reach other hosts by ucx over TCP (GIGABAR_TRANSPORTS=local,ucx)");
+  return warn(text("the port is ACTIVE, but neither InfiniBand, RoCE nor iWARP",
+                   view.nic->driver.empty() ? std::string() : text(" (driver ", printable(view.nic->driver, 32), ")"),
+                   ": it has no RC queue pairs, on which Gigabar's verbs transport, perftest's defaults and NCCL's own InfiniBand "
+                   "support rest"),
+              "use software that knows this adapter: libfabric's provider for it (EFA: NCCL with the aws-ofi-nccl plugin, Open MPI "
+              "or MPICH over libfabric); Gigabar's ranks reach other hosts by ucx over TCP (GIGABAR_TRANSPORTS=local,ucx)");
 }
 
 // "400", "56.5": without the zeros of std::to_string.
@@ -202,37 +179,33 @@ std::string number_text(double number) {
   return error == std::errc{} ? std::string(digits.data(), end) : std::string("?");
 }
 
-void judge_active_port(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+Ruling judge_active_port(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   const RdmaPort& port = *view.port;
   const RdmaTransport transport = transport_of(patient, view);
   if (transport == RdmaTransport::other) return judge_foreign_port(patient, view, findings);
-  if (transport == RdmaTransport::infiniband && has_said_bad_partition(patient, view, findings)) return;
+  if (transport == RdmaTransport::infiniband) {
+    if (const MaybeRuling bad = judge_partitions(patient, view, findings)) return *bad;
+  }
   const std::string rate = port.rate_gbit_per_s > 0 ? text(" at ", number_text(port.rate_gbit_per_s), " Gb/s") : std::string();
   const std::string layer = port.link_layer.empty() ? std::string() : text(" (", printable(port.link_layer, 40), ")");
-  findings.pass(view.subject(), text("the port is ACTIVE", rate, layer));
+  return pass("the port is ACTIVE", rate, layer);
 }
 
-void judge_port(const Patient& patient, const RdmaPortView& view, bool has_other, Findings& findings) {
+Ruling judge_port(const Patient& patient, const RdmaPortView& view, bool has_other, Findings& findings) {
   const RdmaPort& port = *view.port;
   const std::string state = printable(port.state, 40);
   findings.reading(view.folder() + "/state", state.empty() ? "not told" : state);
-  if (port.state == "ACTIVE") {
-    judge_active_port(patient, view, findings);
-  } else if (port.state == "INIT") {
-    judge_initial_port(patient, view, findings);
-  } else if (port.state == "ARMED") {
-    findings.fail(view.subject(), "the port is ARMED: the subnet manager has not finished setting it up",
-                  "look at the subnet manager's log; sminfo tells which one is master");
-  } else if (port.state == "DOWN") {
-    judge_port_that_is_down(patient, view, has_other, findings);
-  } else if (port.state == "ACTIVE_DEFER") {
-    findings.warn(view.subject(), "the port has lost its link a moment ago and waits for it to come back",
-                  "check cable and transceiver, then look again");
-  } else {
-    findings.unknown(view.subject(),
-                     state.empty() ? std::string("its state is not told") : text("its state '", state, "' is not known"),
-                     "see 'rdma link show' or 'ibv_devinfo'");
-  }
+  if (port.state == "ACTIVE") return judge_active_port(patient, view, findings);
+  if (port.state == "INIT") return judge_initial_port(patient, view);
+  if (port.state == "ARMED")
+    return fail("the port is ARMED: the subnet manager has not finished setting it up",
+                "look at the subnet manager's log; sminfo tells which one is master");
+  if (port.state == "DOWN") return judge_port_that_is_down(patient, view, has_other, findings);
+  if (port.state == "ACTIVE_DEFER")
+    return warn("the port has lost its link a moment ago and waits for it to come back",
+                "check cable and transceiver, then look again");
+  return unknown(state.empty() ? std::string("its state is not told") : text("its state '", state, "' is not known"),
+                 "see 'rdma link show' or 'ibv_devinfo'");
 }
 
 // ---- rdma.counters
@@ -322,7 +295,7 @@ void tell_readings(const RdmaPortView& view, const PortCounters& counters, Findi
   if (counters.told.empty() && counters.refused.empty()) findings.reading(view.folder() + "/counters/*, hw_counters/*", "missing");
 }
 
-void judge_counters(const RdmaPortView& view, const PortCounters& counters, Findings& findings) {
+Ruling judge_counters(const RdmaPortView& view, const PortCounters& counters, Findings& findings) {
   tell_readings(view, counters, findings);
   std::vector<std::string> grown, totals;
   bool do_symbols_grow = false;
@@ -332,44 +305,42 @@ void judge_counters(const RdmaPortView& view, const PortCounters& counters, Find
     if (counter.last != 0) totals.push_back(text(last_part(name), " ", counter.last));
     do_symbols_grow |= growth != 0 && name == kSymbolErrors;
   }
-  if (!grown.empty()) {
-    findings.say(view.subject(), do_symbols_grow ? Verdict::fail : Verdict::warn,
-                 text("errors grow right now, within ", kBetweenReadings.count(), " ms: ", list_text(grown)),
-                 remedy_for(counters, true));
-  } else if (!totals.empty()) {
-    findings.warn(
-        view.subject(),
+  if (!grown.empty())
+    return Ruling{do_symbols_grow ? Verdict::fail : Verdict::warn,
+                  text("errors grow right now, within ", kBetweenReadings.count(), " ms: ", list_text(grown)),
+                  remedy_for(counters, true)};
+  if (!totals.empty())
+    return warn(
         text("totals since the driver was loaded or the counters were cleared: ", list_text(totals), "; only their growth counts"),
         remedy_for(counters, false));
-  } else if (counters.told.empty()) {
-    findings.unknown(
-        view.subject(),
+  if (counters.told.empty())
+    return unknown(
         counters.refused.empty() ? "this driver has none of the known error counters" : "its error counters cannot be read",
         "see 'rdma statistic show' and 'ethtool -S DEVICE', as root where they refuse");
-  } else if (!counters.refused.empty()) {
-    findings.unknown(view.subject(), text(counters.refused.size(), " of its error counters cannot be read; the others are zero"),
-                     "run as root, or see 'rdma statistic show'");
-  } else {
-    findings.pass(view.subject(), text("its ", counters.told.size(), " error counters are zero"));
-  }
+  if (!counters.refused.empty())
+    return unknown(text(counters.refused.size(), " of its error counters cannot be read; the others are zero"),
+                   "run as root, or see 'rdma statistic show'");
+  return pass("its ", counters.told.size(), " error counters are zero");
 }
 
 }  // namespace
 
-void check_rdma_dev(const Patient& patient, Findings& findings) {
+MaybeRuling check_rdma_dev(const Patient& patient, Findings& findings) {
   const std::vector<std::string> names = rdma_devices(patient);
   if (names.empty()) return findings.no_device(patient, kNoRdma, kInfinibandFolder);
-  for (const std::string& name : names) judge_device(patient, name, findings);
-  judge_connection_manager(patient, names, findings);
+  for (const std::string& name : names) findings.say(printable(name, 64), judge_device(patient, name, findings));
+  findings.say("rdma_cm", judge_connection_manager(patient, names, findings));
+  return {};
 }
 
-void check_rdma_port(const Patient& patient, Findings& findings) {
+MaybeRuling check_rdma_port(const Patient& patient, Findings& findings) {
   const std::vector<RdmaPortView> ports = rdma_ports(patient, findings);
   const bool has_active = std::ranges::any_of(ports, [](const RdmaPortView& view) { return view.port->state == "ACTIVE"; });
-  for (const RdmaPortView& view : ports) judge_port(patient, view, has_active, findings);
+  for (const RdmaPortView& view : ports) findings.say(view.subject(), judge_port(patient, view, has_active, findings));
+  return {};
 }
 
-void check_rdma_counters(const Patient& patient, Findings& findings) {
+MaybeRuling check_rdma_counters(const Patient& patient, Findings& findings) {
   const std::vector<RdmaPortView> ports = rdma_ports(patient, findings);
   std::vector<PortCounters> counters;
   for (const RdmaPortView& view : ports) counters.push_back(read_first(patient, view));
@@ -377,7 +348,9 @@ void check_rdma_counters(const Patient& patient, Findings& findings) {
     std::this_thread::sleep_for(kBetweenReadings);
     for (std::size_t i = 0; i < counters.size(); ++i) read_again(patient, ports[i], counters[i]);
   }
-  for (std::size_t i = 0; i < counters.size(); ++i) judge_counters(ports[i], counters[i], findings);
+  for (std::size_t i = 0; i < counters.size(); ++i)
+    findings.say(ports[i].subject(), judge_counters(ports[i], counters[i], findings));
+  return {};
 }
 
 }  // namespace gigabar::doctor

@@ -66,39 +66,33 @@ std::string larger_mtu_remedy(const std::string& device) {
               " mtu 9000; then write it into the network settings so that it lasts");
 }
 
-void judge_roce_mtu(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+Ruling judge_roce_mtu(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   const auto active = read_active_mtu(patient, view, findings);
   const auto net = smallest_mtu(patient, view, findings);
   const bool is_net_small = net && net->mtu < kEnoughNetMtu;
   const std::string because = is_net_small ? text(": the MTU of ", printable(net->device, 32), " is ", net->mtu) : std::string();
-  if (active && *active >= kLargestRdmaMtu) {
-    findings.pass(view.subject(), text("RDMA packets carry ", counted(*active, "byte")));
-  } else if (active) {
+  if (active && *active >= kLargestRdmaMtu) return pass("RDMA packets carry ", counted(*active, "byte"));
+  if (active) {
     const std::string known =
         net ? text("the MTU of ", printable(net->device, 32),
                    " is large enough; compare max_mtu and active_mtu in ibv_devinfo, and set ", "the device down and up again")
             : std::string("look at the MTU of the port's network device (ip link), 9000 is wanted on both ends and every switch");
-    findings.warn(view.subject(), text("RDMA packets carry ", counted(*active, "byte"), " of ", kLargestRdmaMtu, because),
-                  is_net_small ? larger_mtu_remedy(net->device) : known);
-  } else if (is_net_small) {
-    findings.warn(view.subject(), text("RDMA packets cannot carry ", kLargestRdmaMtu, " bytes", because),
-                  larger_mtu_remedy(net->device));
-  } else {
-    findings.unknown(view.subject(), "the active MTU of the port is not told", "see active_mtu in 'ibv_devinfo'");
+    return warn(text("RDMA packets carry ", counted(*active, "byte"), " of ", kLargestRdmaMtu, because),
+                is_net_small ? larger_mtu_remedy(net->device) : known);
   }
+  if (is_net_small)
+    return warn(text("RDMA packets cannot carry ", kLargestRdmaMtu, " bytes", because), larger_mtu_remedy(net->device));
+  return unknown("the active MTU of the port is not told", "see active_mtu in 'ibv_devinfo'");
 }
 
-void judge_infiniband_mtu(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+Ruling judge_infiniband_mtu(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   constexpr unsigned kUsual = 2048;  // what many fabrics run with: the default of the partitions of older subnet managers
   const auto active = read_active_mtu(patient, view, findings);
-  if (!active) {
-    findings.unknown(view.subject(), "the active MTU of the port is not told", "see active_mtu in 'ibv_devinfo'");
-  } else if (*active < kUsual) {
-    findings.warn(view.subject(), text("RDMA packets carry ", counted(*active, "byte"), " of ", kLargestRdmaMtu),
-                  "set mtu=5 (4096 bytes) for the partition in the subnet manager's partitions.conf and let it sweep again");
-  } else {
-    findings.pass(view.subject(), text("RDMA packets carry ", counted(*active, "byte")));
-  }
+  if (!active) return unknown("the active MTU of the port is not told", "see active_mtu in 'ibv_devinfo'");
+  if (*active < kUsual)
+    return warn(text("RDMA packets carry ", counted(*active, "byte"), " of ", kLargestRdmaMtu),
+                "set mtu=5 (4096 bytes) for the partition in the subnet manager's partitions.conf and let it sweep again");
+  return pass("RDMA packets carry ", counted(*active, "byte"));
 }
 
 // ---- rdma.gid
@@ -120,7 +114,7 @@ std::string address_remedy(const RdmaPortView& view) {
   return text("give its network device an address: ip addr add ADDRESS/PREFIX dev ", device, "; then look again for the index");
 }
 
-void judge_gids(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+Ruling judge_gids(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   constexpr std::size_t kMaxShown = 16;
   const auto& gids = view.port->gids;
   for (std::size_t i = 0; i < std::min(gids.size(), kMaxShown); ++i) {
@@ -129,29 +123,23 @@ void judge_gids(const Patient& patient, const RdmaPortView& view, Findings& find
   }
   if (const GidEntry* entry = rdma::first_gid_v2(gids, rdma::GidReach::routed)) {
     const std::string device = entry->netdev.empty() ? std::string() : " of " + printable(entry->netdev, 32);
-    findings.pass(view.subject(),
-                  text("GID index ", entry->index, " is RoCE v2 with the routable address ", address_text(entry->gid), device));
-    return;
+    return pass("GID index ", entry->index, " is RoCE v2 with the routable address ", address_text(entry->gid), device);
   }
-  if (const GidEntry* entry = rdma::first_gid_v2(gids, rdma::GidReach::segment)) {
-    findings.warn(view.subject(),
-                  text("RoCE v2 has link-local addresses only (GID index ", entry->index,
-                       "): it works within one Ethernet segment and ", "fails across a router"),
-                  address_remedy(view));
-    return;
-  }
+  if (const GidEntry* entry = rdma::first_gid_v2(gids, rdma::GidReach::segment))
+    return warn(text("RoCE v2 has link-local addresses only (GID index ", entry->index,
+                     "): it works within one Ethernet segment and ", "fails across a router"),
+                address_remedy(view));
   const bool has_types = std::ranges::any_of(gids, [](const GidEntry& entry) { return !entry.type.empty(); });
-  if (gids.empty() ? !patient.files.exists(view.folder() + "/gids") : !has_types) {
-    findings.unknown(view.subject(), gids.empty() ? "its table of GIDs could not be read" : "the types of its GIDs are not told",
-                     "see 'show_gids' or 'ibv_devinfo -v'");
-  } else if (gids.empty()) {
+  if (gids.empty() ? !patient.files.exists(view.folder() + "/gids") : !has_types)
+    return unknown(gids.empty() ? "its table of GIDs could not be read" : "the types of its GIDs are not told",
+                   "see 'show_gids' or 'ibv_devinfo -v'");
+  if (gids.empty()) {
     findings.reading(view.folder() + "/gids/*", "all are zero");
-    findings.fail(view.subject(), "it has no GID at all: its network device has no address", address_remedy(view));
-  } else {
-    findings.fail(view.subject(), "it has no GID of RoCE v2, so that nothing beyond one Ethernet segment can be reached",
-                  text(address_remedy(view), "; choose RoCE v2 for rdma_cm: cma_roce_mode -d ",
-                       printable(view.nic->rdma_device, 64), " -m 2"));
+    return fail("it has no GID at all: its network device has no address", address_remedy(view));
   }
+  return fail(
+      "it has no GID of RoCE v2, so that nothing beyond one Ethernet segment can be reached",
+      text(address_remedy(view), "; choose RoCE v2 for rdma_cm: cma_roce_mode -d ", printable(view.nic->rdma_device, 64), " -m 2"));
 }
 
 // ---- rdma.qos
@@ -196,7 +184,7 @@ std::string ecn_remedy(const std::string& device, const RdmaPortView& view) {
               "/traffic_class; and ECN on every switch");
 }
 
-void judge_ecn(const Patient& patient, const RdmaPortView& view, const std::string& device, Findings& findings) {
+Ruling judge_ecn(const Patient& patient, const RdmaPortView& view, const std::string& device, Findings& findings) {
   const EcnSetting marks = read_ecn(patient, device, "roce_np", findings);
   const EcnSetting slows = read_ecn(patient, device, "roce_rp", findings);
   const FileText tclass =
@@ -204,21 +192,17 @@ void judge_ecn(const Patient& patient, const RdmaPortView& view, const std::stri
   std::set<int> both;
   std::ranges::set_intersection(marks.enabled, slows.enabled, std::inserter(both, both.end()));
   const std::string shown = printable(device, 32);
-  if (!both.empty()) {
-    findings.pass(view.subject(),
-                  text(shown, " controls congestion by ECN for ", priorities_text(both),
-                       tclass.is_present() && !tclass.content.empty() ? text("; RDMA sends with ", printable(tclass.content, 60))
-                                                                      : std::string()));
-  } else if (!marks.is_complete || !slows.is_complete) {
-    findings.unknown(view.subject(), text("not every ECN setting of ", shown, " could be read"), kPfcRemedy);
-  } else {
-    const bool has_half = !marks.enabled.empty() || !slows.enabled.empty();
-    findings.warn(
-        view.subject(),
-        text(shown, has_half ? " has no priority for which both ends of ECN are on (np and rp)" : " has ECN off for every priority",
-             ": unless PFC is on, lost packets are sent again in bursts"),
-        ecn_remedy(shown, view));
-  }
+  if (!both.empty())
+    return pass(
+        shown, " controls congestion by ECN for ", priorities_text(both),
+        tclass.is_present() && !tclass.content.empty() ? text("; RDMA sends with ", printable(tclass.content, 60)) : std::string());
+  if (!marks.is_complete || !slows.is_complete)
+    return unknown(text("not every ECN setting of ", shown, " could be read"), kPfcRemedy);
+  const bool has_half = !marks.enabled.empty() || !slows.enabled.empty();
+  return warn(
+      text(shown, has_half ? " has no priority for which both ends of ECN are on (np and rp)" : " has ECN off for every priority",
+           ": unless PFC is on, lost packets are sent again in bursts"),
+      ecn_remedy(shown, view));
 }
 
 // The network device behind the port that has ECN settings: behind a bond it is the adapter's own one.
@@ -231,54 +215,52 @@ std::string device_with_ecn(const Patient& patient, const RdmaPortView& view) {
   return found == candidates.end() ? std::string() : *found;
 }
 
-void judge_qos(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+Ruling judge_qos(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   const std::string device = device_with_ecn(patient, view);
   if (!device.empty()) return judge_ecn(patient, view, device, findings);
   findings.reading("/sys/class/net/*/ecn", "missing");
-  findings.unknown(view.subject(), "this driver does not say whether ECN or PFC is on", kPfcRemedy);
+  return unknown("this driver does not say whether ECN or PFC is on", kPfcRemedy);
 }
 
 // What the kernel says of the port is not that it is down; a port that says nothing counts as usable.
 bool may_be_active(const RdmaPort& port) { return port.state.empty() || port.state.starts_with("ACTIVE"); }
 
-using PortJudge = void (*)(const Patient& patient, const RdmaPortView& view, Findings& findings);
+using PortJudge = Ruling(const Patient& patient, const RdmaPortView& view, Findings& findings);
 
-// Judges the ports of RoCE that may carry traffic. A port whose link layer nobody tells gets its `unknown`.
-void judge_roce(const Patient& patient, const RdmaPortView& view, Findings& findings, PortJudge judge) {
-  const RdmaTransport transport = transport_of(patient, view);
-  if (transport == RdmaTransport::roce) return judge(patient, view, findings);
-  if (transport != RdmaTransport::unknown) return;
-  findings.reading(view.folder() + "/link_layer", "not told");
-  findings.unknown(view.subject(), "the link layer of the port is not told", "see link_layer in 'ibv_devinfo'");
+// Judges the ports that may carry traffic, those of InfiniBand only where there is a judge of them. A port whose link layer nobody
+// tells gets its `unknown`.
+MaybeRuling judge_ports(const Patient& patient, const std::vector<RdmaPortView>& ports, Findings& findings, PortJudge* roce,
+                        PortJudge* infiniband, std::string_view otherwise) {
+  for (const RdmaPortView& view : ports) {
+    if (!may_be_active(*view.port)) continue;
+    const RdmaTransport transport = transport_of(patient, view);
+    if (transport == RdmaTransport::roce) findings.say(view.subject(), roce(patient, view, findings));
+    if (transport == RdmaTransport::infiniband && infiniband != nullptr)
+      findings.say(view.subject(), infiniband(patient, view, findings));
+    if (transport != RdmaTransport::unknown) continue;
+    findings.reading(view.folder() + "/link_layer", "not told");
+    findings.say(view.subject(), unknown("the link layer of the port is not told", "see link_layer in 'ibv_devinfo'"));
+  }
+  return findings.count() > 0 ? MaybeRuling() : skip(otherwise);
 }
 
 }  // namespace
 
-void check_rdma_mtu(const Patient& patient, Findings& findings) {
-  for (const RdmaPortView& view : rdma_ports(patient, findings)) {
-    if (!may_be_active(*view.port)) continue;
-    if (transport_of(patient, view) == RdmaTransport::infiniband) {
-      judge_infiniband_mtu(patient, view, findings);
-    } else {
-      judge_roce(patient, view, findings, judge_roce_mtu);
-    }
-  }
-  if (findings.count() == 0) findings.skip("no port of InfiniBand or RoCE is active, and iWARP has no MTU of its own");
+MaybeRuling check_rdma_mtu(const Patient& patient, Findings& findings) {
+  return judge_ports(patient, rdma_ports(patient, findings), findings, judge_roce_mtu, judge_infiniband_mtu,
+                     "no port of InfiniBand or RoCE is active, and iWARP has no MTU of its own");
 }
 
-void check_rdma_gid(const Patient& patient, Findings& findings) {
-  for (const RdmaPortView& view : rdma_ports(patient, findings)) {
-    if (may_be_active(*view.port)) judge_roce(patient, view, findings, judge_gids);
-  }
-  if (findings.count() == 0) findings.skip("no port of RoCE is active; only RoCE chooses between kinds of GIDs");
+MaybeRuling check_rdma_gid(const Patient& patient, Findings& findings) {
+  return judge_ports(patient, rdma_ports(patient, findings), findings, judge_gids, nullptr,
+                     "no port of RoCE is active; only RoCE chooses between kinds of GIDs");
 }
 
-void check_rdma_qos(const Patient& patient, Findings& findings) {
-  for (const RdmaPortView& view : rdma_ports(patient, findings)) {
-    if (may_be_active(*view.port) && !is_software(*view.nic)) judge_roce(patient, view, findings, judge_qos);
-  }
-  if (findings.count() == 0)
-    findings.skip("no port of a RoCE adapter is active; only RoCE needs ECN or PFC (soft-RoCE has neither)");
+MaybeRuling check_rdma_qos(const Patient& patient, Findings& findings) {
+  std::vector<RdmaPortView> ports = rdma_ports(patient, findings);
+  std::erase_if(ports, [](const RdmaPortView& view) { return is_software(*view.nic); });
+  return judge_ports(patient, ports, findings, judge_qos, nullptr,
+                     "no port of a RoCE adapter is active; only RoCE needs ECN or PFC (soft-RoCE has neither)");
 }
 
 }  // namespace gigabar::doctor

@@ -54,59 +54,69 @@ std::string make_command(const std::string& path, const std::optional<NodeDriver
 
 std::string pass_on(const std::string& path) { return text("--device ", path, " (NVIDIA's nodes: --gpus all)"); }
 
-void judge_kind(const Patient& patient, NodeKind kind, const std::optional<NodeDriver>& driver, NodeReport& report) {
-  const std::string in = container(patient);
-  report.state = NodeState::not_a_device;
-  report.fault = text("is ", kind_text(kind), kind == NodeKind::other ? "" : ", not a device");
-  if (!in.empty()) {
-    report.remedy = text("remove the mount of ", report.path,
-                         " from the container's options (a bind mount of what the host does not have makes such a thing), load the "
-                         "driver on the host, and start the container with ",
-                         pass_on(report.path));
-    return;
-  }
-  const std::string remove = kind == NodeKind::folder
-                                 ? text("sudo umount ", report.path, " if it is a mount, then sudo rmdir ", report.path)
-                                 : text("sudo rm ", report.path);
-  report.remedy = text(remove, "; then ", make_command(report.path, driver));
+NodeReport judge_kind(const Patient& patient, const std::string& path, NodeKind kind, const std::optional<NodeDriver>& driver) {
+  const std::string fault = text("is ", kind_text(kind), kind == NodeKind::other ? "" : ", not a device");
+  const std::string remove =
+      kind == NodeKind::folder ? text("sudo umount ", path, " if it is a mount, then sudo rmdir ", path) : text("sudo rm ", path);
+  const std::string remedy = container(patient).empty()
+                                 ? text(remove, "; then ", make_command(path, driver))
+                                 : text("remove the mount of ", path,
+                                        " from the container's options (a bind mount of what the host does not have makes such a "
+                                        "thing), load the driver on the host, and start the container with ",
+                                        pass_on(path));
+  return {path, NodeState::not_a_device, kind_text(kind), fault, remedy};
 }
 
-void judge_number(const Patient& patient, const NodeFacts& facts, const NodeDriver& driver, NodeReport& report) {
-  report.state = NodeState::wrong_number;
+NodeReport judge_number(const Patient& patient, const std::string& path, const NodeFacts& facts, const NodeDriver& driver) {
   const std::string owner = printable(owner_of_major(patient.files, facts.device_major), 40);
   const std::string wanted = driver.majors.empty() ? text("the kernel lists no device of ", driver.name)
                              : driver.minor
                                  ? text("that of ", driver.name, " is ", number_text(driver.majors.front(), *driver.minor))
                                  : text("the major number of ", driver.name, " is ", driver.majors.front());
   const bool is_own = !driver.majors.empty() && driver.majors.front() == facts.device_major;
-  report.fault = text("is stale: it has the number ", number_text(facts.device_major, facts.device_minor), ", but ", wanted,
-                      ", so that opening it reaches ",
-                      is_own          ? "another device of that driver or none"
-                      : owner.empty() ? "no device"
-                                      : text("a device of ", owner));
-  report.remedy =
+  const std::string fault = text("is stale: it has the number ", number_text(facts.device_major, facts.device_minor), ", but ",
+                                 wanted, ", so that opening it reaches ",
+                                 is_own          ? "another device of that driver or none"
+                                 : owner.empty() ? "no device"
+                                                 : text("a device of ", owner));
+  const std::string remedy =
       container(patient).empty()
-          ? text("sudo rm ", report.path, "; then ", make_command(report.path, driver))
-          : text("numbers have changed on the host since the container got its nodes: start it again with ", pass_on(report.path));
+          ? text("sudo rm ", path, "; then ", make_command(path, driver))
+          : text("numbers have changed on the host since the container got its nodes: start it again with ", pass_on(path));
+  return {path, NodeState::wrong_number, {}, fault, remedy};
 }
 
-void judge_refusal(const Patient& patient, int error, NodeReport& report) {
-  report.state = NodeState::refused;
+NodeReport judge_refusal(const Patient& patient, const std::string& path, int error) {
   const std::string code = errno_code(error).name;
-  if (error == EPERM || error == EACCES) {
-    report.fault =
-        text("cannot be opened (", code, ") though its permissions allow it: a device cgroup or a security module refuses it");
-    report.remedy = container(patient).empty()
-                        ? text("allow it where this process was started: DeviceAllow=", report.path,
-                               " rw in a systemd unit, --device for a container, the batch system's list of devices for a job")
-                        : text("start the container with ", pass_on(report.path), "; a bind mount alone gives no right to open it");
-    return;
-  }
-  report.fault = text("cannot be opened: ", std::strerror(error), " (", code, ")");
-  report.remedy =
-      error == ENXIO || error == ENODEV
-          ? text("no driver stands behind it: load the driver's module; 'sudo dmesg | tail' says why it gave the device up")
-          : text("'sudo dmesg | tail' says why its driver refused");
+  if (error != EPERM && error != EACCES)
+    return {path,
+            NodeState::refused,
+            {},
+            text("cannot be opened: ", std::strerror(error), " (", code, ")"),
+            error == ENXIO || error == ENODEV
+                ? "no driver stands behind it: load the driver's module; 'sudo dmesg | tail' says why it gave the device up"
+                : "'sudo dmesg | tail' says why its driver refused"};
+  return {path,
+          NodeState::refused,
+          {},
+          text("cannot be opened (", code, ") though its permissions allow it: a device cgroup or a security module refuses it"),
+          container(patient).empty()
+              ? text("allow it where this process was started: DeviceAllow=", path,
+                     " rw in a systemd unit, --device for a container, the batch system's list of devices for a job")
+              : text("start the container with ", pass_on(path), "; a bind mount alone gives no right to open it")};
+}
+
+NodeReport judge_device(const Patient& patient, const std::string& path, const NodeFacts& facts,
+                        const std::optional<NodeDriver>& driver, const std::optional<int>& error) {
+  if (driver && !is_number_of(*driver, facts)) return judge_number(patient, path, facts, *driver);
+  if (!facts.can_read || !facts.can_write)
+    return {path,
+            NodeState::no_permission,
+            {},
+            "may not be read and written by this user",
+            text("sudo chmod a+rw ", path, " (until the next boot)")};
+  if (error && *error != 0) return judge_refusal(patient, path, *error);
+  return {path, NodeState::works, {}, {}, {}};
 }
 
 bool is_node(const Topology& topology, int pci) noexcept { return pci >= 0 && static_cast<std::size_t>(pci) < topology.pci.size(); }
@@ -186,76 +196,55 @@ Availability NodeReport::availability(std::string when_missing, std::string how_
 }
 
 NodeReport look_at_node(const Patient& patient, const std::string& path) {
-  NodeReport report;
-  report.path = path;
   const NodeFacts facts = patient.files.facts(path);
   const auto driver = driver_of_node(patient.files, path);
   if (facts.kind == NodeKind::missing) {
-    report.value = "missing";
     const std::string in = container(patient);
-    report.fault = text("is missing", in.empty() ? "" : " in ", in);
-    report.remedy = in.empty() ? make_command(path, driver) : text("start the container with ", pass_on(path));
-    return report;
+    return {path, NodeState::missing, "missing", text("is missing", in.empty() ? "" : " in ", in),
+            in.empty() ? make_command(path, driver) : text("start the container with ", pass_on(path))};
   }
-  report.value = kind_text(facts.kind);
-  if (facts.kind != NodeKind::character_device) {
-    judge_kind(patient, facts.kind, driver, report);
-    return report;
-  }
+  if (facts.kind != NodeKind::character_device) return judge_kind(patient, path, facts.kind, driver);
   const auto error = patient.files.open_errno(path);
+  NodeReport report = judge_device(patient, path, facts, driver, error);
   report.value =
       text("character device ", number_text(facts.device_major, facts.device_minor), ", ", rights_text(facts), open_text(error));
-  if (driver && !is_number_of(*driver, facts)) {
-    judge_number(patient, facts, *driver, report);
-  } else if (!facts.can_read || !facts.can_write) {
-    report.state = NodeState::no_permission;
-    report.fault = "may not be read and written by this user";
-    report.remedy = text("sudo chmod a+rw ", path, " (until the next boot)");
-  } else if (error && *error != 0) {
-    judge_refusal(patient, *error, report);
-  } else {
-    report.state = NodeState::works;
-  }
   return report;
 }
 
-std::vector<PciDevice> pci_gpus(const Topology& topology) {
+std::vector<PciDevice> pci_devices(const Topology& topology) {
   std::vector<PciDevice> devices;
   for (int i = 0; i < std::ssize(topology.gpus); ++i) {
     const Gpu& gpu = topology.gpus[static_cast<std::size_t>(i)];
-    if (is_node(topology, gpu.pci)) devices.push_back({gpu.pci, i, true, gpu.is_coherent, false, subject_of(gpu)});
+    if (is_node(topology, gpu.pci)) devices.push_back({gpu.pci, i, gpu.numa_node, true, gpu.is_coherent, false, subject_of(gpu)});
   }
-  return devices;
-}
-
-std::vector<PciDevice> pci_nics(const Topology& topology) {
-  std::vector<PciDevice> devices;
   for (int i = 0; i < std::ssize(topology.nics); ++i) {
     const Nic& nic = topology.nics[static_cast<std::size_t>(i)];
-    if (is_node(topology, nic.pci)) devices.push_back({nic.pci, i, false, false, !nic.rdma_device.empty(), nic.name});
+    if (is_node(topology, nic.pci))
+      devices.push_back({nic.pci, i, nic.numa_node, false, false, !nic.rdma_device.empty(), nic.name});
   }
   return devices;
 }
 
-std::vector<PciDevice> rdma_nics(const Topology& topology) {
-  std::vector<PciDevice> devices = pci_nics(topology);
-  std::erase_if(devices, [](const PciDevice& nic) { return !nic.is_rdma; });
+std::vector<PciDevice> pci_gpus(const Topology& topology) {
+  std::vector<PciDevice> devices = pci_devices(topology);
+  std::erase_if(devices, [](const PciDevice& device) { return !device.is_gpu; });
   return devices;
 }
 
 std::vector<PciDevice> pci_ends(const Topology& topology) {
-  std::vector<PciDevice> devices = pci_gpus(topology);
-  for (PciDevice& nic : rdma_nics(topology)) devices.push_back(std::move(nic));
+  std::vector<PciDevice> devices = pci_devices(topology);
+  std::erase_if(devices, [](const PciDevice& device) { return !device.is_gpu && !device.is_rdma; });
   return devices;
 }
 
 std::vector<PciPair> pci_pairs(const Topology& topology) {
-  const std::vector<PciDevice> gpus = pci_gpus(topology);
-  const std::vector<PciDevice> nics = rdma_nics(topology);
+  const std::vector<PciDevice> ends = pci_ends(topology);
   std::vector<PciPair> pairs;
-  for (std::size_t i = 0; i < gpus.size(); ++i) {
-    for (const PciDevice& nic : nics) pairs.push_back({gpus[i], nic});
-    for (std::size_t other = i + 1; other < gpus.size(); ++other) pairs.push_back({gpus[i], gpus[other]});
+  for (auto gpu = ends.begin(); gpu != ends.end() && gpu->is_gpu; ++gpu) {
+    for (const PciDevice& nic : ends) {
+      if (!nic.is_gpu) pairs.push_back({*gpu, nic});
+    }
+    for (auto other = gpu + 1; other != ends.end() && other->is_gpu; ++other) pairs.push_back({*gpu, *other});
   }
   return pairs;
 }
@@ -304,19 +293,16 @@ const ConfigAnswer& ConfigReader::of(int pci) {
   return found->second;
 }
 
-void say_hidden(Findings& findings, const std::string& subject, const ConfigAnswer& answer, std::string_view what) {
+Ruling hidden(Findings& findings, const ConfigAnswer& answer, std::string_view what) {
   findings.reading(answer.path, answer.trouble.empty() ? counted(answer.config.bytes, "byte") : answer.trouble);
-  if (answer.trouble.empty()) {
-    findings.unknown(subject,
-                     text(what, " cannot be read: the kernel gives only the first bytes of the configuration space to this user"),
-                     "run as root; in a container with CAP_SYS_ADMIN of the host, or on the host itself");
-  } else if (answer.config.is_gone) {
-    findings.unknown(subject, text(what, " cannot be read: the device does not answer"),
-                     "'gigabar explain pci.link' tells how a device is lost and what brings it back");
-  } else {
-    findings.unknown(subject, text(what, " cannot be read: no configuration space to read it from"),
-                     "run as root and with the machine's own /sys; 'lspci -vv' shows the same registers");
-  }
+  if (answer.trouble.empty())
+    return unknown(text(what, " cannot be read: the kernel gives only the first bytes of the configuration space to this user"),
+                   "run as root; in a container with CAP_SYS_ADMIN of the host, or on the host itself");
+  if (answer.config.is_gone)
+    return unknown(text(what, " cannot be read: the device does not answer"),
+                   "'gigabar explain pci.link' tells how a device is lost and what brings it back");
+  return unknown(text(what, " cannot be read: no configuration space to read it from"),
+                 "run as root and with the machine's own /sys; 'lspci -vv' shows the same registers");
 }
 
 std::string CpuFacts::text() const {
@@ -419,12 +405,12 @@ std::string RdmaPortView::folder() const { return text(kInfinibandFolder, "/", n
 std::vector<RdmaPortView> rdma_ports(const Patient& patient, Findings& findings) {
   std::vector<RdmaPortView> ports;
   const std::vector<std::string> names = rdma_devices(patient);
-  if (names.empty()) findings.no_device(patient, kNoRdma, kInfinibandFolder);
+  if (names.empty()) findings.say({}, findings.no_device(patient, kNoRdma, kInfinibandFolder));
   for (const std::string& name : names) {
     const Nic* nic = nic_of(patient, name);
     if (nic == nullptr || nic->ports.empty()) {
-      findings.unknown(printable(name, 64), "the ports of this RDMA device are not known",
-                       "look at the notes below 'gigabar topology', and at 'rdma link show'");
+      findings.say(printable(name, 64), unknown("the ports of this RDMA device are not known",
+                                                "look at the notes below 'gigabar topology', and at 'rdma link show'"));
       continue;
     }
     for (const RdmaPort& port : nic->ports) ports.push_back({nic, &port});

@@ -127,7 +127,7 @@ void run(const Check& check, const Patient& patient, const ExamineOptions& optio
   } catch (const std::bad_alloc&) {
     throw;  // the examination's, not the check's
   } catch (const std::exception& failure) {
-    findings.unknown({}, text("the check itself failed: ", failure.what()), "report this, with the machine's capture");
+    findings.say({}, unknown(text("the check itself failed: ", failure.what()), "report this, with the machine's capture"));
   }
 }
 
@@ -232,9 +232,9 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
     if (!doctor::is_chosen(check.info, only) || (is_left_out && only.empty())) continue;
     doctor::Findings findings(check.info.id);
     if (is_left_out) {
-      findings.skip("probes were not asked for");  // who named the check is told why it says nothing
+      findings.say({}, doctor::skip("probes were not asked for"));  // who named the check is told why it says nothing
     } else if (now_ns() >= end_ns) {
-      findings.unknown({}, std::string(doctor::kNotBegun), "give it more time, or choose checks with --only");
+      findings.say({}, doctor::unknown(std::string(doctor::kNotBegun), "give it more time, or choose checks with --only"));
     } else {
       doctor::run(check, patient, options, findings);
     }

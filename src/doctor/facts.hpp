@@ -53,16 +53,16 @@ NodeReport look_at_node(const Patient& patient, const std::string& path);
 struct PciDevice {
   int pci = -1;    // index into Topology::pci, always valid
   int index = -1;  // into Topology::gpus or nics
+  int numa_node = -1;
   bool is_gpu = false;
   bool is_coherent = false;  // a GPU
   bool is_rdma = false;      // a NIC
   std::string subject;       // "GPU 0000:3b:00.0", "mlx5_0"
 };
+// GPUs, then NICs.
+std::vector<PciDevice> pci_devices(const Topology& topology);
 std::vector<PciDevice> pci_gpus(const Topology& topology);
-std::vector<PciDevice> pci_nics(const Topology& topology);  // with and without RDMA
-std::vector<PciDevice> rdma_nics(const Topology& topology);
-// GPUs and RDMA NICs.
-std::vector<PciDevice> pci_ends(const Topology& topology);
+std::vector<PciDevice> pci_ends(const Topology& topology);  // GPUs and RDMA NICs
 
 struct PciPair {
   PciDevice first, second;  // a GPU, and a NIC or another GPU
@@ -100,8 +100,8 @@ class ConfigReader {
   const Patient& patient_;
   std::map<int, ConfigAnswer> answers_;
 };
-// Says `unknown` because the bytes end early or are not there.
-void say_hidden(Findings& findings, const std::string& subject, const ConfigAnswer& answer, std::string_view what);
+// Unknown, because the bytes end early or are not there.
+Ruling hidden(Findings& findings, const ConfigAnswer& answer, std::string_view what);
 
 // From /proc/cpuinfo.
 struct CpuFacts {
@@ -142,25 +142,6 @@ inline constexpr const char* kGdrdrvVersionFile = "/sys/module/gdrdrv/version";
 inline constexpr Version kGdrdrvThatKeeps{2, 5};  // the first that keeps a mapping valid after its memory was freed
 
 enum class Answer : std::uint8_t { no, yes, unknown };
-
-// Whether something needed for a path is there, and if not, or if it cannot be told, why and what to do.
-struct Support {
-  Answer answer = Answer::unknown;
-  std::string reason;  // for yes, what was found
-  std::string remedy;
-  std::vector<Reading> readings;
-
-  Support& read(std::string source, std::string value) {
-    readings.push_back({std::move(source), std::move(value)});
-    return *this;
-  }
-  Support& say(Answer its_answer, std::string its_reason, std::string its_remedy = {}) {
-    answer = its_answer;
-    reason = std::move(its_reason);
-    remedy = std::move(its_remedy);
-    return *this;
-  }
-};
 
 // --- the machine
 
@@ -214,15 +195,15 @@ std::vector<std::string> log_lines(const Patient& patient, std::initializer_list
 // 79, of "NVRM: Xid (PCI:0000:3b:00): 79, pid=...".
 std::optional<std::uint64_t> xid_in(const std::string& line);
 
-// --- the parts of RDMA by dma-buf
+// --- the parts of RDMA on GPU memory: a pass says what is there, a fail what is missing
 
-Support dmabuf_of_kernel(const Patient& patient);  // imports
-Support dmabuf_of_verbs(const Patient& patient);   // libibverbs passes on
-// Both, and whether the GPUs export: a no of one is a no, an unknown of one is unknown.
-Support dmabuf(const Patient& patient);
-Support peermem(const Patient& patient);
+Ruling dmabuf_of_kernel(const Patient& patient, Findings& findings);  // imports
+Ruling dmabuf_of_verbs(const Patient& patient, Findings& findings);   // libibverbs passes on
+// Both, and whether the GPUs export: a fail of one is a fail, an unknown of one is unknown.
+Ruling dmabuf(const Patient& patient, Findings& findings);
+Ruling peermem(const Patient& patient, Findings& findings);
 // What GPU-initiated networking needs of the driver.
-Support gin_of_driver(const Patient& patient);
+Ruling gin_of_driver(const Patient& patient, Findings& findings);
 
 // --- GPUs that were lost while the machine ran: fallen off the bus, by the word of the driver or of the bus itself
 

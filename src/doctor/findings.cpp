@@ -60,28 +60,29 @@ void Findings::readings(const std::vector<Reading>& all) {
   for (const Reading& one : all) reading(one.source, one.value);
 }
 
-void Findings::say(std::string subject, Verdict verdict, std::string statement, std::string remedy, bool needs_reboot) {
-  findings_.push_back(
-      {check_, std::move(subject), verdict, std::move(statement), std::exchange(readings_, {}), std::move(remedy), needs_reboot});
+void Findings::say(std::string subject, MaybeRuling ruling) {
+  if (!ruling) return;
+  findings_.push_back({check_, std::move(subject), ruling->verdict, std::move(ruling->statement), std::exchange(readings_, {}),
+                       std::move(ruling->remedy), ruling->needs_reboot});
 }
 
-void Findings::no_device(const Patient& patient, std::string statement, const char* folder) {
+Ruling Findings::no_device(const Patient& patient, std::string_view statement, const char* folder) {
   const std::optional<Reading> hidden = what_hides(patient, folder);
-  if (!hidden) return skip(std::move(statement));
+  if (!hidden) return skip(statement);
   reading(hidden->source, hidden->value);
-  unknown({}, statement_of_hidden(*hidden), kShowHidden);
+  return unknown(statement_of_hidden(*hidden), kShowHidden);
 }
 
-void Findings::no_end(const Patient& patient, std::string statement) {
-  no_device(patient, std::move(statement), what_hides(patient, kPciFolder) ? kPciFolder : kInfinibandFolder);
+Ruling Findings::no_end(const Patient& patient, std::string_view statement) {
+  return no_device(patient, statement, what_hides(patient, kPciFolder) ? kPciFolder : kInfinibandFolder);
 }
 
-void Findings::join_alike(const Patient& patient, const std::string& otherwise) {
+MaybeRuling Findings::join_alike(const Patient& patient, std::string_view otherwise) {
   if (findings_.empty()) return no_end(patient, otherwise);
-  join_alike(otherwise);
+  return join_alike(otherwise);
 }
 
-void Findings::join_alike(const std::string& otherwise) {
+MaybeRuling Findings::join_alike(std::string_view otherwise) {
   if (findings_.empty()) return skip(otherwise);
   std::vector<Group> groups;
   for (Finding& finding : findings_) {
@@ -98,13 +99,13 @@ void Findings::join_alike(const std::string& otherwise) {
       if (group.finding.verdict == verdict) findings_.push_back(std::move(group).joined_finding());
     }
   }
-  if (findings_.size() <= kMaxFindings) return;
+  if (findings_.size() <= kMaxFindings) return {};
   // They are sorted, so that the first one left out is the gravest of them.
   const std::size_t more = findings_.size() - kMaxFindings + 1;
   const Verdict gravest = findings_[kMaxFindings - 1].verdict;
   findings_.resize(kMaxFindings - 1);
-  say({}, gravest, text(more, " more findings of this check are not listed"),
-      gravest == Verdict::pass ? "" : "follow the remedies listed and run the check again");
+  return Ruling{gravest, text(more, " more findings of this check are not listed"),
+                gravest == Verdict::pass ? "" : "follow the remedies listed and run the check again"};
 }
 
 void Findings::join_gpus() {
@@ -119,7 +120,8 @@ void Findings::join_gpus() {
 }
 
 std::vector<Finding> Findings::take() {
-  if (findings_.empty()) unknown({}, "the check came to no verdict", "report this, with the output of 'gigabar doctor --json'");
+  if (findings_.empty())
+    say({}, unknown("the check came to no verdict", "report this, with the output of 'gigabar doctor --json'"));
   return std::move(findings_);
 }
 

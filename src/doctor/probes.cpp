@@ -28,19 +28,19 @@ namespace {
 
 constexpr const char* kOnlyHere = "only on the machine itself";
 
-void no_gpu(const Patient& patient, Findings& findings) {
-  if (environment("GIGABAR_STAND_IN")) return findings.skip("GIGABAR_STAND_IN asks for stand-ins, which are no GPUs");
+Ruling no_gpu(const Patient& patient, Findings& findings) {
+  if (environment("GIGABAR_STAND_IN")) return skip("GIGABAR_STAND_IN asks for stand-ins, which are no GPUs");
   if (patient.topology.gpus.empty()) return findings.no_device(patient, "this machine has no GPU");
   const Availability& cuda = cuda::driver().availability;
   findings.reading("libcuda", cuda.reason);
-  findings.unknown({}, text("the machine has GPUs, but this process cannot use CUDA: ", printable(cuda.reason)), cuda.remedy);
+  return unknown(text("the machine has GPUs, but this process cannot use CUDA: ", printable(cuda.reason)), cuda.remedy);
 }
 
-void no_rdma(const Patient& patient, const std::string& cause, const std::string& remedy, Findings& findings) {
+Ruling no_rdma(const Patient& patient, const std::string& cause, const std::string& remedy, Findings& findings) {
   if (std::ranges::all_of(patient.topology.nics, &std::string::empty, &Nic::rdma_device))
     return findings.no_device(patient, kNoRdma, kInfinibandFolder);
   findings.reading("libibverbs", cause);
-  findings.unknown({}, text("the machine has RDMA devices, but this process cannot use them: ", printable(cause)), remedy);
+  return unknown(text("the machine has RDMA devices, but this process cannot use them: ", printable(cause)), remedy);
 }
 
 // ---- registration of memory
@@ -62,67 +62,65 @@ constexpr const char* kMemlockRemedy =
     "raise the limit of locked memory: 'ulimit -l unlimited' with '* - memlock unlimited' in /etc/security/limits.d, "
     "LimitMEMLOCK=infinity for a service, --ulimit memlock=-1 for a container";
 
-Explanation explain_host(const Patient& patient, int code) {
+Ruling explain_host(const Patient& patient, int code) {
   switch (code) {
     case ENOMEM:
     case EPERM:
     case EAGAIN:
       if (is_memlock_limited(patient))
-        return {text("host memory cannot be pinned; the limit of locked memory is ", memlock_of(patient)), kMemlockRemedy};
-      return {"the kernel or the device has no room to pin host memory, although no limit of locked memory is in force",
-              "look at the kernel's log (dmesg), at the memory cgroup and at the rdma cgroup's limits of this process"};
+        return fail(text("host memory cannot be pinned; the limit of locked memory is ", memlock_of(patient)), kMemlockRemedy);
+      return fail("the kernel or the device has no room to pin host memory, although no limit of locked memory is in force",
+                  "look at the kernel's log (dmesg), at the memory cgroup and at the rdma cgroup's limits of this process");
     case EFAULT:
-      return {"the kernel could not pin pages of ordinary host memory", "look at the kernel's log (dmesg) for the device"};
+      return fail("the kernel could not pin pages of ordinary host memory", "look at the kernel's log (dmesg) for the device");
     case EINVAL:
-      return {"the device refuses a plain registration of host memory",
-              "check that rdma-core's provider fits the kernel's driver (ibv_devinfo -v; upgrade both together)"};
-    default: return {"host memory cannot be registered", "look at the kernel's log (dmesg) for the device"};
+      return fail("the device refuses a plain registration of host memory",
+                  "check that rdma-core's provider fits the kernel's driver (ibv_devinfo -v; upgrade both together)");
+    default: return fail("host memory cannot be registered", "look at the kernel's log (dmesg) for the device");
   }
 }
 
-Explanation explain_dma_buf(int code) {
+Ruling explain_dma_buf(int code) {
   switch (code) {
     case kKernelNotSupported:
-      return {"the NVIDIA driver refused to let the adapter attach (its own check of the PCI topology, or of the mapping type)",
-              "see the kernel's log (dmesg | grep 'dma-buf attach failed'); use an adapter below the same PCIe switch, or read "
-              "'gigabar explain drv.grdma_topo'"};
+      return fail("the NVIDIA driver refused to let the adapter attach (its own check of the PCI topology, or of the mapping type)",
+                  "see the kernel's log (dmesg | grep 'dma-buf attach failed'); use an adapter below the same PCIe switch, or read "
+                  "'gigabar explain drv.grdma_topo'");
     case EOPNOTSUPP:
     case EPROTONOSUPPORT:
     case ENOSYS:
-      return {
-          "the adapter's driver, the kernel or rdma-core cannot register dma-bufs",
-          "Linux 5.12 or newer with CONFIG_DMABUF_MOVE_NOTIFY, an adapter whose driver has it (mlx5, efa, irdma, bnxt_re, mana), "
-          "rdma-core 34 or newer; else load nvidia-peermem"};
+      return fail("the adapter's driver, the kernel or rdma-core cannot register dma-bufs",
+                  "Linux 5.12 or newer with CONFIG_DMABUF_MOVE_NOTIFY, an adapter whose driver has it (mlx5, efa, irdma, bnxt_re, "
+                  "mana), rdma-core 34 or newer; else load nvidia-peermem");
     case ENOMEM:
-      return {"there was no room: in the GPU's BAR1, or in the adapter's tables",
-              "see BAR1 in 'nvidia-smi -q -d MEMORY'; free mappings, or switch on Resizable BAR and Above 4G Decoding"};
+      return fail("there was no room: in the GPU's BAR1, or in the adapter's tables",
+                  "see BAR1 in 'nvidia-smi -q -d MEMORY'; free mappings, or switch on Resizable BAR and Above 4G Decoding");
     case EINVAL:
-      return {"the mapping was refused as invalid (alignment, or a mapping type that the importer cannot take)",
-              "see the kernel's log (dmesg | grep -i dma-buf), and upgrade the adapter's driver"};
+      return fail("the mapping was refused as invalid (alignment, or a mapping type that the importer cannot take)",
+                  "see the kernel's log (dmesg | grep -i dma-buf), and upgrade the adapter's driver");
     case EPERM:
-    case EACCES: return {"this user may not register memory", kMemlockRemedy};
-    default: return {"GPU memory cannot be registered as a dma-buf", "look at the kernel's log (dmesg)"};
+    case EACCES: return fail("this user may not register memory", kMemlockRemedy);
+    default: return fail("GPU memory cannot be registered as a dma-buf", "look at the kernel's log (dmesg)");
   }
 }
 
-Explanation explain_peer_memory(int code) {
+Ruling explain_peer_memory(int code) {
   switch (code) {
     case EFAULT:
-      return {
-          "the kernel cannot pin a GPU pointer: no module gives peer memory to its RDMA core",
-          "modprobe nvidia-peermem (it needs an RDMA core with the peer memory interface, as in DOCA-OFED); upstream kernels have "
-          "none: use dma-buf there"};
+      return fail("the kernel cannot pin a GPU pointer: no module gives peer memory to its RDMA core",
+                  "modprobe nvidia-peermem (it needs an RDMA core with the peer memory interface, as in DOCA-OFED); upstream "
+                  "kernels have none: use dma-buf there");
     case ENOMEM:
-      return {"nvidia-peermem is there, and there was no room in the GPU's BAR1 or in the adapter's tables",
-              "see BAR1 in 'nvidia-smi -q -d MEMORY'; free mappings, or switch on Resizable BAR and Above 4G Decoding"};
+      return fail("nvidia-peermem is there, and there was no room in the GPU's BAR1 or in the adapter's tables",
+                  "see BAR1 in 'nvidia-smi -q -d MEMORY'; free mappings, or switch on Resizable BAR and Above 4G Decoding");
     case EINVAL:
-      return {
+      return fail(
           "the registration of a GPU pointer was refused as invalid: the memory is not of a kind that can be pinned, or the driver "
           "denies it",
-          "look at the kernel's log (dmesg | grep -i -e nvrm -e peermem)"};
+          "look at the kernel's log (dmesg | grep -i -e nvrm -e peermem)");
     case EPERM:
-    case EACCES: return {"this user may not pin memory", kMemlockRemedy};
-    default: return {"a GPU pointer cannot be registered", "look at the kernel's log (dmesg | grep -i peermem)"};
+    case EACCES: return fail("this user may not pin memory", kMemlockRemedy);
+    default: return fail("a GPU pointer cannot be registered", "look at the kernel's log (dmesg | grep -i peermem)");
   }
 }
 
@@ -142,88 +140,78 @@ std::vector<std::string> hardware_devices(const Patient& patient, Findings& find
     return nic != nullptr && is_software(*nic);
   });
   if (names.empty() && erased > 0)
-    findings.skip("the RDMA devices of this machine are software, which copies by the CPU and cannot reach GPU memory");
+    throw skip("the RDMA devices of this machine are software, which copies by the CPU and cannot reach GPU memory");
   return names;
 }
 
-void cannot_open(const std::string& name, const ErrorRecord& record, Findings& findings) {
+Ruling cannot_open(const std::string& name, const ErrorRecord& record, Findings& findings) {
   findings.reading(text("ibv_open_device(", name, ")"), code_text(record));
-  findings.unknown(name, text("it could not be opened, so nothing was tried: ", printable(record.cause)),
-                   record.remedy.empty() ? "see what rdma.dev says of it ('gigabar explain rdma.dev')" : record.remedy);
+  return unknown(text("it could not be opened, so nothing was tried: ", printable(record.cause)),
+                 record.remedy.empty() ? "see what rdma.dev says of it ('gigabar explain rdma.dev')" : record.remedy);
 }
 
-void judge_dma_buf(const Patient& patient, const ProbeGpu& gpu, const verbs::Device& device, const ProbeMemory& memory,
-                   Findings& findings) {
-  const std::string subject = pair_subject(gpu, device.name());
+Ruling judge_dma_buf(const Patient& patient, const verbs::Device& device, const ProbeMemory& memory, Findings& findings) {
   const auto region = memory.register_dma_buf(device);
   note(findings, "ibv_reg_dmabuf_mr(64 KiB)", region);
-  if (region) return findings.pass(subject, "GPU memory can be registered as a dma-buf");
-  const auto [statement, remedy] = explain(patient, Registration::dma_buf, region.error().record());
-  if (memory.register_peer_memory(device)) {
-    findings.warn(subject, text("no dma-buf: ", statement, "; nvidia-peermem works in its place"), remedy);
-  } else {
-    findings.fail(subject, text("no dma-buf: ", statement), remedy);
-  }
+  if (region) return pass("GPU memory can be registered as a dma-buf");
+  const Ruling why = explain(patient, Registration::dma_buf, region.error().record());
+  if (memory.register_peer_memory(device))
+    return warn(text("no dma-buf: ", why.statement, "; nvidia-peermem works in its place"), why.remedy);
+  return fail(text("no dma-buf: ", why.statement), why.remedy);
 }
 
-void judge_peer_memory(const Patient& patient, const ProbeGpu& gpu, const verbs::Device& device, const ProbeMemory& memory,
-                       Findings& findings) {
-  const std::string subject = pair_subject(gpu, device.name());
+Ruling judge_peer_memory(const Patient& patient, const verbs::Device& device, const ProbeMemory& memory, Findings& findings) {
   const auto region = memory.register_peer_memory(device);
   note(findings, "ibv_reg_mr(64 KiB of GPU memory)", region);
-  if (region) return findings.pass(subject, "a GPU pointer can be registered (nvidia-peermem)");
-  const auto [statement, remedy] = explain(patient, Registration::peer_memory, region.error().record());
+  if (region) return pass("a GPU pointer can be registered (nvidia-peermem)");
+  const Ruling why = explain(patient, Registration::peer_memory, region.error().record());
   const auto dma_buf = memory.register_dma_buf(device);
   note(findings, "ibv_reg_dmabuf_mr(64 KiB)", dma_buf);
-  if (dma_buf) {
-    findings.pass(subject, text("not available, and not needed: dma-buf works for this pair (", statement, ")"));
-  } else {
-    findings.fail(subject, text(statement, "; dma-buf does not work either"), remedy);
-  }
+  if (dma_buf) return pass("not available, and not needed: dma-buf works for this pair (", why.statement, ")");
+  return fail(text(why.statement, "; dma-buf does not work either"), why.remedy);
 }
 
-using Judge = void (*)(const Patient&, const ProbeGpu&, const verbs::Device&, const ProbeMemory&, Findings&);
+using Judge = Ruling(const Patient&, const verbs::Device&, const ProbeMemory&, Findings&);
 
-void try_pairs(const Patient& patient, Findings& findings, Judge judge) {
+MaybeRuling try_pairs(const Patient& patient, Findings& findings, Judge judge) {
   const std::vector<std::string> names = hardware_devices(patient, findings);
-  if (names.empty()) return;
   const std::vector<ProbeGpu> gpus = probe_gpus(patient, findings);
-  if (gpus.empty()) return;
   std::vector<verbs::Device> devices;
   for (const std::string& name : names) {
     if (auto device = verbs::Device::open(name)) {
       devices.push_back(std::move(*device));
     } else {
-      cannot_open(name, device.error().record(), findings);
+      findings.say(name, cannot_open(name, device.error().record(), findings));
     }
   }
   for (const ProbeGpu& gpu : gpus) {
-    const auto memory = ProbeMemory::allocate(gpu, findings);
-    if (!memory) continue;
-    for (const verbs::Device& device : devices) judge(patient, gpu, device, *memory, findings);
+    findings.say_what(gpu.subject(), [&]() -> MaybeRuling {
+      const ProbeMemory memory = ProbeMemory::allocate(gpu);
+      for (const verbs::Device& device : devices)
+        findings.say(pair_subject(gpu, device.name()), judge(patient, device, memory, findings));
+      return {};
+    });
   }
+  return {};
 }
 
-void try_host_registration_of(const Patient& patient, const std::string& name, Findings& findings) {
+Ruling try_host_registration_of(const Patient& patient, const std::string& name, Findings& findings) {
   const auto device = verbs::Device::open(name);
   if (!device) return cannot_open(name, device.error().record(), findings);
   const auto memory = HostMemory::allocate(kProbeBytes, {.pages = HostPages::pageable});
   if (!memory)
-    return findings.unknown(name,
-                            text("host memory for the probe could not be allocated: ", printable(memory.error().record().cause)),
-                            "free memory, and try again");
+    return unknown(text("host memory for the probe could not be allocated: ", printable(memory.error().record().cause)),
+                   "free memory, and try again");
   const auto region = device->register_memory(memory->address(), kProbeBytes);
   note(findings, "ibv_reg_mr(64 KiB of host memory)", region);
   findings.reading("RLIMIT_MEMLOCK", memlock_of(patient));
-  if (region) return findings.pass(name, "host memory can be registered");
-  const auto [statement, remedy] = explain(patient, Registration::host, region.error().record());
-  findings.fail(name, statement, remedy);
+  return region ? pass("host memory can be registered") : explain(patient, Registration::host, region.error().record());
 }
 
 // Without a remedy the usual one.
-void cannot_allocate(const ProbeGpu& gpu, const std::string& cause, const std::string& remedy, Findings& findings) {
-  findings.unknown(gpu.subject(), text("GPU memory for the probe could not be allocated: ", printable(cause)),
-                   remedy.empty() ? "see who uses the GPU (nvidia-smi), and try again when it has memory to spare" : remedy);
+Ruling cannot_allocate(const std::string& cause, const std::string& remedy) {
+  return unknown(text("GPU memory for the probe could not be allocated: ", printable(cause)),
+                 remedy.empty() ? "see who uses the GPU (nvidia-smi), and try again when it has memory to spare" : remedy);
 }
 
 Result<Descriptor> export_of(const DeviceMemory& memory) {
@@ -232,105 +220,90 @@ Result<Descriptor> export_of(const DeviceMemory& memory) {
   return Descriptor(*descriptor);
 }
 
-// GPU memory and its mapping; nothing after a finding that says why not.
 struct MappedMemory {
   DeviceMemory memory;
   Mapping mapping;
 };
 
-std::optional<MappedMemory> map_memory(const ProbeGpu& gpu, Findings& findings) {
+MappedMemory map_memory(const ProbeGpu& gpu, Findings& findings) {
   auto memory = DeviceMemory::allocate(gpu.device, kProbeBytes);
-  if (!memory) {
-    cannot_allocate(gpu, memory.error().record().cause, memory.error().record().remedy, findings);
-    return {};
-  }
+  if (!memory) throw cannot_allocate(memory.error().record().cause, memory.error().record().remedy);
   auto mapping = map(memory->address(), kProbeBytes);
-  if (!mapping) {
-    const ErrorRecord& record = mapping.error().record();
-    findings.reading(text("map(", kProbeBytes, " bytes)"), text(name_of(record.status), " ", record.native.name));
-    findings.fail(gpu.subject(), text("its memory cannot be mapped for the CPU: ", printable(record.cause)),
-                  record.remedy.empty() ? "see 'gigabar info' for the state of each way to map" : record.remedy);
-    return {};
-  }
-  return MappedMemory{std::move(*memory), std::move(*mapping)};
+  if (mapping) return {std::move(*memory), std::move(*mapping)};
+  const ErrorRecord& record = mapping.error().record();
+  findings.reading(text("map(", kProbeBytes, " bytes)"), text(name_of(record.status), " ", record.native.name));
+  throw fail(text("its memory cannot be mapped for the CPU: ", printable(record.cause)),
+             record.remedy.empty() ? "see 'gigabar info' for the state of each way to map" : record.remedy);
 }
 
 std::uintptr_t address_of(const MappedMemory& mapped) { return reinterpret_cast<std::uintptr_t>(mapped.memory.address()); }
 
-// Whether a step of a probe worked; says it when it did not.
-bool is_done(const ProbeGpu& gpu, const std::string& step, const Result<void>& done, Findings& findings) {
-  if (done) return true;
+void expect_done(const std::string& step, const Result<void>& done, Findings& findings) {
+  if (done) return;
   const ErrorRecord& record = done.record();
   findings.reading(step, text(name_of(record.status), " ", record.native.name));
-  findings.fail(gpu.subject(), text(step, " failed: ", printable(record.cause)),
-                record.remedy.empty() ? "look for Xid lines in the kernel's log (dmesg)" : record.remedy);
-  return false;
+  throw fail(text(step, " failed: ", printable(record.cause)),
+             record.remedy.empty() ? "look for Xid lines in the kernel's log (dmesg)" : record.remedy);
 }
 
-bool is_right(const ProbeGpu& gpu, bool is_same, const char* otherwise, Findings& findings) {
-  if (is_same) return true;
-  findings.fail(
-      gpu.subject(), otherwise,
-      "do not trust this path: unset GIGABAR_MAPPING or choose another way to map with it, and report the driver's version");
-  return false;
+void expect_same(const std::vector<unsigned char>& seen, const std::vector<unsigned char>& wanted, const char* otherwise) {
+  if (seen != wanted)
+    throw fail(
+        otherwise,
+        "do not trust this path: unset GIGABAR_MAPPING or choose another way to map with it, and report the driver's version");
 }
 
 // What the CPU stores, the GPU's copy engine must find, and the other way round.
-bool is_data_intact(const ProbeGpu& gpu, const MappedMemory& mapped, Findings& findings) {
+void expect_intact_data(const ProbeGpu& gpu, const MappedMemory& mapped, Findings& findings) {
   std::vector<unsigned char> seen(kProbeBytes);
   const auto written = probe_pattern(kProbeBytes, 1), stored = probe_pattern(kProbeBytes, 2);
-  const auto done = [&](const char* step, const Result<void>& result) { return is_done(gpu, step, result, findings); };
-  return done("copy_to", copy_to(mapped.mapping, 0, written.data(), kProbeBytes)) &&
-         done("the copy engine", engine_copy_from(gpu.device, seen.data(), address_of(mapped), kProbeBytes)) &&
-         is_right(gpu, seen == written, "what the CPU wrote through the mapping is not what the GPU holds", findings) &&
-         done("the copy engine", engine_copy_to(gpu.device, address_of(mapped), stored.data(), kProbeBytes)) &&
-         done("copy_from", copy_from(mapped.mapping, 0, seen.data(), kProbeBytes)) &&
-         is_right(gpu, seen == stored, "what the CPU reads through the mapping is not what the GPU holds", findings);
+  expect_done("copy_to", copy_to(mapped.mapping, 0, written.data(), kProbeBytes), findings);
+  expect_done("the copy engine", engine_copy_from(gpu.device, seen.data(), address_of(mapped), kProbeBytes), findings);
+  expect_same(seen, written, "what the CPU wrote through the mapping is not what the GPU holds");
+  expect_done("the copy engine", engine_copy_to(gpu.device, address_of(mapped), stored.data(), kProbeBytes), findings);
+  expect_done("copy_from", copy_from(mapped.mapping, 0, seen.data(), kProbeBytes), findings);
+  expect_same(seen, stored, "what the CPU reads through the mapping is not what the GPU holds");
 }
 
-void try_mapping_of(const Patient&, const ProbeGpu& gpu, Findings& findings) {
-  const auto mapped = map_memory(gpu, findings);
-  if (!mapped) return;
-  for (const PassedOver& other : mapped->mapping.report().passed_over)
+Ruling try_mapping_of(const Patient&, const ProbeGpu& gpu, Findings& findings) {
+  const MappedMemory mapped = map_memory(gpu, findings);
+  for (const PassedOver& other : mapped.mapping.report().passed_over)
     findings.reading(text("mapping by ", name_of(other.backend)), other.why.reason);
-  findings.reading("mapping", text(name_of(mapped->mapping.backend()), ", ", name_of(mapped->mapping.type())));
-  if (is_data_intact(gpu, *mapped, findings))
-    findings.pass(gpu.subject(), text("64 KiB of its memory were mapped by '", name_of(mapped->mapping.backend()),
-                                      "'; CPU and GPU see the same data in both directions"));
+  findings.reading("mapping", text(name_of(mapped.mapping.backend()), ", ", name_of(mapped.mapping.type())));
+  expect_intact_data(gpu, mapped, findings);
+  return pass("64 KiB of its memory were mapped by '", name_of(mapped.mapping.backend()),
+              "'; CPU and GPU see the same data in both directions");
 }
 
 constexpr std::size_t kCopyBytes = 4096;
 constexpr int kRepeats = 15;
 
-// Median of kRepeats calls in microseconds; nothing when one failed, which is then said.
+// Median of kRepeats calls in microseconds.
 template <class Call>
-std::optional<double> median_us(const ProbeGpu& gpu, const char* name, Findings& findings, Call call) {
+double median_us(const char* name, Findings& findings, Call call) {
   std::array<std::int64_t, kRepeats> times{};
   for (std::int64_t& time : times) {
     const std::int64_t begin_ns = now_ns();
     const Result<void> done = call();
     time = now_ns() - begin_ns;
-    if (!is_done(gpu, name, done, findings)) return {};
+    expect_done(name, done, findings);
   }
   std::ranges::nth_element(times, times.begin() + kRepeats / 2);
   return static_cast<double>(times[kRepeats / 2]) / 1000;
 }
 
-void try_copy_of(const Patient&, const ProbeGpu& gpu, Findings& findings) {
-  const auto mapped = map_memory(gpu, findings);
-  if (!mapped) return;
+Ruling try_copy_of(const Patient&, const ProbeGpu& gpu, Findings& findings) {
+  const MappedMemory mapped = map_memory(gpu, findings);
   const auto sent = probe_pattern(kCopyBytes, 3);
   std::vector<unsigned char> received(kCopyBytes);
-  const auto to_us = median_us(gpu, "copy_to", findings, [&] { return copy_to(mapped->mapping, 64, sent.data(), kCopyBytes); });
-  if (!to_us) return;
-  const auto from_us =
-      median_us(gpu, "copy_from", findings, [&] { return copy_from(mapped->mapping, 64, received.data(), kCopyBytes); });
-  if (!from_us) return;
-  findings.reading("copy_to(4096 bytes)", short_number(*to_us) + " us, median of 15");
-  findings.reading("copy_from(4096 bytes)", short_number(*from_us) + " us, median of 15");
-  if (is_right(gpu, received == sent, "4 KiB that were written to its memory came back different", findings))
-    findings.pass(gpu.subject(), text("4 KiB are written in ", short_number(*to_us), " us and read in ", short_number(*from_us),
-                                      " us by the CPU, and come back unchanged"));
+  const double to_us = median_us("copy_to", findings, [&] { return copy_to(mapped.mapping, 64, sent.data(), kCopyBytes); });
+  const double from_us =
+      median_us("copy_from", findings, [&] { return copy_from(mapped.mapping, 64, received.data(), kCopyBytes); });
+  findings.reading("copy_to(4096 bytes)", short_number(to_us) + " us, median of 15");
+  findings.reading("copy_from(4096 bytes)", short_number(from_us) + " us, median of 15");
+  expect_same(received, sent, "4 KiB that were written to its memory came back different");
+  return pass("4 KiB are written in ", short_number(to_us), " us and read in ", short_number(from_us),
+              " us by the CPU, and come back unchanged");
 }
 
 // ---- probe.link
@@ -397,94 +370,78 @@ std::optional<PcieLink> link_under_load(const ProbeGpu& gpu, const Load& load, c
   return seen;
 }
 
-void judge_link(const ProbeGpu& gpu, const std::optional<PcieLink>& idle, const std::optional<PcieLink>& busy,
-                const std::optional<PcieLink>& best, Findings& findings) {
+Ruling judge_link(const std::optional<PcieLink>& idle, const std::optional<PcieLink>& busy, const std::optional<PcieLink>& best,
+                  Findings& findings) {
   findings.reading("link, idle", idle ? idle->name() : "not told");
   findings.reading("link, while the copy engine works", busy ? busy->name() : "not told");
   findings.reading("link, the most that GPU and slot can do", best ? best->name() : "not told");
   const char* const how_to_find_out =
       "nvidia-smi --query-gpu=pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max --format=csv";
-  if (!busy)
-    return findings.unknown(gpu.subject(), "neither the kernel nor the driver tells how its PCIe link runs", how_to_find_out);
-  if (!best)
-    return findings.unknown(gpu.subject(), text("its link runs as ", busy->name(), " under load; what it could do is not told"),
-                            how_to_find_out);
+  if (!busy) return unknown("neither the kernel nor the driver tells how its PCIe link runs", how_to_find_out);
+  if (!best) return unknown(text("its link runs as ", busy->name(), " under load; what it could do is not told"), how_to_find_out);
   if (busy->gb_per_s() >= best->gb_per_s() && busy->width >= best->width) {
     const bool has_slept = idle && idle->gb_per_s() < busy->gb_per_s();
-    return findings.pass(gpu.subject(), text("its link runs as ", busy->name(), " under load, the most that GPU and slot can do",
-                                             has_slept ? "; when idle it saves power as " + idle->name() : std::string()));
+    return pass("its link runs as ", busy->name(), " under load, the most that GPU and slot can do",
+                has_slept ? "; when idle it saves power as " + idle->name() : std::string());
   }
-  findings.warn(gpu.subject(), text("its link runs as ", busy->name(), " under load, where GPU and slot can do ", best->name()),
-                busy->width < best->width
-                    ? "reseat the card and its riser, and check the firmware's bifurcation of the slot; then look at "
-                      "'lspci -vv' (LnkCap, LnkSta) of the GPU and of the port above it"
-                    : "check the firmware's limit of the slot's speed and the kernel's log for AER lines (dmesg | grep -i aer); a "
-                      "link that trained down after errors often comes back after the card was reseated");
+  return warn(text("its link runs as ", busy->name(), " under load, where GPU and slot can do ", best->name()),
+              busy->width < best->width
+                  ? "reseat the card and its riser, and check the firmware's bifurcation of the slot; then look at 'lspci -vv' "
+                    "(LnkCap, LnkSta) of the GPU and of the port above it"
+                  : "check the firmware's limit of the slot's speed and the kernel's log for AER lines (dmesg | grep -i aer); a "
+                    "link that trained down after errors often comes back after the card was reseated");
 }
 
-void try_link_of(const Patient& patient, const ProbeGpu& gpu, Findings& findings) {
+Ruling try_link_of(const Patient& patient, const ProbeGpu& gpu, Findings& findings) {
   const auto best = best_link(patient, gpu);
   const auto idle = link_now(gpu);
   const auto memory = DeviceMemory::allocate(gpu.device, kLoadBytes);
-  if (!memory) return cannot_allocate(gpu, memory.error().record().cause, memory.error().record().remedy, findings);
+  if (!memory) return cannot_allocate(memory.error().record().cause, memory.error().record().remedy);
   std::optional<PcieLink> busy;
-  bool has_failed = false;
   {
     const Load load(gpu.device, reinterpret_cast<std::uintptr_t>(memory->address()));
     busy = link_under_load(gpu, load, best);
-    has_failed = load.has_failed();
+    if (load.has_failed())
+      return fail("its copy engine failed while the link was watched", "look for Xid lines in the kernel's log (dmesg)");
   }
-  if (has_failed)
-    return findings.fail(gpu.subject(), "its copy engine failed while the link was watched",
-                         "look for Xid lines in the kernel's log (dmesg)");
-  judge_link(gpu, idle, busy, best, findings);
+  return judge_link(idle, busy, best, findings);
 }
 
-using GpuProbe = void (*)(const Patient& patient, const ProbeGpu& gpu, Findings& findings);
+using GpuProbe = Ruling(const Patient& patient, const ProbeGpu& gpu, Findings& findings);
 
-void try_each(const Patient& patient, Findings& findings, GpuProbe probe) {
-  for (const ProbeGpu& gpu : probe_gpus(patient, findings)) probe(patient, gpu, findings);
+MaybeRuling try_each(const Patient& patient, Findings& findings, GpuProbe probe) {
+  for (const ProbeGpu& gpu : probe_gpus(patient, findings))
+    findings.say_what(gpu.subject(), [&] { return probe(patient, gpu, findings); });
+  return {};
 }
 
 }  // namespace
 
 std::vector<ProbeGpu> probe_gpus(const Patient& patient, Findings& findings) {
-  std::vector<ProbeGpu> gpus;
-  if (!patient.is_live) {
-    findings.skip(kOnlyHere);
-    return gpus;
-  }
+  if (!patient.is_live) throw skip(kOnlyHere);
   const auto all = devices();
-  if (!all) {
-    const ErrorRecord& record = all.error().record();
-    findings.unknown({}, text("the GPUs of this process cannot be listed: ", printable(record.cause)), record.remedy);
-    return gpus;
-  }
+  if (!all)
+    throw unknown(text("the GPUs of this process cannot be listed: ", printable(all.error().record().cause)),
+                  all.error().record().remedy);
+  std::vector<ProbeGpu> gpus;
   for (const DeviceInfo& device : *all) {
     if (device.is_stand_in || !device.pci) continue;
     const auto& known = patient.topology.gpus;
     const auto found = std::ranges::find(known, *device.pci, &Gpu::address);
     gpus.push_back({device.index, *device.pci, found == known.end() ? -1 : static_cast<int>(found - known.begin())});
   }
-  if (gpus.empty()) no_gpu(patient, findings);
+  if (gpus.empty()) throw no_gpu(patient, findings);
   return gpus;
 }
 
 std::vector<std::string> probe_rdma_devices(const Patient& patient, Findings& findings) {
-  if (!patient.is_live) {
-    findings.skip(kOnlyHere);
-    return {};
-  }
+  if (!patient.is_live) throw skip(kOnlyHere);
   auto names = verbs::device_names();
-  if (!names) {
-    no_rdma(patient, names.error().record().cause, names.error().record().remedy, findings);
-    return {};
-  }
-  if (names->empty())
-    no_rdma(patient, "libibverbs finds none",
-            "install the devices' provider libraries (package ibverbs-providers), and in a container pass /dev/infiniband",
-            findings);
-  return std::move(*names);
+  if (!names) throw no_rdma(patient, names.error().record().cause, names.error().record().remedy, findings);
+  if (!names->empty()) return std::move(*names);
+  throw no_rdma(patient, "libibverbs finds none",
+                "install the devices' provider libraries (package ibverbs-providers), and in a container pass /dev/infiniband",
+                findings);
 }
 
 std::string pair_subject(const ProbeGpu& gpu, const std::string& rdma_device) {
@@ -505,11 +462,10 @@ std::string short_number(double number) { return rounded(number, number < 10 ? 2
 
 ProbeMemory::ProbeMemory(DeviceMemory memory) : memory_(std::move(memory)), dma_buf_(export_of(memory_)) {}
 
-std::optional<ProbeMemory> ProbeMemory::allocate(const ProbeGpu& gpu, Findings& findings) {
+ProbeMemory ProbeMemory::allocate(const ProbeGpu& gpu) {
   auto memory = DeviceMemory::allocate(gpu.device, kGpuPageBytes);
-  if (memory) return ProbeMemory(std::move(*memory));
-  cannot_allocate(gpu, memory.error().record().cause, {}, findings);
-  return {};
+  if (!memory) throw cannot_allocate(memory.error().record().cause, {});
+  return ProbeMemory(std::move(*memory));
 }
 
 Result<verbs::Region> ProbeMemory::register_dma_buf(const verbs::Device& device) const {
@@ -521,12 +477,12 @@ Result<verbs::Region> ProbeMemory::register_peer_memory(const verbs::Device& dev
   return device.register_memory(memory_.address(), kProbeBytes);
 }
 
-Explanation explain(const Patient& patient, Registration kind, const ErrorRecord& record) {
+Ruling explain(const Patient& patient, Registration kind, const ErrorRecord& record) {
   if (record.native.domain != NativeDomain::system_errno)
-    return {text("it was refused before the adapter was asked: ", printable(record.cause)),
-            record.remedy.empty() ? "see 'gigabar explain gpu.rdma'" : record.remedy};
+    return fail(text("it was refused before the adapter was asked: ", printable(record.cause)),
+                record.remedy.empty() ? "see 'gigabar explain gpu.rdma'" : record.remedy);
   const int code = static_cast<int>(record.native.code);
-  Explanation found;
+  Ruling found;
   switch (kind) {
     case Registration::host: found = explain_host(patient, code); break;
     case Registration::dma_buf: found = explain_dma_buf(code); break;
@@ -536,15 +492,17 @@ Explanation explain(const Patient& patient, Registration kind, const ErrorRecord
   return found;
 }
 
-void try_host_registration(const Patient& patient, Findings& findings) {
-  for (const std::string& name : probe_rdma_devices(patient, findings)) try_host_registration_of(patient, name, findings);
+MaybeRuling try_host_registration(const Patient& patient, Findings& findings) {
+  for (const std::string& name : probe_rdma_devices(patient, findings))
+    findings.say(name, try_host_registration_of(patient, name, findings));
+  return {};
 }
 
-void try_dma_buf(const Patient& patient, Findings& findings) { try_pairs(patient, findings, judge_dma_buf); }
-void try_peer_memory(const Patient& patient, Findings& findings) { try_pairs(patient, findings, judge_peer_memory); }
+MaybeRuling try_dma_buf(const Patient& patient, Findings& findings) { return try_pairs(patient, findings, judge_dma_buf); }
+MaybeRuling try_peer_memory(const Patient& patient, Findings& findings) { return try_pairs(patient, findings, judge_peer_memory); }
 
-void try_mapping(const Patient& patient, Findings& findings) { try_each(patient, findings, try_mapping_of); }
-void try_copy(const Patient& patient, Findings& findings) { try_each(patient, findings, try_copy_of); }
-void try_link(const Patient& patient, Findings& findings) { try_each(patient, findings, try_link_of); }
+MaybeRuling try_mapping(const Patient& patient, Findings& findings) { return try_each(patient, findings, try_mapping_of); }
+MaybeRuling try_copy(const Patient& patient, Findings& findings) { return try_each(patient, findings, try_copy_of); }
+MaybeRuling try_link(const Patient& patient, Findings& findings) { return try_each(patient, findings, try_link_of); }
 
 }  // namespace gigabar::doctor

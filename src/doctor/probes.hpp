@@ -26,10 +26,11 @@ struct ProbeGpu {
   std::string subject() const { return "GPU " + address.to_string(); }
 };
 
-// All real GPUs of this process. Without one, or on another machine, says why and gives none: every probe of GPUs begins so.
+// All real GPUs of this process. Without one, or on another machine, throws the ruling that says why: every probe of GPUs begins
+// so.
 std::vector<ProbeGpu> probe_gpus(const Patient& patient, Findings& findings);
 
-// Names of the RDMA devices that libibverbs lists. Without one, or on another machine, says why and gives none.
+// Names of the RDMA devices that libibverbs lists. Without one, or on another machine, throws why.
 std::vector<std::string> probe_rdma_devices(const Patient& patient, Findings& findings);
 
 // "GPU 0000:3b:00.0 and mlx5_0".
@@ -44,8 +45,8 @@ std::string short_number(double number);
 // GPU memory that begins at a page of the GPU, and its dma-buf where the driver makes one.
 class ProbeMemory {
  public:
-  // Nothing after a finding that says why not.
-  static std::optional<ProbeMemory> allocate(const ProbeGpu& gpu, Findings& findings);
+  // Throws a ruling of the GPU that says why not.
+  static ProbeMemory allocate(const ProbeGpu& gpu);
 
   std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(memory_.address()); }
   // Registers the first kProbeBytes. Errors: of the registration, and of the export of a dma-buf.
@@ -61,10 +62,6 @@ class ProbeMemory {
 enum class Registration : std::uint8_t { host, dma_buf, peer_memory };
 
 // What an error of a registration means here, and what to do.
-struct Explanation {
-  std::string statement;
-  std::string remedy;
-};
-Explanation explain(const Patient& patient, Registration kind, const ErrorRecord& record);
+Ruling explain(const Patient& patient, Registration kind, const ErrorRecord& record);
 
 }  // namespace gigabar::doctor

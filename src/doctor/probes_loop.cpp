@@ -75,16 +75,13 @@ std::string code_text(const ErrorRecord& record) {
   return record.native.name.empty() ? std::string(name_of(record.status)) : record.native.name;
 }
 
-// Whether a step worked; says it when it did not.
-bool is_done(const std::string& subject, const std::string& step, const Result<void>& done, Findings& findings) {
-  if (done) return true;
+void expect_done(const std::string& step, const Result<void>& done, Findings& findings) {
+  if (done) return;
   const ErrorRecord& record = done.record();
   findings.reading(step, code_text(record));
-  if (record.status == Status::timed_out) {
-    findings.fail(subject, text(step, " did not complete in time: ", printable(record.cause)),
-                  "look at the kernel's log (dmesg) for the adapter; check ACS and IOMMU ('gigabar explain pci.acs')");
-    return false;
-  }
+  if (record.status == Status::timed_out)
+    throw fail(text(step, " did not complete in time: ", printable(record.cause)),
+               "look at the kernel's log (dmesg) for the adapter; check ACS and IOMMU ('gigabar explain pci.acs')");
   constexpr int kRetryExceeded = 12, kRemoteAccess = 10, kLocalProtection = 4;
   const auto code = record.native.domain == NativeDomain::none ? record.native.code : 0;
   std::string remedy = "look at the kernel's log (dmesg) for the adapter and for IOMMU faults";
@@ -92,8 +89,7 @@ bool is_done(const std::string& subject, const std::string& step, const Result<v
   if (code == kRemoteAccess || code == kLocalProtection)
     remedy =
         "the adapter could not reach the memory: check IOMMU and ACS ('gigabar explain iommu.mode', 'gigabar explain pci.acs')";
-  findings.fail(subject, text(step, " failed: ", printable(record.cause)), remedy);
-  return false;
+  throw fail(text(step, " failed: ", printable(record.cause)), remedy);
 }
 
 constexpr const char* kWrongDataRemedy =
@@ -108,28 +104,27 @@ struct Steps {
 constexpr Steps kHostSteps{"the write of host memory", "the read of host memory"};
 constexpr Steps kGpuSteps{"the write into GPU memory", "the read from GPU memory"};
 
-// Transfers between a buffer of the adapter and other memory that is registered with it. One that fails is said.
+// Transfers between a buffer of the adapter and other memory that is registered with it.
 struct Transfers {
-  const std::string& subject;
   const Steps& steps;
   verbs::Loop& loop;
   const verbs::Region& region;
   Findings& findings;
 
-  bool write(const HostBuffer& from, unsigned count = 1) const {
-    return is_done(subject, steps.write, loop.write(from.region, region, kProbeBytes, count, step_deadline()), findings);
+  void write(const HostBuffer& from, unsigned count = 1) const {
+    expect_done(steps.write, loop.write(from.region, region, kProbeBytes, count, step_deadline()), findings);
   }
-  bool read(const HostBuffer& into, unsigned count = 1) const {
-    return is_done(subject, steps.read, loop.read(into.region, region, kProbeBytes, count, step_deadline()), findings);
+  void read(const HostBuffer& into, unsigned count = 1) const {
+    expect_done(steps.read, loop.read(into.region, region, kProbeBytes, count, step_deadline()), findings);
   }
 
   // The best rate of several times `count` transfers, since whatever else the machine does can only make them slower.
-  using Transfer = bool (Transfers::*)(const HostBuffer&, unsigned) const;
-  std::optional<double> rate(Transfer transfer, const HostBuffer& buffer, unsigned count) const {
+  using Transfer = void (Transfers::*)(const HostBuffer&, unsigned) const;
+  double rate(Transfer transfer, const HostBuffer& buffer, unsigned count) const {
     std::int64_t least_ns = std::numeric_limits<std::int64_t>::max();
     for (int attempt = 0; attempt < kRateAttempts; ++attempt) {
       const std::int64_t begin_ns = now_ns();
-      if (!(this->*transfer)(buffer, count)) return {};
+      (this->*transfer)(buffer, count);
       least_ns = std::min(least_ns, std::max<std::int64_t>(now_ns() - begin_ns, 1));
     }
     return static_cast<double>(kProbeBytes) * count / static_cast<double>(least_ns);
@@ -138,42 +133,34 @@ struct Transfers {
 
 // ---- host memory
 
-bool is_host_data_intact(Adapter& adapter, const Transfers& transfers) {
+void expect_intact_host_data(const Adapter& adapter, const Transfers& transfers) {
   const auto sent = probe_pattern(kProbeBytes, 11);
   adapter.first.fill(sent);
-  if (!transfers.write(adapter.first)) return false;
+  transfers.write(adapter.first);
   const bool is_written = adapter.second.holds(sent);
   adapter.first.fill(probe_pattern(kProbeBytes, 12));
-  if (!transfers.read(adapter.first)) return false;
-  if (is_written && adapter.first.holds(sent)) return true;
-  transfers.findings.fail(transfers.subject,
-                          text("64 KiB of host memory that it ", is_written ? "read" : "wrote", " arrived changed"),
-                          kWrongDataRemedy);
-  return false;
+  transfers.read(adapter.first);
+  if (!is_written || !adapter.first.holds(sent))
+    throw fail(text("64 KiB of host memory that it ", is_written ? "read" : "wrote", " arrived changed"), kWrongDataRemedy);
 }
 
-bool measure_host(Adapter& adapter, Findings& findings) {
-  const std::string& name = adapter.device.name();
+Ruling measure_host(Adapter& adapter, Findings& findings) {
   auto loop = verbs::Loop::connect(adapter.device, adapter.port, adapter.gid_index);
   if (!loop) {
     const ErrorRecord& record = loop.error().record();
     findings.reading(record.operation, code_text(record));
-    findings.fail(name, text("it cannot be connected with itself: ", printable(record.cause)),
-                  "check its port and its GIDs ('gigabar explain rdma.port', 'gigabar explain rdma.gid')");
-    return false;
+    throw fail(text("it cannot be connected with itself: ", printable(record.cause)),
+               "check its port and its GIDs ('gigabar explain rdma.port', 'gigabar explain rdma.gid')");
   }
-  const Transfers transfers{name, kHostSteps, *loop, adapter.second.region, findings};
+  const Transfers transfers{kHostSteps, *loop, adapter.second.region, findings};
   const std::int64_t begin_ns = now_ns();
-  if (!is_host_data_intact(adapter, transfers)) return false;
+  expect_intact_host_data(adapter, transfers);
   const std::int64_t transfer_ns = std::max<std::int64_t>((now_ns() - begin_ns) / 2, 1);
   adapter.rate_count = static_cast<unsigned>(std::clamp<std::int64_t>(kRateNs / transfer_ns, kFewestTransfers, kMaxTransfers));
-  const auto write = transfers.rate(&Transfers::write, adapter.first, adapter.rate_count);
-  const auto read = write ? transfers.rate(&Transfers::read, adapter.first, adapter.rate_count) : std::nullopt;
-  if (!read) return false;
-  adapter.host = {*write, *read};
-  findings.pass(name, text("64 KiB of host memory are written and read through it unchanged, at ", short_number(*write), " and ",
-                           short_number(*read), " GB/s"));
-  return true;
+  adapter.host.write_gb_per_s = transfers.rate(&Transfers::write, adapter.first, adapter.rate_count);
+  adapter.host.read_gb_per_s = transfers.rate(&Transfers::read, adapter.first, adapter.rate_count);
+  return pass("64 KiB of host memory are written and read through it unchanged, at ", short_number(adapter.host.write_gb_per_s),
+              " and ", short_number(adapter.host.read_gb_per_s), " GB/s");
 }
 
 unsigned active_port(const verbs::Device& device) {
@@ -183,50 +170,41 @@ unsigned active_port(const verbs::Device& device) {
   return 0;
 }
 
-std::optional<Adapter> open_adapter(const Patient& patient, const std::string& name, Findings& findings) {
+Adapter open_adapter(const Patient& patient, const std::string& name) {
   auto device = verbs::Device::open(name);
-  if (!device) {
-    findings.unknown(name, text("it could not be opened, so nothing was tried: ", printable(device.error().record().cause)),
-                     "see what rdma.dev says of it ('gigabar explain rdma.dev')");
-    return {};
-  }
+  if (!device)
+    throw unknown(text("it could not be opened, so nothing was tried: ", printable(device.error().record().cause)),
+                  "see what rdma.dev says of it ('gigabar explain rdma.dev')");
   const unsigned port = active_port(*device);
-  if (port == 0) {
-    findings.unknown(name, "none of its ports is active, so nothing was tried",
-                     "see what rdma.port says of it ('gigabar explain rdma.port')");
-    return {};
-  }
+  if (port == 0)
+    throw unknown("none of its ports is active, so nothing was tried",
+                  "see what rdma.port says of it ('gigabar explain rdma.port')");
   const Nic* const nic = nic_of(patient, name);
   const int numa_node = nic != nullptr ? nic->numa_node : -1;
   auto first = make_buffer(*device, numa_node);
   auto second = make_buffer(*device, numa_node);
   if (!first || !second) {
-    const ErrorRecord& record = first ? second.error().record() : first.error().record();
-    const auto [statement, remedy] = explain(patient, Registration::host, record);
-    findings.unknown(name, text("nothing was tried: ", statement), remedy);
-    return {};
+    const Ruling why = explain(patient, Registration::host, first ? second.error().record() : first.error().record());
+    throw unknown(text("nothing was tried: ", why.statement), why.remedy);
   }
   const int gid_index = gid_index_of(nic, port);
-  return Adapter{std::move(*device), port, gid_index, std::move(*first), std::move(*second), kMaxTransfers, {}};
+  return {std::move(*device), port, gid_index, std::move(*first), std::move(*second), kMaxTransfers, {}};
 }
 
 // ---- GPU memory
 
 // Write into the GPU, read it back, which also pushes the write ahead of it to the memory, and look at what the GPU itself holds.
-bool is_gpu_data_intact(const ProbeGpu& gpu, const ProbeMemory& memory, Adapter& adapter, const Transfers& transfers) {
+void expect_intact_gpu_data(const ProbeGpu& gpu, const ProbeMemory& memory, const Adapter& adapter, const Transfers& transfers) {
   const auto sent = probe_pattern(kProbeBytes, 21);
   std::vector<unsigned char> held(kProbeBytes);
   adapter.first.fill(sent);
   adapter.second.fill(probe_pattern(kProbeBytes, 22));
-  if (!transfers.write(adapter.first) || !transfers.read(adapter.second)) return false;
-  const auto copied = engine_copy_from(gpu.device, held.data(), memory.address(), kProbeBytes);
-  if (!is_done(transfers.subject, "the GPU's copy engine", copied, transfers.findings)) return false;
-  if (held == sent && adapter.second.holds(sent)) return true;
-  transfers.findings.fail(transfers.subject,
-                          held != sent ? "64 KiB that the adapter wrote into GPU memory arrived changed"
-                                       : "64 KiB that the adapter read from GPU memory arrived changed",
-                          kWrongDataRemedy);
-  return false;
+  transfers.write(adapter.first);
+  transfers.read(adapter.second);
+  expect_done("the GPU's copy engine", engine_copy_from(gpu.device, held.data(), memory.address(), kProbeBytes),
+              transfers.findings);
+  if (held != sent) throw fail("64 KiB that the adapter wrote into GPU memory arrived changed", kWrongDataRemedy);
+  if (!adapter.second.holds(sent)) throw fail("64 KiB that the adapter read from GPU memory arrived changed", kWrongDataRemedy);
 }
 
 // Whether no adapter with RDMA is nearer to the GPU than this one.
@@ -242,8 +220,7 @@ bool is_nearest(const Patient& patient, const ProbeGpu& gpu, const std::string& 
 
 std::string percent(double part, double whole) { return text(std::lround(100 * part / whole), " %"); }
 
-void judge_rates(const Patient& patient, const ProbeGpu& gpu, const Adapter& adapter, const Rates& rates, Findings& findings) {
-  const std::string subject = pair_subject(gpu, adapter.device.name());
+Ruling judge_rates(const Patient& patient, const ProbeGpu& gpu, const Adapter& adapter, const Rates& rates, Findings& findings) {
   const auto note = [&](const char* what, double rate, double host_rate) {
     findings.reading(what, text(short_number(rate), " GB/s, ", percent(rate, host_rate), " of host memory's"));
   };
@@ -253,51 +230,45 @@ void judge_rates(const Patient& patient, const ProbeGpu& gpu, const Adapter& ada
       text(short_number(rates.write_gb_per_s), " GB/s into and ", short_number(rates.read_gb_per_s), " GB/s out of GPU memory");
   const bool is_write_poor = rates.write_gb_per_s < kPoorRatio * adapter.host.write_gb_per_s;
   const bool is_read_poor = rates.read_gb_per_s < kPoorRatio * adapter.host.read_gb_per_s;
-  if (!is_write_poor && !is_read_poor) return findings.pass(subject, text("data arrive unchanged, at ", rates_text));
+  if (!is_write_poor && !is_read_poor) return pass("data arrive unchanged, at ", rates_text);
   if (!is_nearest(patient, gpu, adapter.device.name()))
-    return findings.pass(subject,
-                         text("data arrive unchanged, at ", rates_text, "; slower than host memory, as far as they are apart"));
-  findings.warn(subject,
-                text("data arrive unchanged, at ", rates_text, ": ",
-                     is_write_poor && is_read_poor ? "both are" : (is_write_poor ? "the way in is" : "the way out is"),
-                     " below 0.7 of host memory's rate"),
-                "see pci.topo, pci.acs, iommu.mode and pci.ro of this pair; an adapter below the GPU's own PCIe switch is best");
+    return pass("data arrive unchanged, at ", rates_text, "; slower than host memory, as far as they are apart");
+  return warn(text("data arrive unchanged, at ", rates_text, ": ",
+                   is_write_poor && is_read_poor ? "both are" : (is_write_poor ? "the way in is" : "the way out is"),
+                   " below 0.7 of host memory's rate"),
+              "see pci.topo, pci.acs, iommu.mode and pci.ro of this pair; an adapter below the GPU's own PCIe switch is best");
 }
 
-void try_gpu(const Patient& patient, const ProbeGpu& gpu, const ProbeMemory& memory, Adapter& adapter, Findings& findings) {
-  const std::string subject = pair_subject(gpu, adapter.device.name());
+Ruling try_pair(const Patient& patient, const ProbeGpu& gpu, const ProbeMemory& memory, const Adapter& adapter,
+                Findings& findings) {
   auto region = memory.register_dma_buf(adapter.device);
   const bool is_dma_buf = region.is_ok();
   if (!is_dma_buf) region = memory.register_peer_memory(adapter.device);
   if (!region)
-    return findings.unknown(subject, "GPU memory cannot be registered, so no transfer was tried",
-                            "see what probe.dmabuf and probe.peermem say of this pair");
+    return unknown("GPU memory cannot be registered, so no transfer was tried",
+                   "see what probe.dmabuf and probe.peermem say of this pair");
   findings.reading("GPU memory registered by", is_dma_buf ? "dma-buf" : "peer memory");
   auto loop = verbs::Loop::connect(adapter.device, adapter.port, adapter.gid_index);
-  if (!loop) return void(is_done(subject, "connecting the adapter with itself", loop.error(), findings));
-  const Transfers transfers{subject, kGpuSteps, *loop, *region, findings};
-  if (!is_gpu_data_intact(gpu, memory, adapter, transfers)) return;
-  const auto write = transfers.rate(&Transfers::write, adapter.first, adapter.rate_count);
-  const auto read = write ? transfers.rate(&Transfers::read, adapter.second, adapter.rate_count) : std::nullopt;
-  if (read) judge_rates(patient, gpu, adapter, {*write, *read}, findings);
+  if (!loop) expect_done("connecting the adapter with itself", loop.error(), findings);
+  const Transfers transfers{kGpuSteps, *loop, *region, findings};
+  expect_intact_gpu_data(gpu, memory, adapter, transfers);
+  const double write = transfers.rate(&Transfers::write, adapter.first, adapter.rate_count);
+  const double read = transfers.rate(&Transfers::read, adapter.second, adapter.rate_count);
+  return judge_rates(patient, gpu, adapter, {write, read}, findings);
 }
 
-void try_gpus(const Patient& patient, std::vector<Adapter>& adapters, std::int64_t end_ns, Findings& findings) {
-  Findings unheard("probe.loop");  // host memory has told already: a machine without GPUs has nothing to add
-  for (const ProbeGpu& gpu : probe_gpus(patient, unheard)) {
-    const auto memory = ProbeMemory::allocate(gpu, findings);
-    if (!memory) continue;
-    for (Adapter& adapter : adapters) {
-      const Nic* const nic = nic_of(patient, adapter.device.name());
-      if (nic != nullptr && is_software(*nic)) continue;  // it copies by the CPU
-      if (now_ns() >= end_ns) {
-        findings.unknown(pair_subject(gpu, adapter.device.name()), std::string(kPairLeftOut),
-                         "run this probe alone: gigabar doctor --only probe.loop");
-        continue;
-      }
-      try_gpu(patient, gpu, *memory, adapter, findings);
-    }
+MaybeRuling try_gpu(const Patient& patient, const ProbeGpu& gpu, const std::vector<Adapter>& adapters, std::int64_t end_ns,
+                    Findings& findings) {
+  const ProbeMemory memory = ProbeMemory::allocate(gpu);
+  for (const Adapter& adapter : adapters) {
+    const Nic* const nic = nic_of(patient, adapter.device.name());
+    if (nic != nullptr && is_software(*nic)) continue;  // it copies by the CPU
+    findings.say_what(pair_subject(gpu, adapter.device.name()), [&] {
+      return now_ns() < end_ns ? try_pair(patient, gpu, memory, adapter, findings)
+                               : unknown(std::string(kPairLeftOut), "run this probe alone: gigabar doctor --only probe.loop");
+    });
   }
+  return {};
 }
 
 // What keeps an adapter from being connected with itself; nothing: it can be.
@@ -318,27 +289,35 @@ const Hindrance* hindrance_of(const std::string& name) {
 
 }  // namespace
 
-void try_loop(const Patient& patient, Findings& findings) {
+MaybeRuling try_loop(const Patient& patient, Findings& findings) {
   const std::int64_t end_ns = std::min(now_ns() + kProbeNs, patient.end_ns);
-  const std::vector<std::string> names = probe_rdma_devices(patient, findings);
-  if (names.empty()) return;
   std::vector<std::string> own_connectors;
   std::vector<std::pair<std::string, const Hindrance*>> others;
-  for (const std::string& name : names) {
+  for (const std::string& name : probe_rdma_devices(patient, findings)) {
     const Hindrance* const hindrance = hindrance_of(name);
     if (hindrance == nullptr) own_connectors.push_back(name);
     if (hindrance != nullptr) others.emplace_back(name, hindrance);
   }
-  if (own_connectors.empty())
-    return findings.skip(text("no RDMA device here can be connected with itself: ", others.front().second->cause));
+  if (own_connectors.empty()) return skip("no RDMA device here can be connected with itself: ", others.front().second->cause);
   for (const auto& [name, hindrance] : others)
-    findings.unknown(printable(name, 64), text("not tried: ", hindrance->cause), hindrance->remedy);
+    findings.say(printable(name, 64), unknown(text("not tried: ", hindrance->cause), hindrance->remedy));
   std::vector<Adapter> adapters;
   for (const std::string& name : own_connectors) {
-    auto adapter = open_adapter(patient, name, findings);
-    if (adapter && measure_host(*adapter, findings)) adapters.push_back(std::move(*adapter));
+    findings.say_what(name, [&] {
+      Adapter adapter = open_adapter(patient, name);
+      Ruling ruling = measure_host(adapter, findings);
+      adapters.push_back(std::move(adapter));
+      return ruling;
+    });
   }
-  if (!adapters.empty()) try_gpus(patient, adapters, end_ns, findings);
+  if (adapters.empty()) return {};
+  Findings unheard("probe.loop");  // host memory has told already: a machine without GPUs has nothing to add
+  unheard.say_what({}, [&]() -> MaybeRuling {
+    for (const ProbeGpu& gpu : probe_gpus(patient, unheard))
+      findings.say_what(gpu.subject(), [&] { return try_gpu(patient, gpu, adapters, end_ns, findings); });
+    return {};
+  });
+  return {};
 }
 
 }  // namespace gigabar::doctor

@@ -78,10 +78,10 @@ TEST(FindingsTest, KeepReadingsForTheNextFinding) {
   Findings findings("a.check");
   findings.reading("first", " one \n");
   findings.reading("second", "two\nlines");
-  findings.pass("it", "is well");
+  findings.say("it", doctor::pass("is well"));
   findings.reading("third", "three");
-  findings.fail("that", "is not", "mend it", true);
-  findings.warn("other", "is slow", "speed it up");
+  findings.say("that", doctor::fail("is not", "mend it", true));
+  findings.say("other", doctor::warn("is slow", "speed it up"));
   const std::vector<Finding> all = findings.take();
   ASSERT_EQ(all.size(), 3u);
   ASSERT_EQ(all[0].readings.size(), 2u);
@@ -124,7 +124,7 @@ TEST(FindingsTest, RememberWhyAFileCouldNotBeRead) {
   EXPECT_EQ(findings.read(patient, "/proc/a").content, "value\n");
   EXPECT_EQ(findings.read(patient, "/proc/b").state, FileState::unreadable);
   EXPECT_EQ(findings.read(patient, "/proc/c").state, FileState::missing);
-  findings.skip("enough");
+  findings.say({}, doctor::skip("enough"));
   const std::vector<Finding> all = findings.take();
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].verdict, Verdict::skip);
@@ -138,12 +138,12 @@ TEST(FindingsTest, RememberWhyAFileCouldNotBeRead) {
 TEST(FindingsTest, JoinWhatIsAlikeAndPutTheGravestFirst) {
   Findings findings("a.check");
   findings.reading("of", "first");
-  findings.pass("first", "is well");
+  findings.say("first", doctor::pass("is well"));
   findings.reading("of", "second");
-  findings.fail("second", "is broken", "mend it");
+  findings.say("second", doctor::fail("is broken", "mend it"));
   findings.reading("of", "first");
   findings.reading("of", "third");
-  findings.pass("third", "is well");
+  findings.say("third", doctor::pass("is well"));
   findings.join_alike("nothing is there");
   const std::vector<Finding> all = findings.take();
   ASSERT_EQ(all.size(), 2u);
@@ -152,27 +152,27 @@ TEST(FindingsTest, JoinWhatIsAlikeAndPutTheGravestFirst) {
   ASSERT_EQ(all[1].readings.size(), 2u) << "the same reading is there once";
   EXPECT_EQ(all[1].readings[1].value, "third");
   Findings none("a.check");
-  none.join_alike("nothing is there");
+  none.say({}, none.join_alike("nothing is there"));
   EXPECT_EQ(to_text(none.take()), "SKIP a.check : nothing is there | \n");
 }
 
 TEST(FindingsTest, JoinNamesEightSubjectsAndCountsTheOthers) {
   Findings findings("a.check");
-  for (int i = 0; i < 10; ++i) findings.pass(std::to_string(i), "is well");
+  for (int i = 0; i < 10; ++i) findings.say(std::to_string(i), doctor::pass("is well"));
   findings.join_alike({});
   EXPECT_EQ(findings.take().at(0).subject, "0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
 }
 
 TEST(FindingsTest, JoinGpusOnlyWhenAllSayTheSame) {
   Findings findings("a.check");
-  findings.fail({}, "the machine is broken", "mend it");
+  findings.say({}, doctor::fail("the machine is broken", "mend it"));
   for (const char* const gpu : {"GPU a", "GPU b"}) {
     findings.reading("of", gpu);
-    findings.warn(gpu, "is slow", "speed it up");
+    findings.say(gpu, doctor::warn("is slow", "speed it up"));
   }
   findings.join_gpus();
   EXPECT_EQ(findings.count(), 2u);
-  findings.warn("GPU c", "is slower", "speed it up");
+  findings.say("GPU c", doctor::warn("is slower", "speed it up"));
   findings.join_gpus();
   const std::vector<Finding> all = findings.take();
   ASSERT_EQ(all.size(), 3u);
