@@ -48,7 +48,7 @@ void Engine::end_if_over(Op& op) {
   if (!op.is_posted || op.outstanding != 0) return;
   // One that could not be opened went in messages.
   if (op.kind == OpKind::write && op.is_opened && op.staged_sent < op.bytes && !op.error) return;
-  // A rendezvous ends with the write that answers the reply.
+  // A rendezvous becomes a write when its reply comes.
   if (op.kind == OpKind::rendezvous && !op.error) return;
   if (op.is_over) return;
   end(op);
@@ -72,13 +72,6 @@ void Engine::end(Op& op) {
   ++changes_;
   op.is_over = true;
   unlist_receive(op);
-  if (Op* const parent = std::exchange(op.parent, nullptr); parent != nullptr && !parent->is_over) {
-    if (op.error) fail(*parent, *op.error);
-    parent->choice = op.choice;
-    parent->chunks = op.chunks;
-    parent->rail_bytes = op.rail_bytes;
-    end(*parent);
-  }
   // A message's operation stays until it is waited for.
   if (ops_.find(op.id) == nullptr) give_back(op);
 }

@@ -311,9 +311,9 @@ class Engine final : transport::Sink, WireupEvents {
   // segments.cpp
   Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, SharedPages pages = {});
   LocalSegment* segment_by_id(Peer& peer, SegmentId id);
-  // A registered segment that holds the range, else a new anonymous one. Where in it the range begins goes to `offset`. `seen`:
-  // what the memory is; null: plain host memory.
-  Result<LocalSegment*> segment_for(void* address, std::uint64_t bytes, const LocalMemory* seen, std::uint64_t& offset);
+  // The segment of a message's buffer: a registered one that holds it, else an anonymous one, which may be new. The operation fails
+  // where there is none.
+  void use_buffer(Op& op);
   LocalSegment* covering_segment(const void* address, std::uint64_t bytes, std::uint64_t& offset);
   void release(LocalSegment* segment);
   void retire(LocalSegment& segment);

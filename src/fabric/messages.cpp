@@ -157,43 +157,32 @@ void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<c
     if ((message.flags & kDiscard) == 0) say(peer, finish);
     return;
   }
-  if (found->second->kind != OpKind::rendezvous || found->second->is_matched) return;
+  if (found->second->kind != OpKind::rendezvous) return;
   Op& op = *found->second;
+  peer.by_id.erase(found);  // the request is answered
   op.is_matched = true;
   if ((message.flags & kDiscard) != 0) return end(op);
   ByteReader reader(text_of(payload));
   const auto offset = reader.number<std::uint64_t>();
   const std::string_view description = reader.string(transport::kMaxParcelBytes);
-  // Before anything is counted for it: what fails from here on ends with the peer, and this with it.
-  Op& write = make_op(OpKind::write, 0, &peer, true);
   if (reader.is_done() && message.c == op.bytes) {
     learn_buffer(peer, message.segment, description);
-    if (op.local != nullptr) {
-      write.use(op.local, op.local_offset);
-    } else {
-      auto made = segment_for(op.buffer, op.bytes, op.memory.get(), write.local_offset);
-      if (made) {
-        write.local = *made;
-      } else {
-        fail(op, made.error());
-      }
-    }
+    use_buffer(op);
   } else {
     fail(op, make_error(Status::peer_lost, "send", text("rank ", peer.rank), "its reply to a message is malformed", {}));
   }
   if (op.error) {
-    give_back(write);
     finish.b = static_cast<std::uint64_t>(op.error->status());
     say(peer, finish);
     return end(op);
   }
-  write.remote_id = message.segment;
-  write.remote_offset = offset;
-  write.bytes = op.bytes;
-  write.policy = op.policy;
-  write.finish = finish;
-  write.parent = &op;
-  submit(write);
+  // From now on it is the write of its bytes.
+  op.kind = OpKind::write;
+  op.is_posted = false;
+  op.remote_id = message.segment;
+  op.remote_offset = offset;
+  op.finish = finish;
+  submit(op);
 }
 
 // --- Receiving ------------------------------------------------------------------------------------------------------------------
@@ -342,20 +331,12 @@ void Engine::reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t by
     end(receive);
   };
   if (bytes > receive.capacity || bytes == 0) return discard();
-  std::uint64_t offset = receive.local_offset;
-  if (receive.local == nullptr) {
-    auto segment = segment_for(receive.buffer, bytes, receive.memory.get(), offset);
-    if (!segment) {
-      fail(receive, segment.error());
-      return discard();
-    }
-    receive.local = *segment;
-    receive.local_offset = offset;
-  }
+  use_buffer(receive);
+  if (receive.error) return discard();
   reply.segment = receive.local->id;
   receive.local->open_to(peer.rank);
   receive.has_opened_buffer = true;
-  const std::string payload = ByteWriter().number(offset).string(description_of_buffer(peer, *receive.local)).take();
+  const std::string payload = ByteWriter().number(receive.local_offset).string(description_of_buffer(peer, *receive.local)).take();
   say(peer, reply, std::as_bytes(std::span(payload)));
   peer.by_id[receive.id] = &receive;
   ++receive.outstanding;
