@@ -96,10 +96,7 @@ void forget_remote(Rank rank) {
 gaspi_return_t code_of_post(const Error& error, Rank rank, SegmentId segment, const char* function) {
   Process& all = process();
   if (error.status() == Status::busy) return GASPI_QUEUE_FULL;
-  if (error.status() == Status::peer_lost) {
-    all.peers[rank].is_corrupt = true;
-    forget_remote(rank);
-  }
+  if (error.status() == Status::peer_lost) forget_remote(rank);
   if (error.status() != Status::out_of_range) return code_of(error, function);
   // The segment is not there any more, or it is too short.
   const auto remote = all.fabric->remote_segment(rank, segment, std::chrono::seconds(1));
