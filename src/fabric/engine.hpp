@@ -240,7 +240,6 @@ class Engine final : transport::Sink, WireupEvents {
   Engine() = default;
   // open.cpp
   Result<void> choose_device();
-  transport::TransportOptions transport_options() const;
   Result<void> open_transports();
   void choose_cpus(const transport::Transport* verbs);
   void take_tuned_limits();
@@ -289,7 +288,7 @@ class Engine final : transport::Sink, WireupEvents {
   void on_link_answer(Peer& peer, Frame& frame);
   void become_ready(Peer& peer);
   void retire(Peer& peer, const Error& said);  // not from inside a transport's poll
-  void retire_half_lost();
+  void retire_ill();
   void fail(Peer& peer, Error error);  // from anywhere: lost at the end of progress()
   // Of what the peer does, or does not do: it is lost for that, as fail() says.
   void accuse(Peer& peer, std::string cause, const char* operation = "fabric");
@@ -297,7 +296,6 @@ class Engine final : transport::Sink, WireupEvents {
   // more. It is lost at the end of progress(), or of the first one for which there is memory.
   void starve(Peer& peer) noexcept { peer.is_starved = has_starved_ = true; }
   void starve_all() noexcept;
-  void retire_starved();
   static void add_rail(Peer& peer, std::unique_ptr<transport::Link> link, std::uint32_t number);
   void cut_off(Peer& peer);
   void drop_links(Peer& peer);
