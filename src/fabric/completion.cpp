@@ -55,7 +55,11 @@ void Engine::end_if_over(Op& op) {
 }
 
 void Engine::end(Op& op) {
-  note(op);
+  Record& record = records_[op.id % kRecords];
+  record = static_cast<const Record&>(op);
+  record.status = op.error ? op.error->status() : Status::ok;
+  record.cycles = cycle_count() - op.begin_cycles;
+  record.rank = op.peer != nullptr ? op.peer->rank : kAnyRank;
   if (std::exchange(op.has_opened_buffer, false)) op.local->close_to(op.peer->rank);
   if (op.local != nullptr) release(std::exchange(op.local, nullptr));
   if (op.remote != nullptr && op.peer->state != Peer::State::lost) release(*op.peer, op.remote);
@@ -80,14 +84,6 @@ void Engine::give_back(Op& op) noexcept {
   op.id = 0;
   op.memory.reset();
   free_ops_.push_back(&op);
-}
-
-void Engine::note(const Op& op) {
-  Record& record = records_[op.id % kRecords];
-  record = static_cast<const Record&>(op);
-  record.status = op.error ? op.error->status() : Status::ok;
-  record.cycles = cycle_count() - op.begin_cycles;
-  record.rank = op.peer != nullptr ? op.peer->rank : kAnyRank;
 }
 
 Result<void> Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {

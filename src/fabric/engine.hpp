@@ -365,7 +365,6 @@ class Engine final : transport::Sink, WireupEvents {
   bool post_tail(Op& op);
   bool resolve(Op& op);  // false: the segment's key is not here yet
   bool post_message_op(Op& op);
-  bool post_place(Op& op);
   bool post_direct(Op& op);
   bool post_get(Op& op);
   bool post_after_data(Peer& peer, Message message, std::span<const std::byte> payload);
@@ -387,7 +386,6 @@ class Engine final : transport::Sink, WireupEvents {
   void end_if_over(Op& op);
   void end(Op& op);
   void give_back(Op& op) noexcept;
-  void note(const Op& op);
   Result<Record> record_of(std::uint64_t id) const;
 
   // stores.cpp
@@ -443,7 +441,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_rendezvous_done(Peer& peer, const Message& message);
   void on_rendezvous_cancelled(Peer& peer, const Message& message);
   bool take_back(Op& op);
-  void list_receive(Op& op);
   void unlist_receive(Op& op) noexcept;
   Op* find_receive(const Peer& peer, Tag tag);
   void match(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes) noexcept;
@@ -455,7 +452,6 @@ class Engine final : transport::Sink, WireupEvents {
                          std::uint64_t bytes);
   bool post_eager(Op& op);
   const Choice* eager_choice(TransportKind kind, bool is_device);
-  bool post_rendezvous_request(Op& op);
   void took_eager(Peer& peer, std::uint64_t bytes);
 
   // collectives.cpp

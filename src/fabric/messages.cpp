@@ -141,13 +141,6 @@ const Choice* Engine::eager_choice(TransportKind kind, bool is_device) {
   return known = keep({{true, path, kind, {}, 0, "up to the eager limit it travels inside a message", {}}, Method::message});
 }
 
-bool Engine::post_rendezvous_request(Op& op) {
-  const Message request{.type = MessageType::rendezvous_request, .a = op.tag, .b = op.id, .c = op.bytes};
-  if (!say_first(*op.peer, request, {})) return false;
-  op.peer->by_id[op.id] = &op;
-  return true;
-}
-
 void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   Message finish{.type = MessageType::rendezvous_done, .a = message.b};
   const auto found = peer.by_id.find(message.a);
@@ -227,7 +220,11 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   const Operation id{op.id};
   ops_.insert(op.id, &op);
   if (waiting == unexpected_.end()) {
-    list_receive(op);
+    // The node that was kept, or made above.
+    spare_receives_.front() = &op;
+    op.receive_place = spare_receives_.begin();
+    receives_.splice(receives_.end(), spare_receives_, op.receive_place);
+    op.is_receive_listed = true;
     return id;
   }
   Unexpected message = std::move(*waiting);
@@ -249,14 +246,7 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   return id;
 }
 
-// Nodes of the list are kept for the next receive; there is one.
-void Engine::list_receive(Op& op) {
-  spare_receives_.front() = &op;
-  op.receive_place = spare_receives_.begin();
-  receives_.splice(receives_.end(), spare_receives_, op.receive_place);
-  op.is_receive_listed = true;
-}
-
+// Nodes of the list are kept for the next receive.
 void Engine::unlist_receive(Op& op) noexcept {
   if (std::exchange(op.is_receive_listed, false)) spare_receives_.splice(spare_receives_.begin(), receives_, op.receive_place);
 }

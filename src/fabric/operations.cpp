@@ -401,26 +401,27 @@ bool Engine::start_op(Op& op) {
         break;
       case OpKind::read: is_posted = op.choice->method == Method::direct ? post_direct(op) : post_get(op); break;
       case OpKind::eager: is_posted = post_eager(op); break;
-      case OpKind::rendezvous: is_posted = post_rendezvous_request(op); break;
+      case OpKind::rendezvous:
+        is_posted = say_first(*op.peer, {.type = MessageType::rendezvous_request, .a = op.tag, .b = op.id, .c = op.bytes}, {});
+        if (is_posted) op.peer->by_id[op.id] = &op;
+        break;
       case OpKind::ping: {
         is_posted = post_after_data(*op.peer, {.type = MessageType::ping, .a = op.remote_offset}, {});
         op.peer->flushed_data = op.peer->data_said;
         break;
       }
-      case OpKind::place: is_posted = post_place(op); break;
+      case OpKind::place: {
+        Message place = message_to_target(op, MessageType::place);
+        place.a = op.remote_offset;
+        is_posted = post_after_data(*op.peer, place, std::span(op.ordered_bytes).first(op.bytes));
+        if (is_posted) op.rail_bytes[0] = op.bytes;
+        break;
+      }
       case OpKind::notify:
       case OpKind::receive: break;
     }
   }
   return is_posted && post_tail(op);
-}
-
-bool Engine::post_place(Op& op) {
-  Message place = message_to_target(op, MessageType::place);
-  place.a = op.remote_offset;
-  if (!post_after_data(*op.peer, place, std::span(op.ordered_bytes).first(op.bytes))) return false;
-  op.rail_bytes[0] = op.bytes;
-  return true;
 }
 
 // What comes behind the data: the notification, or the message that a read or a message is complete.
