@@ -31,17 +31,13 @@ void Engine::done(transport::Link& link, std::uint64_t cookie, const Result<void
   auto* const slot = (cookie & 1) != 0 ? reinterpret_cast<OutSlot*>(cookie & ~std::uint64_t{1}) : nullptr;
   if (slot != nullptr && slot->op == nullptr) return;
   Op& op = slot != nullptr ? *slot->op : *reinterpret_cast<Op*>(cookie);
-  if (!outcome) fail(op, broken_under(*op.peer, link, outcome.record()));
+  if (!outcome) op.fail(broken_under(*op.peer, link, outcome.record()));
   if (slot != nullptr) *slot = {};
   --op.outstanding;
   if (slot != nullptr && op.staged_sent < op.bytes) fill_slots(op);
   end_if_over(op);
 } catch (const std::bad_alloc&) {
   if (Peer* const peer = owner_of(link); peer != nullptr) starve(*peer);
-}
-
-void Engine::fail(Op& op, Error error) {
-  if (!op.error) op.error = std::move(error);
 }
 
 void Engine::end_if_over(Op& op) {

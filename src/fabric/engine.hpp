@@ -382,7 +382,6 @@ class Engine final : transport::Sink, WireupEvents {
   void ask_for_words(Peer& peer, const RemoteState& remote, std::uint8_t flags);
   // Whether the peer may have to hold so much that nothing more of the program's is said until it has told.
   bool is_too_far_ahead(Peer& peer);
-  void fail(Op& op, Error error);
   void end_if_over(Op& op);
   void end(Op& op);
   void give_back(Op& op) noexcept;

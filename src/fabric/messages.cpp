@@ -121,7 +121,7 @@ bool Engine::post_eager(Op& op) {
   auto said = say_eager(*op.peer, op.tag, op.buffer, memory, op.local_offset, op.bytes);
   if (!said) {
     op.peer->eager_in_flight -= std::min(op.peer->eager_in_flight, cost_of(op.bytes));  // the peer will not say that it took it
-    fail(op, std::move(said).error());
+    op.fail(std::move(said).error());
     return true;
   }
   if (!*said) {
@@ -162,7 +162,7 @@ void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<c
     learn_buffer(peer, message.segment, description);
     use_buffer(op);
   } else {
-    fail(op, make_error(Status::peer_lost, "send", text("rank ", peer.rank), "its reply to a message is malformed", {}));
+    op.fail(make_error(Status::peer_lost, "send", text("rank ", peer.rank), "its reply to a message is malformed", {}));
   }
   if (op.error) {
     finish.b = static_cast<std::uint64_t>(op.error->status());
@@ -288,17 +288,17 @@ void Engine::match(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes) noexce
 void Engine::deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data) {
   match(receive, peer, tag, data.size());
   try {
-    if (data.size() > receive.capacity) fail(receive, truncated(peer, data.size(), receive.capacity));
+    if (data.size() > receive.capacity) receive.fail(truncated(peer, data.size(), receive.capacity));
     const std::size_t bytes = std::min<std::size_t>(data.size(), receive.capacity);
     const LocalMemory* const memory = receive.local != nullptr ? &receive.local->memory : receive.memory.get();
     if (bytes != 0 && memory == nullptr) {
       std::memcpy(receive.buffer, data.data(), bytes);
     } else if (bytes != 0) {
       if (const Result<void> stored = memory->store(receive.local_offset, data.data(), bytes); !stored)
-        fail(receive, Error(stored.record()));
+        receive.fail(Error(stored.record()));
     }
   } catch (const std::bad_alloc&) {
-    fail(receive, Error::out_of_memory());
+    receive.fail(Error::out_of_memory());
   }
   end(receive);
 }
@@ -317,7 +317,7 @@ void Engine::reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t by
   const auto discard = [&] {
     reply.flags = kDiscard;
     say(peer, reply);
-    if (bytes > receive.capacity) fail(receive, truncated(peer, bytes, receive.capacity));
+    if (bytes > receive.capacity) receive.fail(truncated(peer, bytes, receive.capacity));
     end(receive);
   };
   if (bytes > receive.capacity || bytes == 0) return discard();
@@ -358,8 +358,8 @@ void Engine::on_rendezvous_done(Peer& peer, const Message& message) {
   if (found == peer.by_id.end() || found->second->kind != OpKind::receive) return;
   Op& op = *found->second;
   if (const Status status = status_of(message.b); status != Status::ok) {
-    fail(op,
-         make_error(status, "recv", text("from rank ", peer.rank), "the sender could not send the bytes", "see that rank's log"));
+    op.fail(
+        make_error(status, "recv", text("from rank ", peer.rank), "the sender could not send the bytes", "see that rank's log"));
   }
   if (op.outstanding > 0) --op.outstanding;
   end_if_over(op);
@@ -384,7 +384,7 @@ void Engine::end_if_in_vain(Op& op, bool connects) {
                                       "it is not connected, and the job's directory is gone", {});
   }
   if (!error) return;
-  fail(op, std::move(*error));
+  op.fail(std::move(*error));
   end(op);
 }
 

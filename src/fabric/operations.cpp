@@ -368,23 +368,23 @@ bool Engine::resolve(Op& op) {
   RemoteState& remote = found == peer.segments.end() ? ask_segment(peer, op.remote_id) : *found->second;
   if (remote.know == RemoteState::Know::asked) return false;
   if (remote.know == RemoteState::Know::absent) {
-    fail(op, make_error(remote.absence, std::string(operation_name(op.kind)),
-                        text("segment ", op.remote_id, " of rank ", peer.rank), remote.why_not, {}));
+    op.fail(make_error(remote.absence, std::string(operation_name(op.kind)), text("segment ", op.remote_id, " of rank ", peer.rank),
+                       remote.why_not, {}));
     return true;
   }
   op.remote = &remote;
   ++remote.users;
   if (!fits(op.remote_offset, op.bytes, remote.bytes)) {
-    fail(op, make_error(Status::out_of_range, std::string(operation_name(op.kind)),
-                        place_text("remote", op.remote_id, op.remote_offset, op.bytes),
-                        text("the segment has ", remote.bytes, " bytes"), {}));
+    op.fail(make_error(Status::out_of_range, std::string(operation_name(op.kind)),
+                       place_text("remote", op.remote_id, op.remote_offset, op.bytes),
+                       text("the segment has ", remote.bytes, " bytes"), {}));
     return true;
   }
   auto chosen = choose(peer, Direction::write, *op.local, remote, op.bytes, op.policy);
   if (chosen) {
     op.choice = (*chosen)->choice;
   } else {
-    fail(op, std::move(chosen).error());
+    op.fail(std::move(chosen).error());
   }
   return true;
 }
@@ -461,7 +461,7 @@ bool Engine::post_message_op(Op& op) {
     const bool is_last = op.next + bytes == op.bytes;
     auto payload = plain_bytes(memory, op.local_offset + op.next, bytes);
     if (!payload) {
-      fail(op, std::move(payload).error());
+      op.fail(std::move(payload).error());
       return true;
     }
     Message put = message_to_target(op, MessageType::put);

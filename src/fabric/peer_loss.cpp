@@ -124,7 +124,7 @@ void Engine::retire(Peer& peer, const Error& said) {
     if (op.kind == OpKind::receive && op.from == kAnyRank && !op.is_matched) continue;
     op.outstanding = 0;
     op.finish.reset();
-    fail(op, error);
+    op.fail(error);
     op.is_posted = true;
     end(op);
   }

@@ -12,7 +12,6 @@
 #include "base/shown.hpp"
 #include "base/undo.hpp"
 #include "fabric/engine.hpp"
-#include "gigabar/mapping.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -140,14 +139,14 @@ void Engine::use_buffer(Op& op) {
   SegmentId id = next_anonymous_;
   for (unsigned tries = 0; segments_.contains(id); ++tries) {
     if (tries > kEndAnonymous - kFirstAnonymous) {
-      return fail(op, make_error(Status::busy, "message", range_text(reinterpret_cast<std::uintptr_t>(op.buffer), op.bytes),
-                                 "too many large messages are under way", "wait for some of them"));
+      return op.fail(make_error(Status::busy, "message", range_text(reinterpret_cast<std::uintptr_t>(op.buffer), op.bytes),
+                                "too many large messages are under way", "wait for some of them"));
     }
     id = static_cast<SegmentId>(id + 1 == kEndAnonymous ? kFirstAnonymous : id + 1);
   }
   next_anonymous_ = static_cast<SegmentId>(id + 1 == kEndAnonymous ? kFirstAnonymous : id + 1);
   auto segment = make_segment(op.buffer, op.bytes);
-  if (!segment) return fail(op, std::move(segment).error());
+  if (!segment) return op.fail(std::move(segment).error());
   (*segment)->id = id;
   (*segment)->users = 1;  // the operation
   LocalSegment* const made = segment->get();

@@ -248,6 +248,10 @@ struct Op : Record {
   std::optional<Error> error;
   std::uint64_t begin_cycles = 0;
 
+  // The first one stays.
+  void fail(Error reason) {
+    if (!error) error = std::move(reason);
+  }
   // As one of its users; null: of none.
   void use(LocalSegment* segment, std::uint64_t offset) noexcept {
     if (segment == nullptr) return;
