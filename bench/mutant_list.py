@@ -46,7 +46,7 @@ MUTANTS = [
         ("messages_peers_eager_limit", "{settings_.eager_bytes, (*peer)->peer_eager_bytes, (*peer)->rails", "{settings_.eager_bytes, (*peer)->rails", "*FabricLimitsOfTwo.*"),
         ("messages_mask_ignored", "(receive.from == kAnyRank || receive.from == peer.rank) && ((receive.tag ^ tag) & receive.mask) == 0", "(receive.from == kAnyRank || receive.from == peer.rank) && receive.tag == tag", "*FabricWaitingReceives.*"),
         ("messages_from_anybody", "return (receive.from == kAnyRank || receive.from == peer.rank) &&", "return", "*FabricWaitingReceives.*"),
-        ("messages_cut_in_silence", "if (data.size() > receive.capacity) fail(receive, truncated(peer, data.size(), receive.capacity));", "", "*FabricLongMessages.*"),
+        ("messages_cut_in_silence", "if (data.size() > receive.capacity) receive.fail(truncated(peer, data.size(), receive.capacity));", "", "*FabricLongMessages.*"),
         ("messages_newest_first", "unexpected_.push_back({&peer, peer.generation, message.a, payload.size(), ", "unexpected_.push_front({&peer, peer.generation, message.a, payload.size(), ", "*FabricMessageOrder.*"),
     ),
     *of("engine", "src/fabric/messages.cpp", "fabric_fault")(

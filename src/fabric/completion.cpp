@@ -31,7 +31,7 @@ void Engine::done(transport::Link& link, std::uint64_t cookie, const Result<void
   auto* const slot = (cookie & 1) != 0 ? reinterpret_cast<OutSlot*>(cookie & ~std::uint64_t{1}) : nullptr;
   if (slot != nullptr && slot->op == nullptr) return;
   Op& op = slot != nullptr ? *slot->op : *reinterpret_cast<Op*>(cookie);
-  if (!outcome) fail(op, broken_under(*op.peer, link, outcome.record()));
+  if (!outcome) op.fail(broken_under(*op.peer, link, outcome.record()));
   if (slot != nullptr) *slot = {};
   --op.outstanding;
   if (slot != nullptr && op.staged_sent < op.bytes) fill_slots(op);
@@ -40,22 +40,22 @@ void Engine::done(transport::Link& link, std::uint64_t cookie, const Result<void
   if (Peer* const peer = owner_of(link); peer != nullptr) starve(*peer);
 }
 
-void Engine::fail(Op& op, Error error) {
-  if (!op.error) op.error = std::move(error);
-}
-
 void Engine::end_if_over(Op& op) {
   if (!op.is_posted || op.outstanding != 0) return;
   // One that could not be opened went in messages.
   if (op.kind == OpKind::write && op.is_opened && op.staged_sent < op.bytes && !op.error) return;
-  // A rendezvous ends with the write that answers the reply.
+  // A rendezvous becomes a write when its reply comes.
   if (op.kind == OpKind::rendezvous && !op.error) return;
   if (op.is_over) return;
   end(op);
 }
 
 void Engine::end(Op& op) {
-  note(op);
+  Record& record = records_[op.id % kRecords];
+  record = static_cast<const Record&>(op);
+  record.status = op.error ? op.error->status() : Status::ok;
+  record.cycles = cycle_count() - op.begin_cycles;
+  record.rank = op.peer != nullptr ? op.peer->rank : kAnyRank;
   if (std::exchange(op.has_opened_buffer, false)) op.local->close_to(op.peer->rank);
   if (op.local != nullptr) release(std::exchange(op.local, nullptr));
   if (op.remote != nullptr && op.peer->state != Peer::State::lost) release(*op.peer, op.remote);
@@ -72,13 +72,6 @@ void Engine::end(Op& op) {
   ++changes_;
   op.is_over = true;
   unlist_receive(op);
-  if (Op* const parent = std::exchange(op.parent, nullptr); parent != nullptr && !parent->is_over) {
-    if (op.error) fail(*parent, *op.error);
-    parent->choice = op.choice;
-    parent->chunks = op.chunks;
-    parent->rail_bytes = op.rail_bytes;
-    end(*parent);
-  }
   // A message's operation stays until it is waited for.
   if (ops_.find(op.id) == nullptr) give_back(op);
 }
@@ -87,14 +80,6 @@ void Engine::give_back(Op& op) noexcept {
   op.id = 0;
   op.memory.reset();
   free_ops_.push_back(&op);
-}
-
-void Engine::note(const Op& op) {
-  Record& record = records_[op.id % kRecords];
-  record = static_cast<const Record&>(op);
-  record.status = op.error ? op.error->status() : Status::ok;
-  record.cycles = cycle_count() - op.begin_cycles;
-  record.rank = op.peer != nullptr ? op.peer->rank : kAnyRank;
 }
 
 Result<void> Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {

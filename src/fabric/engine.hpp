@@ -240,7 +240,6 @@ class Engine final : transport::Sink, WireupEvents {
   Engine() = default;
   // open.cpp
   Result<void> choose_device();
-  transport::TransportOptions transport_options() const;
   Result<void> open_transports();
   void choose_cpus(const transport::Transport* verbs);
   void take_tuned_limits();
@@ -289,7 +288,7 @@ class Engine final : transport::Sink, WireupEvents {
   void on_link_answer(Peer& peer, Frame& frame);
   void become_ready(Peer& peer);
   void retire(Peer& peer, const Error& said);  // not from inside a transport's poll
-  void retire_half_lost();
+  void retire_ill();
   void fail(Peer& peer, Error error);  // from anywhere: lost at the end of progress()
   // Of what the peer does, or does not do: it is lost for that, as fail() says.
   void accuse(Peer& peer, std::string cause, const char* operation = "fabric");
@@ -297,7 +296,6 @@ class Engine final : transport::Sink, WireupEvents {
   // more. It is lost at the end of progress(), or of the first one for which there is memory.
   void starve(Peer& peer) noexcept { peer.is_starved = has_starved_ = true; }
   void starve_all() noexcept;
-  void retire_starved();
   static void add_rail(Peer& peer, std::unique_ptr<transport::Link> link, std::uint32_t number);
   void cut_off(Peer& peer);
   void drop_links(Peer& peer);
@@ -311,9 +309,9 @@ class Engine final : transport::Sink, WireupEvents {
   // segments.cpp
   Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, SharedPages pages = {});
   LocalSegment* segment_by_id(Peer& peer, SegmentId id);
-  // A registered segment that holds the range, else a new anonymous one. Where in it the range begins goes to `offset`. `seen`:
-  // what the memory is; null: plain host memory.
-  Result<LocalSegment*> segment_for(void* address, std::uint64_t bytes, const LocalMemory* seen, std::uint64_t& offset);
+  // The segment of a message's buffer: a registered one that holds it, else an anonymous one, which may be new. The operation fails
+  // where there is none.
+  void use_buffer(Op& op);
   LocalSegment* covering_segment(const void* address, std::uint64_t bytes, std::uint64_t& offset);
   void release(LocalSegment* segment);
   void retire(LocalSegment& segment);
@@ -367,7 +365,6 @@ class Engine final : transport::Sink, WireupEvents {
   bool post_tail(Op& op);
   bool resolve(Op& op);  // false: the segment's key is not here yet
   bool post_message_op(Op& op);
-  bool post_place(Op& op);
   bool post_direct(Op& op);
   bool post_get(Op& op);
   bool post_after_data(Peer& peer, Message message, std::span<const std::byte> payload);
@@ -385,11 +382,9 @@ class Engine final : transport::Sink, WireupEvents {
   void ask_for_words(Peer& peer, const RemoteState& remote, std::uint8_t flags);
   // Whether the peer may have to hold so much that nothing more of the program's is said until it has told.
   bool is_too_far_ahead(Peer& peer);
-  void fail(Op& op, Error error);
   void end_if_over(Op& op);
   void end(Op& op);
   void give_back(Op& op) noexcept;
-  void note(const Op& op);
   Result<Record> record_of(std::uint64_t id) const;
 
   // stores.cpp
@@ -445,7 +440,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_rendezvous_done(Peer& peer, const Message& message);
   void on_rendezvous_cancelled(Peer& peer, const Message& message);
   bool take_back(Op& op);
-  void list_receive(Op& op);
   void unlist_receive(Op& op) noexcept;
   Op* find_receive(const Peer& peer, Tag tag);
   void match(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes) noexcept;
@@ -457,7 +451,6 @@ class Engine final : transport::Sink, WireupEvents {
                          std::uint64_t bytes);
   bool post_eager(Op& op);
   const Choice* eager_choice(TransportKind kind, bool is_device);
-  bool post_rendezvous_request(Op& op);
   void took_eager(Peer& peer, std::uint64_t bytes);
 
   // collectives.cpp

@@ -226,8 +226,8 @@ void Engine::on_get_done(Peer& peer, const Message& message) {
   const auto path =
       static_cast<TransferPath>(std::min<std::uint64_t>(message.b >> 8 & 0xff, static_cast<std::uint64_t>(TransferPath::staged)));
   if (status != Status::ok) {
-    fail(op, make_error(status, "read", text("segment ", op.remote_id, " of rank ", peer.rank), "the peer could not send the bytes",
-                        "see that rank's log"));
+    op.fail(make_error(status, "read", text("segment ", op.remote_id, " of rank ", peer.rank), "the peer could not send the bytes",
+                       "see that rank's log"));
   } else {
     const Choice*& known = answered_[{op.choice, path}];
     if (known == nullptr) {

@@ -121,7 +121,7 @@ bool Engine::post_eager(Op& op) {
   auto said = say_eager(*op.peer, op.tag, op.buffer, memory, op.local_offset, op.bytes);
   if (!said) {
     op.peer->eager_in_flight -= std::min(op.peer->eager_in_flight, cost_of(op.bytes));  // the peer will not say that it took it
-    fail(op, std::move(said).error());
+    op.fail(std::move(said).error());
     return true;
   }
   if (!*said) {
@@ -141,13 +141,6 @@ const Choice* Engine::eager_choice(TransportKind kind, bool is_device) {
   return known = keep({{true, path, kind, {}, 0, "up to the eager limit it travels inside a message", {}}, Method::message});
 }
 
-bool Engine::post_rendezvous_request(Op& op) {
-  const Message request{.type = MessageType::rendezvous_request, .a = op.tag, .b = op.id, .c = op.bytes};
-  if (!say_first(*op.peer, request, {})) return false;
-  op.peer->by_id[op.id] = &op;
-  return true;
-}
-
 void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   Message finish{.type = MessageType::rendezvous_done, .a = message.b};
   const auto found = peer.by_id.find(message.a);
@@ -157,43 +150,32 @@ void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<c
     if ((message.flags & kDiscard) == 0) say(peer, finish);
     return;
   }
-  if (found->second->kind != OpKind::rendezvous || found->second->is_matched) return;
+  if (found->second->kind != OpKind::rendezvous) return;
   Op& op = *found->second;
+  peer.by_id.erase(found);  // the request is answered
   op.is_matched = true;
   if ((message.flags & kDiscard) != 0) return end(op);
   ByteReader reader(text_of(payload));
   const auto offset = reader.number<std::uint64_t>();
   const std::string_view description = reader.string(transport::kMaxParcelBytes);
-  // Before anything is counted for it: what fails from here on ends with the peer, and this with it.
-  Op& write = make_op(OpKind::write, 0, &peer, true);
   if (reader.is_done() && message.c == op.bytes) {
     learn_buffer(peer, message.segment, description);
-    if (op.local != nullptr) {
-      write.use(op.local, op.local_offset);
-    } else {
-      auto made = segment_for(op.buffer, op.bytes, op.memory.get(), write.local_offset);
-      if (made) {
-        write.local = *made;
-      } else {
-        fail(op, made.error());
-      }
-    }
+    use_buffer(op);
   } else {
-    fail(op, make_error(Status::peer_lost, "send", text("rank ", peer.rank), "its reply to a message is malformed", {}));
+    op.fail(make_error(Status::peer_lost, "send", text("rank ", peer.rank), "its reply to a message is malformed", {}));
   }
   if (op.error) {
-    give_back(write);
     finish.b = static_cast<std::uint64_t>(op.error->status());
     say(peer, finish);
     return end(op);
   }
-  write.remote_id = message.segment;
-  write.remote_offset = offset;
-  write.bytes = op.bytes;
-  write.policy = op.policy;
-  write.finish = finish;
-  write.parent = &op;
-  submit(write);
+  // From now on it is the write of its bytes.
+  op.kind = OpKind::write;
+  op.is_posted = false;
+  op.remote_id = message.segment;
+  op.remote_offset = offset;
+  op.finish = finish;
+  submit(op);
 }
 
 // --- Receiving ------------------------------------------------------------------------------------------------------------------
@@ -238,7 +220,11 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   const Operation id{op.id};
   ops_.insert(op.id, &op);
   if (waiting == unexpected_.end()) {
-    list_receive(op);
+    // The node that was kept, or made above.
+    spare_receives_.front() = &op;
+    op.receive_place = spare_receives_.begin();
+    receives_.splice(receives_.end(), spare_receives_, op.receive_place);
+    op.is_receive_listed = true;
     return id;
   }
   Unexpected message = std::move(*waiting);
@@ -260,14 +246,7 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   return id;
 }
 
-// Nodes of the list are kept for the next receive; there is one.
-void Engine::list_receive(Op& op) {
-  spare_receives_.front() = &op;
-  op.receive_place = spare_receives_.begin();
-  receives_.splice(receives_.end(), spare_receives_, op.receive_place);
-  op.is_receive_listed = true;
-}
-
+// Nodes of the list are kept for the next receive.
 void Engine::unlist_receive(Op& op) noexcept {
   if (std::exchange(op.is_receive_listed, false)) spare_receives_.splice(spare_receives_.begin(), receives_, op.receive_place);
 }
@@ -309,17 +288,17 @@ void Engine::match(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes) noexce
 void Engine::deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data) {
   match(receive, peer, tag, data.size());
   try {
-    if (data.size() > receive.capacity) fail(receive, truncated(peer, data.size(), receive.capacity));
+    if (data.size() > receive.capacity) receive.fail(truncated(peer, data.size(), receive.capacity));
     const std::size_t bytes = std::min<std::size_t>(data.size(), receive.capacity);
     const LocalMemory* const memory = receive.local != nullptr ? &receive.local->memory : receive.memory.get();
     if (bytes != 0 && memory == nullptr) {
       std::memcpy(receive.buffer, data.data(), bytes);
     } else if (bytes != 0) {
       if (const Result<void> stored = memory->store(receive.local_offset, data.data(), bytes); !stored)
-        fail(receive, Error(stored.record()));
+        receive.fail(Error(stored.record()));
     }
   } catch (const std::bad_alloc&) {
-    fail(receive, Error::out_of_memory());
+    receive.fail(Error::out_of_memory());
   }
   end(receive);
 }
@@ -338,24 +317,16 @@ void Engine::reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t by
   const auto discard = [&] {
     reply.flags = kDiscard;
     say(peer, reply);
-    if (bytes > receive.capacity) fail(receive, truncated(peer, bytes, receive.capacity));
+    if (bytes > receive.capacity) receive.fail(truncated(peer, bytes, receive.capacity));
     end(receive);
   };
   if (bytes > receive.capacity || bytes == 0) return discard();
-  std::uint64_t offset = receive.local_offset;
-  if (receive.local == nullptr) {
-    auto segment = segment_for(receive.buffer, bytes, receive.memory.get(), offset);
-    if (!segment) {
-      fail(receive, segment.error());
-      return discard();
-    }
-    receive.local = *segment;
-    receive.local_offset = offset;
-  }
+  use_buffer(receive);
+  if (receive.error) return discard();
   reply.segment = receive.local->id;
   receive.local->open_to(peer.rank);
   receive.has_opened_buffer = true;
-  const std::string payload = ByteWriter().number(offset).string(description_of_buffer(peer, *receive.local)).take();
+  const std::string payload = ByteWriter().number(receive.local_offset).string(description_of_buffer(peer, *receive.local)).take();
   say(peer, reply, std::as_bytes(std::span(payload)));
   peer.by_id[receive.id] = &receive;
   ++receive.outstanding;
@@ -387,8 +358,8 @@ void Engine::on_rendezvous_done(Peer& peer, const Message& message) {
   if (found == peer.by_id.end() || found->second->kind != OpKind::receive) return;
   Op& op = *found->second;
   if (const Status status = status_of(message.b); status != Status::ok) {
-    fail(op,
-         make_error(status, "recv", text("from rank ", peer.rank), "the sender could not send the bytes", "see that rank's log"));
+    op.fail(
+        make_error(status, "recv", text("from rank ", peer.rank), "the sender could not send the bytes", "see that rank's log"));
   }
   if (op.outstanding > 0) --op.outstanding;
   end_if_over(op);
@@ -413,7 +384,7 @@ void Engine::end_if_in_vain(Op& op, bool connects) {
                                       "it is not connected, and the job's directory is gone", {});
   }
   if (!error) return;
-  fail(op, std::move(*error));
+  op.fail(std::move(*error));
   end(op);
 }
 

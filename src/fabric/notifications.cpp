@@ -18,19 +18,6 @@ namespace {
 
 constexpr std::size_t kBytes = transport::bytes_of_words(kNotifications);
 
-// Of the reference: it keeps the file, and gives the pages back.
-struct GiveBack {
-  std::size_t bytes;
-  std::shared_ptr<const Descriptor> file;
-  std::uint64_t offset_bytes;
-  void operator()(std::byte* memory) const noexcept {
-    ::munmap(memory, bytes);
-    if (file == nullptr) return;
-    ::fallocate(file->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset_bytes),
-                static_cast<off_t>(bytes));
-  }
-};
-
 }  // namespace
 
 Result<WordPages::Taken> WordPages::take(std::size_t wanted_bytes) {
@@ -63,7 +50,13 @@ Result<WordPages::Taken> WordPages::take(std::size_t wanted_bytes) {
   }
   ::madvise(memory, bytes, MADV_DONTFORK);
   used_bytes_ += file != nullptr ? bytes : 0;
-  taken.memory = {static_cast<std::byte*>(memory), GiveBack{bytes, std::move(file), taken.offset_bytes}};
+  // The last reference gives the pages back.
+  taken.memory = {static_cast<std::byte*>(memory),
+                  [bytes, file, offset = static_cast<off_t>(taken.offset_bytes)](std::byte* pages) {
+                    ::munmap(pages, bytes);
+                    if (file == nullptr) return;
+                    ::fallocate(file->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, static_cast<off_t>(bytes));
+                  }};
   return taken;
 }
 

@@ -105,7 +105,7 @@ void Engine::choose_cpus(const transport::Transport* verbs) {
   settings_.show("cpus", placement_.why);
 }
 
-transport::TransportOptions Engine::transport_options() const {
+Result<void> Engine::open_transports() {
   transport::TransportOptions options = settings_.of_transports;
   options.near_device = device_;
   options.local_rank = job_.local_rank.value_or(0);
@@ -113,11 +113,6 @@ transport::TransportOptions Engine::transport_options() const {
   if (settings_.rail_policy == RailPolicy::fixed && !options.rails.empty()) {
     options.rails = {options.rails[options.local_rank % options.rails.size()]};
   }
-  return options;
-}
-
-Result<void> Engine::open_transports() {
-  transport::TransportOptions options = transport_options();
   struct Opened {
     std::unique_ptr<transport::Transport> transport;
     std::string why_not;

@@ -368,23 +368,23 @@ bool Engine::resolve(Op& op) {
   RemoteState& remote = found == peer.segments.end() ? ask_segment(peer, op.remote_id) : *found->second;
   if (remote.know == RemoteState::Know::asked) return false;
   if (remote.know == RemoteState::Know::absent) {
-    fail(op, make_error(remote.absence, std::string(operation_name(op.kind)),
-                        text("segment ", op.remote_id, " of rank ", peer.rank), remote.why_not, {}));
+    op.fail(make_error(remote.absence, std::string(operation_name(op.kind)), text("segment ", op.remote_id, " of rank ", peer.rank),
+                       remote.why_not, {}));
     return true;
   }
   op.remote = &remote;
   ++remote.users;
   if (!fits(op.remote_offset, op.bytes, remote.bytes)) {
-    fail(op, make_error(Status::out_of_range, std::string(operation_name(op.kind)),
-                        place_text("remote", op.remote_id, op.remote_offset, op.bytes),
-                        text("the segment has ", remote.bytes, " bytes"), {}));
+    op.fail(make_error(Status::out_of_range, std::string(operation_name(op.kind)),
+                       place_text("remote", op.remote_id, op.remote_offset, op.bytes),
+                       text("the segment has ", remote.bytes, " bytes"), {}));
     return true;
   }
   auto chosen = choose(peer, Direction::write, *op.local, remote, op.bytes, op.policy);
   if (chosen) {
     op.choice = (*chosen)->choice;
   } else {
-    fail(op, std::move(chosen).error());
+    op.fail(std::move(chosen).error());
   }
   return true;
 }
@@ -401,26 +401,27 @@ bool Engine::start_op(Op& op) {
         break;
       case OpKind::read: is_posted = op.choice->method == Method::direct ? post_direct(op) : post_get(op); break;
       case OpKind::eager: is_posted = post_eager(op); break;
-      case OpKind::rendezvous: is_posted = post_rendezvous_request(op); break;
+      case OpKind::rendezvous:
+        is_posted = say_first(*op.peer, {.type = MessageType::rendezvous_request, .a = op.tag, .b = op.id, .c = op.bytes}, {});
+        if (is_posted) op.peer->by_id[op.id] = &op;
+        break;
       case OpKind::ping: {
         is_posted = post_after_data(*op.peer, {.type = MessageType::ping, .a = op.remote_offset}, {});
         op.peer->flushed_data = op.peer->data_said;
         break;
       }
-      case OpKind::place: is_posted = post_place(op); break;
+      case OpKind::place: {
+        Message place = message_to_target(op, MessageType::place);
+        place.a = op.remote_offset;
+        is_posted = post_after_data(*op.peer, place, std::span(op.ordered_bytes).first(op.bytes));
+        if (is_posted) op.rail_bytes[0] = op.bytes;
+        break;
+      }
       case OpKind::notify:
       case OpKind::receive: break;
     }
   }
   return is_posted && post_tail(op);
-}
-
-bool Engine::post_place(Op& op) {
-  Message place = message_to_target(op, MessageType::place);
-  place.a = op.remote_offset;
-  if (!post_after_data(*op.peer, place, std::span(op.ordered_bytes).first(op.bytes))) return false;
-  op.rail_bytes[0] = op.bytes;
-  return true;
 }
 
 // What comes behind the data: the notification, or the message that a read or a message is complete.
@@ -460,7 +461,7 @@ bool Engine::post_message_op(Op& op) {
     const bool is_last = op.next + bytes == op.bytes;
     auto payload = plain_bytes(memory, op.local_offset + op.next, bytes);
     if (!payload) {
-      fail(op, std::move(payload).error());
+      op.fail(std::move(payload).error());
       return true;
     }
     Message put = message_to_target(op, MessageType::put);

@@ -60,15 +60,20 @@ void Engine::starve_all() noexcept {
   }
 }
 
-void Engine::retire_starved() {
+// Those that are starved, and those that were not lost to the end.
+void Engine::retire_ill() {
   for (auto& [rank, peer] : peers_) {
-    if (!peer->is_starved) continue;
-    retire(*peer, make_error(Status::peer_lost, "fabric", rank_text(rank),
-                             "this process had no memory left for what was sent between them",
-                             "free memory, then connect anew with forget() and connect()"));
-    peer->is_starved = false;
+    if (peer->is_starved) {
+      retire(*peer, make_error(Status::peer_lost, "fabric", rank_text(rank),
+                               "this process had no memory left for what was sent between them",
+                               "free memory, then connect anew with forget() and connect()"));
+      peer->is_starved = false;
+    } else if (peer->is_half_lost) {
+      retire(*peer, *peer->why);
+    }
   }
   has_starved_ = false;
+  has_half_lost_ = std::ranges::any_of(peers_, [](const auto& entry) { return entry.second->is_half_lost; });
 }
 
 // Once: nothing more comes from a peer that is lost, and nobody asks it. Begun again where memory was wanting.
@@ -119,7 +124,7 @@ void Engine::retire(Peer& peer, const Error& said) {
     if (op.kind == OpKind::receive && op.from == kAnyRank && !op.is_matched) continue;
     op.outstanding = 0;
     op.finish.reset();
-    fail(op, error);
+    op.fail(error);
     op.is_posted = true;
     end(op);
   }
@@ -139,15 +144,6 @@ void Engine::retire(Peer& peer, const Error& said) {
   peer.staging_out.reset();
   peer.is_half_lost = false;
   ++changes_;
-}
-
-void Engine::retire_half_lost() {
-  bool is_any_left = false;
-  for (auto& [rank, peer] : peers_) {
-    if (peer->is_half_lost) retire(*peer, *peer->why);
-    is_any_left = is_any_left || peer->is_half_lost;
-  }
-  has_half_lost_ = is_any_left;
 }
 
 Result<void> Engine::forget(Lock& lock, Rank rank) {

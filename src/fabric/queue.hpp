@@ -22,7 +22,6 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "base/fair_mutex.hpp"

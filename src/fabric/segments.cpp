@@ -12,7 +12,6 @@
 #include "base/shown.hpp"
 #include "base/undo.hpp"
 #include "fabric/engine.hpp"
-#include "gigabar/mapping.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -125,35 +124,31 @@ LocalSegment* Engine::covering_segment(const void* address, std::uint64_t bytes,
   return nullptr;
 }
 
-Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, const LocalMemory* seen, std::uint64_t& offset) {
-  if (LocalSegment* segment = covering_segment(address, bytes, offset)) {
-    ++segment->users;
-    return segment;
-  }
-  offset = 0;
-  const std::uint64_t buffer_id = seen != nullptr ? seen->buffer_id() : 0;
+void Engine::use_buffer(Op& op) {
+  if (op.local != nullptr) return;
+  std::uint64_t offset = 0;
+  if (LocalSegment* const segment = covering_segment(op.buffer, op.bytes, offset)) return op.use(segment, offset);
+  const std::uint64_t buffer_id = op.memory != nullptr ? op.memory->buffer_id() : 0;
   for (const SegmentId id : idle_anonymous_) {
     LocalSegment& segment = *segments_[id];
     // CUDA's buffer ids are never used again: the same one is the same memory.
-    if (!segment.is_retiring && segment.memory.address() == address && segment.memory.bytes() == bytes &&
-        segment.memory.buffer_id() == buffer_id && buffer_id != 0) {
-      ++segment.users;
-      return &segment;
-    }
+    if (!segment.is_retiring && segment.memory.address() == op.buffer && segment.memory.bytes() == op.bytes &&
+        segment.memory.buffer_id() == buffer_id && buffer_id != 0)
+      return op.use(&segment, 0);
   }
   SegmentId id = next_anonymous_;
   for (unsigned tries = 0; segments_.contains(id); ++tries) {
     if (tries > kEndAnonymous - kFirstAnonymous) {
-      return make_error(Status::busy, "message", range_text(reinterpret_cast<std::uintptr_t>(address), bytes),
-                        "too many large messages are under way", "wait for some of them");
+      return op.fail(make_error(Status::busy, "message", range_text(reinterpret_cast<std::uintptr_t>(op.buffer), op.bytes),
+                                "too many large messages are under way", "wait for some of them"));
     }
     id = static_cast<SegmentId>(id + 1 == kEndAnonymous ? kFirstAnonymous : id + 1);
   }
   next_anonymous_ = static_cast<SegmentId>(id + 1 == kEndAnonymous ? kFirstAnonymous : id + 1);
-  auto segment = make_segment(address, bytes);
-  if (!segment) return std::move(segment).error();
+  auto segment = make_segment(op.buffer, op.bytes);
+  if (!segment) return op.fail(std::move(segment).error());
   (*segment)->id = id;
-  (*segment)->users = 1;
+  (*segment)->users = 1;  // the operation
   LocalSegment* const made = segment->get();
   segments_[id] = std::move(*segment);
   Undo erase([&] {
@@ -168,7 +163,8 @@ Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, co
     }
   }
   erase.call_off();
-  return made;
+  op.local = made;
+  op.local_offset = 0;
 }
 
 void Engine::release(LocalSegment* segment) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/names.hpp"
 #include "base/options.hpp"
 #include "fabric/tuning.hpp"
 
@@ -35,16 +36,6 @@ Error bad_value(const std::string& name, std::string_view value, std::string_vie
   return make_error(Status::invalid_argument, "fabric open", name, text("'", value, "' is not allowed"), text("give ", allowed));
 }
 
-std::vector<std::string> split(std::string_view list) {
-  std::vector<std::string> parts;
-  while (!list.empty()) {
-    const std::size_t comma = list.find(',');
-    if (comma != 0) parts.emplace_back(list.substr(0, comma));
-    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
-  }
-  return parts;
-}
-
 std::string join(const std::vector<std::string>& parts, std::string_view when_empty) {
   std::string line;
   for (const std::string& part : parts) line += (line.empty() ? "" : ",") + part;
@@ -52,8 +43,7 @@ std::string join(const std::vector<std::string>& parts, std::string_view when_em
 }
 
 constexpr std::array<std::string_view, 4> kPreferences = {"allow", "prefer", "require", "forbid"};
-
-std::string_view name_of(Preference preference) { return kPreferences[static_cast<std::size_t>(preference)]; }
+constexpr std::array<std::string_view, 3> kRailPolicies = {"first", "round_robin", "fixed"};
 
 // What values of one kind look like, how they are read, and how they are shown.
 template <class Value>
@@ -73,27 +63,17 @@ Form<std::uint64_t> bytes() {
 }
 
 template <class Number>
-Form<Number> number(std::uint64_t least, std::uint64_t most) {
-  const auto parse = [=](std::string_view value) -> std::optional<Number> {
-    const auto read = parse_number(value, least, most);
-    if (!read) return std::nullopt;
-    return static_cast<Number>(*read);
-  };
-  return {text("a number from ", least, " to ", most), parse, [](const Number& value) { return std::to_string(value); }};
+Form<Number> number(Number least, Number most) {
+  return {text("a number from ", least, " to ", most),
+          [=](std::string_view value) { return parse_number<Number>(value, least, most); },
+          [](const Number& value) { return std::to_string(value); }};
 }
 
-// The first kCount values of Enum have names.
+// `names`: of the first values of Enum.
 template <class Enum, std::size_t kCount>
-std::optional<Enum> named(std::string_view name) {
-  for (std::size_t index = 0; index < kCount; ++index) {
-    if (name_of(static_cast<Enum>(index)) == name) return static_cast<Enum>(index);
-  }
-  return std::nullopt;
-}
-
-template <class Enum, std::size_t kCount>
-Form<Enum> one_of(const char* allowed) {
-  return {allowed, named<Enum, kCount>, [](const Enum& value) { return std::string(name_of(value)); }};
+Form<Enum> one_of(const std::array<std::string_view, kCount>& names, const char* allowed) {
+  return {allowed, [&names](std::string_view name) { return value_named<Enum>(names, name); },
+          [&names](const Enum& value) { return std::string(name_at(names, value)); }};
 }
 
 // `also`: other words for the same two.
@@ -106,13 +86,15 @@ Form<bool> either(std::string_view yes, std::string_view no, std::string_view al
   return {text(yes, " or ", no), parse, [=](const bool& value) { return std::string(value ? yes : no); }};
 }
 
+constexpr std::array kTransports = {TransportKind::local, TransportKind::verbs, TransportKind::ucx, TransportKind::tcp};
+
 Form<std::vector<TransportKind>> transports() {
   using Kinds = std::vector<TransportKind>;
   const auto parse = [](std::string_view value) -> std::optional<Kinds> {
     Kinds kinds;
-    for (const std::string& name : split(value)) {
-      const auto kind = named<TransportKind, kTransportKinds>(name);
-      if (!kind) return std::nullopt;
+    for (const std::string_view name : words_of(value, ",")) {
+      const auto kind = std::ranges::find(kTransports, name, [](TransportKind one) { return name_of(one); });
+      if (kind == kTransports.end()) return std::nullopt;
       kinds.push_back(*kind);
     }
     if (kinds.empty()) return std::nullopt;
@@ -165,8 +147,7 @@ void take_policies(Collector& collector, Settings& settings, const FabricOptions
   settings.policy = options.policy;
   const auto take = [&](Preference& target, const std::string& name) {
     const std::optional<Preference> option = target == Preference::allow ? std::nullopt : std::optional(target);
-    collector.take(target, option, name, Preference::allow,
-                   one_of<Preference, kPreferences.size()>("allow, prefer, require or forbid"));
+    collector.take(target, option, name, Preference::allow, one_of<Preference>(kPreferences, "allow, prefer, require or forbid"));
   };
   take(settings.policy.gdr, "gdr");
   take(settings.policy.p2p, "p2p");
@@ -198,7 +179,7 @@ void take_limits(Collector& collector, Settings& settings, const FabricLimits& o
   if (limits.chunk_bytes < kMinChunkBytes || limits.chunk_bytes > kMaxChunkBytes) {
     collector.fail(bad_value("chunk", limit_text(limits.chunk_bytes), "a size from 4K to 64M"));
   }
-  collector.take(limits.chunk_count, options.chunk_count, "chunks", kChunkCount, number<unsigned>(1, 64));
+  collector.take(limits.chunk_count, options.chunk_count, "chunks", kChunkCount, number(1U, 64U));
   collector.take(limits.stripe_bytes, options.stripe_bytes, "stripe", kStripeBytes, bytes());
   for (auto& by_host : settings.limits_by_peer) by_host.fill(limits);
   take_socket_chunks(settings, TransportKind::ucx, kUcxChunkBytes, kUcxChunkCount, limits);
@@ -209,15 +190,18 @@ void take_rails(Collector& collector, Settings& settings, const FabricOptions& o
   transport::TransportOptions& taken = settings.of_transports;
   const auto given = options.rails.empty() ? std::nullopt : std::optional(options.rails);
   const Form<std::vector<std::string>> names{"a list such as mlx5_0,mlx5_1/1",
-                                             [](std::string_view value) { return std::optional(split(value)); },
+                                             [](std::string_view value) {
+                                               const std::vector<std::string_view> words = words_of(value, ",");
+                                               return std::optional(std::vector<std::string>(words.begin(), words.end()));
+                                             },
                                              [](const auto& rails) { return join(rails, "nearest"); }};
   collector.take(taken.rails, given, "rails", {}, names);
-  collector.take(taken.rail_count, options.rail_count, "rail_count", 1, number<unsigned>(1, 8));
+  collector.take(taken.rail_count, options.rail_count, "rail_count", 1, number(1U, 8U));
   collector.take(settings.rail_policy, options.rail_policy, "rail_policy", RailPolicy::first,
-                 one_of<RailPolicy, 3>("first, round_robin or fixed"));
-  collector.take(taken.gid_index, options.gid_index, "gid_index", -1, number<int>(0, 255));
-  collector.take(taken.traffic_class, options.traffic_class, "traffic_class", -1, number<int>(0, 255));
-  collector.take(taken.service_level, options.service_level, "service_level", -1, number<int>(0, 15));
+                 one_of<RailPolicy>(kRailPolicies, "first, round_robin or fixed"));
+  collector.take(taken.gid_index, options.gid_index, "gid_index", -1, number(0, 255));
+  collector.take(taken.traffic_class, options.traffic_class, "traffic_class", -1, number(0, 255));
+  collector.take(taken.service_level, options.service_level, "service_level", -1, number(0, 15));
 }
 
 // The table's value is completed when it is known what is near.
@@ -259,12 +243,12 @@ Result<Settings> find_settings(const FabricOptions& options) {
   }
   Collector collector(settings);
   collector.take(settings.transports, options.transports.empty() ? std::nullopt : std::optional(options.transports), "transports",
-                 {TransportKind::local, TransportKind::verbs, TransportKind::ucx, TransportKind::tcp}, transports());
+                 {kTransports.begin(), kTransports.end()}, transports());
   const Form<bool> yes_or_no = either("yes", "no", "1", "0");
   collector.take(settings.ucx_trust_network, options.ucx_trust_network, "ucx_trust_network", false, yes_or_no);
   collector.take(settings.of_transports.is_tcp_sealed, std::nullopt, "tcp_protection", false, either("sealed", "authenticated"));
   take_rails(collector, settings, options);
-  collector.take(settings.device, options.device, "device", -1, number<int>(0, 1023));
+  collector.take(settings.device, options.device, "device", -1, number(0, 1023));
   take_cpus(collector, settings, options);
   take_policies(collector, settings, options);
   take_limits(collector, settings, options.limits);
@@ -281,13 +265,6 @@ Result<Settings> find_settings(const FabricOptions& options) {
 
 namespace gigabar::inline v0 {
 
-std::string_view name_of(RailPolicy policy) noexcept {
-  switch (policy) {
-    case RailPolicy::first: return "first";
-    case RailPolicy::round_robin: return "round_robin";
-    case RailPolicy::fixed: return "fixed";
-  }
-  return "unknown";
-}
+std::string_view name_of(RailPolicy policy) noexcept { return name_at(fabric::kRailPolicies, policy); }
 
 }  // namespace gigabar::inline v0

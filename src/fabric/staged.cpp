@@ -251,8 +251,8 @@ void Engine::on_stage_abort(Peer& peer, const Message& message, std::span<const 
   Op& op = *found->second;
   if (op.kind != OpKind::write || op.staged_sent != 0 || op.next != 0) return;  // granted already: it goes on
   const std::string why = shown(text_of(payload), kMaxSaidBytes);
-  fail(op, make_error(Status::unavailable, "write", text("segment ", op.remote_id, " of rank ", peer.rank), why,
-                      "the segment was quiesced or deregistered"));
+  op.fail(make_error(Status::unavailable, "write", text("segment ", op.remote_id, " of rank ", peer.rank), why,
+                     "the segment was quiesced or deregistered"));
   end_if_over(op);
 }
 

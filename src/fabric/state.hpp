@@ -228,7 +228,6 @@ struct Op : Record {
   std::uint64_t staged_number = 0;
   bool is_notified = false;                                     // the notification was said
   std::uint8_t rail = 0;                                        // that carries the next piece
-  Op* parent = nullptr;                                         // a message's operation that this write belongs to
   std::uint64_t staged_sent = 0;                                // bytes whose chunks were announced
   std::vector<std::pair<std::uint64_t, std::uint32_t>> grants;  // offsets in the peer's staging region
   // messages
@@ -249,6 +248,10 @@ struct Op : Record {
   std::optional<Error> error;
   std::uint64_t begin_cycles = 0;
 
+  // The first one stays.
+  void fail(Error reason) {
+    if (!error) error = std::move(reason);
+  }
   // As one of its users; null: of none.
   void use(LocalSegment* segment, std::uint64_t offset) noexcept {
     if (segment == nullptr) return;

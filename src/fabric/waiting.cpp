@@ -99,12 +99,9 @@ bool Engine::progress() {
     failures_.erase(failures_.begin());
     has_changed = true;
   }
-  if (has_starved_) {
-    retire_starved();
-    has_changed = true;
-  }
+  has_changed = has_changed || has_starved_;
   if (!retired_links_.empty()) end_retired_links();
-  if (has_half_lost_) retire_half_lost();
+  if (has_starved_ || has_half_lost_) retire_ill();
   if (has_changed) ++changes_;
   if (sleeper_count_ != 0 && changes_ != told_changes_) {
     told_changes_ = changes_;

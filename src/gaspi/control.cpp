@@ -130,15 +130,11 @@ gaspi_return_t pgaspi_proc_ping(const gaspi_rank_t rank, gaspi_timeout_t timeout
     if (rank >= process().rank_count) return GASPI_ERR_INV_RANK;
     Process& all = process();
     const Remaining time(timeout_of(timeout_ms));
-    if (Result<void> connected = all.fabric->connect(rank, time.left()); !connected) {
-      if (connected.status() == Status::peer_lost) all.peers[rank].is_corrupt = true;
+    if (Result<void> connected = all.fabric->connect(rank, time.left()); !connected)
       return code_of(connected.error(), "gaspi_proc_ping");
-    }
     // An addition of nothing: the rank's own process answers.
     const auto answered = all.fabric->fetch_add({rank, kControlSegment, 0}, 0, time.left());
-    if (answered) return GASPI_SUCCESS;
-    if (answered.status() == Status::peer_lost) all.peers[rank].is_corrupt = true;
-    return code_of(answered.error(), "gaspi_proc_ping");
+    return answered ? GASPI_SUCCESS : code_of(answered.error(), "gaspi_proc_ping");
   });
 }
 GASPI_NAMED(gaspi_proc_ping);

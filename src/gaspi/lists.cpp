@@ -18,47 +18,40 @@ struct List {
   const gaspi_size_t* size;
 };
 
-// NULLPTR, INV_NUM, INV_COMMSIZE, INV_SEG, INV_LOC_OFF.
-gaspi_return_t check(const List& list) {
+// Its pieces. NULLPTR, INV_NUM, INV_COMMSIZE, INV_SEG, INV_LOC_OFF.
+gaspi_return_t read_pieces(const List& list, std::vector<ListPiece>& pieces) {
   if (list.segment_local == nullptr || list.offset_local == nullptr || list.segment_remote == nullptr ||
       list.offset_remote == nullptr || list.size == nullptr)
     return GASPI_ERR_NULLPTR;
   if (list.number == 0 || list.number > kMaxListElements) return GASPI_ERR_INV_NUM;
   for (gaspi_number_t i = 0; i < list.number; ++i) {
-    if (list.size[i] > process().config.transfer_size_max) return GASPI_ERR_INV_COMMSIZE;
-    const gaspi_return_t refused = check_local(list.segment_local[i], list.offset_local[i], list.size[i]);
+    const ListPiece& piece = pieces.emplace_back(
+        ListPiece{{list.segment_local[i], list.offset_local[i]}, list.segment_remote[i], list.offset_remote[i], list.size[i]});
+    if (piece.bytes > process().config.transfer_size_max) return GASPI_ERR_INV_COMMSIZE;
+    const gaspi_return_t refused = check_local(piece.local.segment, piece.local.offset_bytes, piece.bytes);
     if (refused != GASPI_SUCCESS) return refused;
-    if (list.segment_remote[i] >= kSegments) return GASPI_ERR_INV_SEG;
+    if (piece.remote_segment >= kSegments) return GASPI_ERR_INV_SEG;
   }
   return GASPI_SUCCESS;
 }
 
-std::vector<ListPiece> pieces_of(const List& list, std::uint64_t& bytes) {
-  std::vector<ListPiece> pieces(list.number);
-  for (gaspi_number_t i = 0; i < list.number; ++i) {
-    pieces[i] = {{list.segment_local[i], list.offset_local[i]}, list.segment_remote[i], list.offset_remote[i], list.size[i]};
-    bytes += list.size[i];
-  }
-  return pieces;
-}
-
 // Every segment of the list is known at the rank: the fabric's refusal does not say which was wrong.
-gaspi_return_t check_remote(const List& list, const Remaining& time, const char* function) {
-  if (list.rank >= process().rank_count) return GASPI_ERR_INV_RANK;
-  for (gaspi_number_t i = 0; i < list.number; ++i) {
-    const gaspi_return_t known = know_remote(list.rank, list.segment_remote[i], time.left(), function);
+gaspi_return_t check_remote(Rank rank, const std::vector<ListPiece>& pieces, const Remaining& time, const char* function) {
+  if (rank >= process().rank_count) return GASPI_ERR_INV_RANK;
+  for (const ListPiece& piece : pieces) {
+    const gaspi_return_t known = know_remote(rank, piece.remote_segment, time.left(), function);
     if (known != GASPI_SUCCESS) return known;
   }
   return GASPI_SUCCESS;
 }
 
 // Every piece fits.
-gaspi_return_t check_sizes(const List& list, const Remaining& time, const char* function) {
-  for (gaspi_number_t i = 0; i < list.number; ++i) {
-    const auto remote = process().fabric->remote_segment(list.rank, list.segment_remote[i], time.left());
+gaspi_return_t check_sizes(Rank rank, const std::vector<ListPiece>& pieces, const Remaining& time, const char* function) {
+  for (const ListPiece& piece : pieces) {
+    const auto remote = process().fabric->remote_segment(rank, piece.remote_segment, time.left());
     if (remote.status() == Status::out_of_range) return GASPI_ERR_INV_SEG;
     if (!remote) return code_of(remote.error(), function);
-    if (!fits(list.offset_remote[i], list.size[i], remote->bytes)) return GASPI_ERR_INV_REM_OFF;
+    if (!fits(piece.remote_offset_bytes, piece.bytes, remote->bytes)) return GASPI_ERR_INV_REM_OFF;
   }
   return GASPI_SUCCESS;
 }
@@ -86,22 +79,23 @@ enum class Direction : std::uint8_t { write, read };
 gaspi_return_t check_and_post(const char* function, const List& list, Direction direction,
                               const std::optional<Notification>& notification, gaspi_queue_id_t queue, gaspi_timeout_t timeout_ms) {
   const bool is_write = direction == Direction::write;
-  if (const gaspi_return_t refused = check(list); refused != GASPI_SUCCESS) return refused;
+  std::vector<ListPiece> pieces;
+  if (const gaspi_return_t refused = read_pieces(list, pieces); refused != GASPI_SUCCESS) return refused;
   if (notification) {
     if (notification->id >= process().config.notification_num) return GASPI_ERR_INV_NOTIF_ID;
     if (notification->value == 0) return GASPI_ERR_INV_NOTIF_VAL;
     if (is_write ? notification->segment >= kSegments : !is_segment(notification->segment)) return GASPI_ERR_INV_SEG;
   }
   const Remaining time(timeout_of(timeout_ms));
-  if (const gaspi_return_t refused = check_remote(list, time, function); refused != GASPI_SUCCESS) return refused;
+  if (const gaspi_return_t refused = check_remote(list.rank, pieces, time, function); refused != GASPI_SUCCESS) return refused;
   // A report of the fabric is of one read: each is posted alone, all of them or none, and awaited.
   const bool are_awaited = !is_write && notification;
   std::vector<Operation> reads;
   if (are_awaited) {
-    if (const gaspi_return_t refused = check_sizes(list, time, function); refused != GASPI_SUCCESS) return refused;
+    if (const gaspi_return_t refused = check_sizes(list.rank, pieces, time, function); refused != GASPI_SUCCESS) return refused;
   }
   std::uint64_t bytes = 0;
-  const std::vector<ListPiece> pieces = pieces_of(list, bytes);
+  for (const ListPiece& piece : pieces) bytes += piece.bytes;
   std::optional<Error> refusal;
   const auto post = [&]() -> Result<Operation> {
     Fabric& fabric = *process().fabric;
@@ -119,7 +113,7 @@ gaspi_return_t check_and_post(const char* function, const List& list, Direction 
     return posted;
   };
   const unsigned requests = list.number + (notification ? 1 : 0);
-  const SegmentId known = is_write && notification ? notification->segment : list.segment_remote[0];
+  const SegmentId known = is_write && notification ? notification->segment : pieces.front().remote_segment;
   const gaspi_return_t code = post_to(function, queue, list.rank, known, requests, time.left(),
                                       {{is_write ? Counter::writes : Counter::reads, list.number},
                                        {is_write ? Counter::write_bytes : Counter::read_bytes, bytes},
@@ -127,7 +121,7 @@ gaspi_return_t check_and_post(const char* function, const List& list, Direction 
                                       post);
   if (refusal && refusal->status() == Status::out_of_range) {
     // Why it was refused, not how asking for it ends.
-    const gaspi_return_t wrong = check_sizes(list, Remaining(std::chrono::seconds(1)), function);
+    const gaspi_return_t wrong = check_sizes(list.rank, pieces, Remaining(std::chrono::seconds(1)), function);
     return wrong == GASPI_ERR_INV_SEG ? wrong : GASPI_ERR_INV_REM_OFF;
   }
   // The notification has a place of the queue as the reads have: it is awaited with them.

@@ -32,9 +32,7 @@ gaspi_return_t pgaspi_passive_send(const gaspi_segment_id_t segment_id_local, co
     // Posting connects too, but for as long as the fabric's own time-out.
     Result<void> sent = all.fabric->connect(rank, time.left());
     if (sent) sent = all.fabric->send(rank, kPassiveTag, address_of(segment_id_local, offset_local), size, time.left());
-    if (sent) return GASPI_SUCCESS;
-    if (sent.status() == Status::peer_lost) all.peers[rank].is_corrupt = true;
-    return code_of(sent.error(), "gaspi_passive_send");
+    return sent ? GASPI_SUCCESS : code_of(sent.error(), "gaspi_passive_send");
   });
 }
 GASPI_NAMED(gaspi_passive_send);

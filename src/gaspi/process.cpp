@@ -85,26 +85,23 @@ gaspi_return_t ask_for_remote(Rank rank, SegmentId segment, const Timeout& timeo
   const Result<RemoteSegment> remote = all.fabric->remote_segment(rank, segment, time.left());
   if (remote.status() == Status::out_of_range) return GASPI_ERR_INV_SEG;
   if (!remote) return code_of(remote.error(), function);
-  all.peers[rank].learn(segment);
+  all.peers[rank].segments[segment] = true;
   return GASPI_SUCCESS;
 }
 
 void forget_remote(Rank rank) {
-  for (auto& word : process().peers[rank].segments) word = 0;
+  for (auto& is_known : process().peers[rank].segments) is_known = false;
 }
 
 gaspi_return_t code_of_post(const Error& error, Rank rank, SegmentId segment, const char* function) {
   Process& all = process();
   if (error.status() == Status::busy) return GASPI_QUEUE_FULL;
-  if (error.status() == Status::peer_lost) {
-    all.peers[rank].is_corrupt = true;
-    forget_remote(rank);
-  }
+  if (error.status() == Status::peer_lost) forget_remote(rank);
   if (error.status() != Status::out_of_range) return code_of(error, function);
   // The segment is not there any more, or it is too short.
   const auto remote = all.fabric->remote_segment(rank, segment, std::chrono::seconds(1));
   if (remote.status() != Status::out_of_range) return GASPI_ERR_INV_REM_OFF;
-  all.peers[rank].forget(segment);
+  all.peers[rank].segments[segment] = false;
   return GASPI_ERR_INV_SEG;
 }
 

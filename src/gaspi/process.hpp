@@ -106,17 +106,8 @@ struct GroupState {
 };
 
 struct PeerKnown {
-  std::array<std::atomic<std::uint64_t>, 4> segments{};  // bits of the segments whose size the fabric has
+  std::array<std::atomic<bool>, kSegments> segments{};  // those whose size the fabric has
   std::atomic<bool> is_corrupt{false};
-
-  bool knows(SegmentId segment) const noexcept {
-    return (segments[segment / 64].load(std::memory_order_relaxed) & bit(segment)) != 0;
-  }
-  void learn(SegmentId segment) noexcept { segments[segment / 64].fetch_or(bit(segment), std::memory_order_relaxed); }
-  void forget(SegmentId segment) noexcept { segments[segment / 64].fetch_and(~bit(segment), std::memory_order_relaxed); }
-
- private:
-  static std::uint64_t bit(SegmentId segment) noexcept { return std::uint64_t{1} << (segment % 64); }
 };
 
 enum class Counter : std::uint8_t {
@@ -204,7 +195,7 @@ void mark_lost_ranks();
 // INV_SEG, TIMEOUT, ERROR.
 gaspi_return_t ask_for_remote(Rank rank, SegmentId segment, const Timeout& timeout, const char* function);
 inline gaspi_return_t know_remote(Rank rank, SegmentId segment, const Timeout& timeout, const char* function) {
-  if (process().peers[rank].knows(segment)) return GASPI_SUCCESS;
+  if (process().peers[rank].segments[segment].load(std::memory_order_relaxed)) return GASPI_SUCCESS;
   return guarded([&] { return ask_for_remote(rank, segment, timeout, function); });
 }
 void forget_remote(Rank rank);

@@ -25,12 +25,9 @@ gaspi_return_t pgaspi_connect(const gaspi_rank_t rank, const gaspi_timeout_t tim
       forget_lost(rank);
       connected = all.fabric->connect(rank, time.left());
     }
-    if (connected) {
-      all.peers[rank].is_corrupt = false;
-      return GASPI_SUCCESS;
-    }
-    if (connected.status() == Status::peer_lost) all.peers[rank].is_corrupt = true;
-    return code_of(connected.error(), "gaspi_connect");
+    if (!connected) return code_of(connected.error(), "gaspi_connect");
+    all.peers[rank].is_corrupt = false;
+    return GASPI_SUCCESS;
   });
 }
 GASPI_NAMED(gaspi_connect);

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "fabric/job/directories.hpp"
-#include "fabric/job/job_key.hpp"
+#include "fabric/job/job.hpp"
 #include "fault/doors.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"

@@ -262,10 +262,12 @@ class Insider {
   // A message of this rank's own needs a number for its buffer when none is left.
   Result<void> register_one_buffer_too_many(void* address, std::size_t bytes) {
     for (SegmentId id = kFirstAnonymous; id < kEndAnonymous; ++id) engine_->segments_[id];
-    std::uint64_t offset = 0;
-    const auto made = engine_->segment_for(address, bytes, nullptr, offset);
+    Op op;
+    op.buffer = address;
+    op.bytes = bytes;
+    engine_->use_buffer(op);
     engine_->segments_.erase(engine_->segments_.lower_bound(kFirstAnonymous), engine_->segments_.end());
-    return made ? Result<void>() : Result<void>(made.error());
+    return op.error ? Result<void>(*op.error) : Result<void>();
   }
   // Says more than the peer, which is not heard meanwhile, may leave untaken.
   void say_too_much(const Message& message) {

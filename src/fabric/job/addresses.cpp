@@ -13,7 +13,6 @@
 
 #include "base/errors.hpp"
 #include "base/options.hpp"
-#include "fabric/job/job_key.hpp"
 
 namespace gigabar::fabric {
 namespace {

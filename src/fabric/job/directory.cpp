@@ -17,7 +17,6 @@
 #include "driver/pmix/pmix.hpp"
 #include "fabric/job/addresses.hpp"
 #include "fabric/job/directories.hpp"
-#include "fabric/job/job_key.hpp"
 #include "secure/endpoint.hpp"
 
 namespace gigabar::fabric {
@@ -79,7 +78,6 @@ class BootstrapServer final : public Directory, private secure::ChannelEvents {
   void connected(Rank, bool, std::int64_t) override {}
   void frame(Rank rank, secure::Frame frame) override;
   void lost(Rank rank, const Error&) override;
-  bool follow(Rank rank, std::optional<BootstrapMessage> message);
   void give_to_waiting(Rank rank);
   void give(Rank to, Rank rank);
 
@@ -99,28 +97,21 @@ Result<void> BootstrapServer::listen() {
 }
 
 void BootstrapServer::frame(Rank rank, secure::Frame frame) {
-  if (!follow(rank, message_in(frame))) endpoint_.cut(rank);
-}
-
-void BootstrapServer::lost(Rank rank, const Error&) {
-  for (auto& [awaited, ranks] : waiting_) ranks.erase(rank);
-}
-
-// False: it is of no more use.
-bool BootstrapServer::follow(Rank rank, std::optional<BootstrapMessage> message) {
-  if (!message) return false;
-  if (message->type == BootstrapMessageType::publish) {
+  auto message = message_in(frame);
+  if (message && message->type == BootstrapMessageType::publish) {
     rank_addresses_[rank] = std::move(message->rank_address);  // a rank that was started anew brings a new one
     give_to_waiting(rank);
-    return true;
-  }
-  if (message->type != BootstrapMessageType::ask || message->rank >= job_.rank_count) return false;
-  if (rank_addresses_.contains(message->rank)) {
+  } else if (!message || message->type != BootstrapMessageType::ask || message->rank >= job_.rank_count) {
+    endpoint_.cut(rank);  // it is of no more use
+  } else if (rank_addresses_.contains(message->rank)) {
     give(rank, message->rank);
   } else {
     waiting_[message->rank].insert(rank);
   }
-  return true;
+}
+
+void BootstrapServer::lost(Rank rank, const Error&) {
+  for (auto& [awaited, ranks] : waiting_) ranks.erase(rank);
 }
 
 void BootstrapServer::give_to_waiting(Rank rank) {

@@ -14,7 +14,6 @@
 #include "base/options.hpp"
 #include "driver/pmix/pmix.hpp"
 #include "fabric/job/addresses.hpp"
-#include "fabric/job/job_key.hpp"
 #include "fabric/job/launchers.hpp"
 
 namespace gigabar::fabric {

@@ -13,6 +13,7 @@
 
 #include "gigabar/fabric_options.hpp"
 #include "gigabar/status.hpp"
+#include "secure/handshake.hpp"
 #include "secure/secret.hpp"
 
 namespace gigabar::fabric {
@@ -57,6 +58,19 @@ struct Job : OwnRank {
 // the next port. Errors: invalid_argument naming the variable that is missing or malformed or the launcher that is refused,
 // no_permission (a key file that others can read, several hosts without a key).
 Result<Job> find_job(const FabricOptions& options);
+
+// libsodium, made ready once for the process. Errors: device_error (the system has no random numbers).
+Result<void> start_sodium();
+
+// Who this rank is to the others. Throws std::bad_alloc.
+secure::Identity identity_of(const Job& job, secure::Purpose purpose);
+
+// The key of the options, of GIGABAR_JOB_KEY or of the file GIGABAR_JOB_KEY_FILE; not set when none of them says anything.
+// Errors: invalid_argument naming what is malformed; no_permission (others can read the file); unavailable (it cannot be read).
+Result<JobKey> find_key(const FabricOptions& options);
+
+// Made by rank 0 and handed to the others through PMIx's store: the same for every call in a process. Errors: timed_out.
+Result<JobKey> pmix_key(Rank rank, std::int64_t deadline_ns);
 
 // Where ranks leave an address and fetch the others'. Never waits in a call; not for several threads at once. As it is here, that
 // of a job of one rank: nobody else asks. The kinds for others (directories.hpp) say how an address gets to them.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/job/job_key.hpp"
+#include "fabric/job/job.hpp"
 
 #include <fcntl.h>
 #include <poll.h>

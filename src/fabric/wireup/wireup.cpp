@@ -14,7 +14,6 @@
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "fabric/job/addresses.hpp"
-#include "fabric/job/job_key.hpp"
 #include "secure/sockets.hpp"
 
 namespace gigabar::fabric {

@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "fabric/job/directories.hpp"
-#include "fabric/job/job_key.hpp"
+#include "fabric/job/job.hpp"
 #include "secure/handshake.hpp"
 #include "unit/fabric/job/jobs.hpp"
 

@@ -22,7 +22,7 @@
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
-#include "fabric/job/job_key.hpp"
+#include "fabric/job/job.hpp"
 #include "fabric/wireup/wireup.hpp"
 #include "secure/channel.hpp"
 #include "secure/handshake.hpp"
