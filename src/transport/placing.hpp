@@ -216,7 +216,6 @@ class PlacedLink : public Link {
   Posted post_word(WordKind, const RemoteRegion&, std::size_t, std::uint32_t) final { return Posted::full; }
 
   // --- For the transport ---
-  std::int64_t connect_until_ns() const noexcept { return connect_until_ns_; }
   // What is to be told or done without an event. True when something happened.
   virtual bool attend(Sink& sink) = 0;
   // Breaks the link because of what the peer sent.

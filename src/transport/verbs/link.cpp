@@ -541,13 +541,6 @@ void VerbsLink::look_at_clock(std::int64_t now) {
   }
 }
 
-std::int64_t VerbsLink::due_ns() const noexcept {
-  if (state_ == LinkState::connecting) return deadline_ns_;
-  if (state_ == LinkState::broken) return INT64_MAX;
-  if (probe_posted_ns_ == 0) return quiet_since_ns_ + kQuietNs;
-  return std::max(probe_posted_ns_, quiet_since_ns_) + transport_->options().connect_deadline_ns;
-}
-
 std::string VerbsLink::describe() const { return text(rail_, " with ", peer_text_.empty() ? "its peer" : peer_text_); }
 
 Error VerbsLink::failed(Status status, std::string cause, std::string remedy) const {

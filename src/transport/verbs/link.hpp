@@ -99,8 +99,6 @@ class VerbsLink final : public Link {
   bool arm();
   // What depends on the time. `now`: of base/clock.hpp.
   void look_at_clock(std::int64_t now);
-  // When look_at_clock() has to be called next.
-  std::int64_t due_ns() const noexcept;
   bool is_connecting() const noexcept { return state_ == LinkState::connecting; }
   bool has_failed() const noexcept { return failure_.has_value() && state_ != LinkState::broken; }
   bool is_on(const rdma_cm_id* id) const noexcept { return id_.get() == id; }

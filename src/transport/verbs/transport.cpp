@@ -4,8 +4,6 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -81,10 +79,7 @@ Result<void> VerbsTransport::watch(int descriptor) {
 Result<void> VerbsTransport::open_wake_descriptor() {
   wake_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!wake_.is_open()) return call_failed("epoll_create1", "wake descriptor", errno);
-  timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!timer_.is_open()) return call_failed("timerfd_create", "wake descriptor", errno);
-  Result<void> watched = watch(timer_.get());
-  if (watched) watched = watch(channel_->fd);
+  Result<void> watched = watch(channel_->fd);
   for (const auto& device : rails_.devices) {
     if (watched) watched = watch(device->channel->fd);
     if (watched && device->has_events) watched = watch(device->context->async_fd);
@@ -348,29 +343,13 @@ void VerbsTransport::take_wakes() {
     void* link = nullptr;
     while (verbs::functions().ibv_get_cq_event(device->channel, &queue, &link) == 0) verbs::functions().ibv_ack_cq_events(queue, 1);
   }
-  std::uint64_t expirations = 0;
-  if (::read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
-    log(LogLevel::info, text("verbs: the timer cannot be read: ", std::strerror(errno)));
 }
 
 bool VerbsTransport::arm() {
   is_armed_ = true;
   bool is_quiet = true;
-  std::int64_t due_ns = INT64_MAX;
-  for (VerbsLink* const link : links_) {
-    is_quiet = link->arm() && is_quiet;
-    due_ns = std::min(due_ns, link->due_ns());
-  }
-  if (!is_quiet) return false;
-  itimerspec when{};
-  if (due_ns != INT64_MAX) {
-    // What is due already was looked at less than kLookEveryNs ago.
-    due_ns = std::max(due_ns, now_ns() + kLookEveryNs);
-    when.it_value = {due_ns / 1'000'000'000, due_ns % 1'000'000'000};
-  }
-  if (::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0) return true;
-  log(LogLevel::info, text("verbs: the timer cannot be set: ", std::strerror(errno)));
-  return false;
+  for (VerbsLink* const link : links_) is_quiet = link->arm() && is_quiet;
+  return is_quiet;
 }
 
 }  // namespace gigabar::transport::rdma

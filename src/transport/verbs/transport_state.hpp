@@ -62,7 +62,7 @@ class VerbsTransport final : public Transport {
   Rails rails_;
   std::shared_ptr<GpuOrder> order_ = std::make_shared<GpuOrder>();
   std::vector<VerbsLink*> links_;
-  Descriptor timer_, wake_;
+  Descriptor wake_;
   bool is_armed_ = false;
   std::int64_t looked_ns_ = 0;
   unsigned polls_since_look_ = 0;
