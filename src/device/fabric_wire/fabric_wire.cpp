@@ -27,23 +27,10 @@ bool is_word(const WireOperation& operation) {
   return operation.opcode == Opcode::rdma_write && has_size && operation.remote_address % operation.bytes == 0;
 }
 
-// In pieces that are aligned where they go, each by one store.
+// In pieces that are aligned where they go, each by one store: as uncached memory wants it, which is right for any.
 void store_in_pieces(std::byte* to, const std::byte* from, std::size_t bytes) {
-  while (bytes != 0) {
-    std::size_t piece = sizeof(std::uint64_t);
-    while (piece > bytes || reinterpret_cast<std::uintptr_t>(to) % piece != 0) piece /= 2;
-    std::uint64_t value = 0;
-    std::memcpy(&value, from, piece);
-    switch (piece) {
-      case 8: *reinterpret_cast<volatile std::uint64_t*>(to) = value; break;
-      case 4: *reinterpret_cast<volatile std::uint32_t*>(to) = static_cast<std::uint32_t>(value); break;
-      case 2: *reinterpret_cast<volatile std::uint16_t*>(to) = static_cast<std::uint16_t>(value); break;
-      default: *reinterpret_cast<volatile std::uint8_t*>(to) = static_cast<std::uint8_t>(value); break;
-    }
-    to += piece;
-    from += piece;
-    bytes -= piece;
-  }
+  const auto& kernels = gigabar::detail::active_kernels(MappingType::uncached);
+  kernels.store[gigabar::detail::size_class(bytes)].load(std::memory_order_relaxed)(to, from, bytes);
 }
 
 SegmentId segment_of(const WireOperation& operation) { return static_cast<SegmentId>(operation.remote_key & (kMaxSegments - 1)); }
