@@ -541,7 +541,10 @@ void VerbsLink::look_at_clock(std::int64_t now) {
   }
 }
 
-std::string VerbsLink::describe() const { return text(rail_, " with ", peer_text_.empty() ? "its peer" : peer_text_); }
+std::string VerbsLink::describe() const {
+  if (peer_address_.port == 0) return text(rail_, " with its peer");
+  return text(rail_, " with ", text_of(peer_address_), " port ", peer_address_.port);
+}
 
 Error VerbsLink::failed(Status status, std::string cause, std::string remedy) const {
   return make_error(status, "link", describe(), std::move(cause), std::move(remedy));

@@ -236,17 +236,7 @@ bool VerbsTransport::take_events(Sink& sink) {
     rdma_cm_event* event = nullptr;
     if (cm.rdma_get_cm_event(channel_.get(), &event) != 0) return has_happened;  // EAGAIN: there are no more
     has_happened = true;
-    CmEvent copy{event->event,
-                 event->status,
-                 event->id,
-                 event->listen_id,
-                 event->param.conn.responder_resources,
-                 event->param.conn.initiator_depth,
-                 {},
-                 0};
-    const auto* const data = static_cast<const std::uint8_t*>(event->param.conn.private_data);
-    if (data != nullptr) copy.private_count = event->param.conn.private_data_len;
-    std::copy_n(data, copy.private_count, copy.private_bytes.begin());
+    const CmEvent copy(*event);
     // Before it is handled, and nothing before it throws: an id cannot be destroyed while an event of it is not acknowledged.
     cm.rdma_ack_cm_event(event);
     handle(copy, sink);
@@ -255,11 +245,11 @@ bool VerbsTransport::take_events(Sink& sink) {
 }
 
 void VerbsTransport::handle(const CmEvent& event, Sink& sink) {
-  if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event);
+  if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event);
   for (std::size_t i = 0; i < links_.size(); ++i) {  // NOLINT(modernize-loop-convert): callbacks may add links
     if (links_[i]->is_on(event.id)) return links_[i]->handle(event, sink);
   }
-  if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
+  if (event.event != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
   for (Rail& rail : rails_.rails) {
     if (rail.listener != nullptr && rail.listener.get() == event.id) return leave(*rail.device, "was removed");
   }
@@ -268,7 +258,7 @@ void VerbsTransport::handle(const CmEvent& event, Sink& sink) {
 void VerbsTransport::on_request(const CmEvent& event) {
   Id id(event.id);
   const auto rail = std::find_if(rails_.rails.begin(), rails_.rails.end(),
-                                 [&](const Rail& one) { return one.listener != nullptr && one.listener.get() == event.listener; });
+                                 [&](const Rail& one) { return one.listener != nullptr && one.listener.get() == event.listen_id; });
   const auto introduction = read_introduction(event.private_data());
   if (rail == rails_.rails.end() || !introduction) return refuse(std::move(id), "it is no rank of this job");
   const auto index = static_cast<std::size_t>(rail - rails_.rails.begin());
