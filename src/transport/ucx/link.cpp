@@ -129,7 +129,7 @@ bool UcxLink::pump() {
   is_pumping_ = true;
   const Undo over([&] { is_pumping_ = false; });
   unsigned count = 0;
-  for (; state_ == LinkState::ready && under_way_ < kMaxUnderWay && has_something_to_send(); ++count) {
+  for (; state_ == LinkState::ready && endpoint_->under_way < kMaxUnderWay && has_something_to_send(); ++count) {
     if (count == kMaxSendsPerTurn) {
       transport_.attend_to(*this);
       break;
@@ -179,7 +179,6 @@ void UcxLink::send(std::unique_ptr<Operation> operation) {
   header.data_bytes = static_cast<std::uint32_t>(operation->data.size());
   if (header.kind == WireKind::message || header.kind == WireKind::write) header.sequence = next_sequence_++;
   header.acknowledged = told_units_ = consumed_units_;
-  ++under_way_;
   transport_.send(*endpoint_, std::move(operation));
 }
 
@@ -192,7 +191,6 @@ void UcxLink::send_credit() {
 }
 
 void UcxLink::sent(const Operation& operation, ucs_status_t status) {
-  --under_way_;
   if (operation.header.kind == WireKind::credit) is_credit_under_way_ = false;
   if (operation.header.kind == WireKind::write) {
     --pieces_under_way_;

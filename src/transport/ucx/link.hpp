@@ -106,8 +106,7 @@ class UcxLink final : public PlacedLink {
   std::deque<Outgoing> outgoing_;  // in order: a message leaves after the writes before it
   std::list<Pieces> writes_;
   std::deque<Pieces> answers_;     // to the peer's reads
-  unsigned under_way_ = 0;         // operations that UCX has
-  unsigned pieces_under_way_ = 0;  // those of them that read the caller's memory
+  unsigned pieces_under_way_ = 0;  // operations that UCX has and that read the caller's memory
   bool is_pumping_ = false;
   bool is_answers_turn_ = false;
   std::uint64_t next_sequence_ = 0;

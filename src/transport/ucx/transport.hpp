@@ -33,7 +33,7 @@ struct Operation {
   void* owner = nullptr;            // the sender's; not looked at here
 };
 
-// Links read `is_lost` only.
+// Links read `is_lost` and `under_way` only.
 struct Endpoint {
   UcxTransport* transport = nullptr;
   ucp_ep_h handle = nullptr;  // null: closed

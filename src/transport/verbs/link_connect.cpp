@@ -162,7 +162,7 @@ void VerbsLink::resolve_anew() {
 
 Result<void> VerbsLink::new_id() {
   const auto& cm = rdmacm::functions();
-  Id made = make_id(transport_->channel(), this);
+  Id made = make_id(transport_->channel());
   if (made == nullptr) return call_failed("rdma_create_id", describe(), errno);
   id_ = std::move(made);
   if (auto service = type_of_service(transport_->options(), own_rail().address.technology)) {
@@ -273,7 +273,6 @@ void VerbsLink::take_request(Id id, const CmEvent& event, const Introduction& pe
   peer_token_.reset();  // good for one connection
   peer_ = peer;
   id_ = std::move(id);
-  id_->context = this;
   const auto refuse = [&](Error error) {
     fail(std::move(error));
     const auto reason = write_refusal(Refusal::no_resources);
