@@ -108,12 +108,11 @@ Result<void> VerbsLink::prepare() {
   sends_ = std::make_unique<Pages>(std::size_t{kAllSlots} * kSlotBytes);
   if (receives_->data() == nullptr || sends_->data() == nullptr)
     return make_error(Status::out_of_memory, "link", describe(), "there is no memory for its messages");
-  auto receives = register_pages(device_->domain, device_->name, receives_->data(), receives_->bytes(), IBV_ACCESS_LOCAL_WRITE);
-  if (!receives) return std::move(receives).error();
-  receive_region_ = std::move(*receives);
-  auto sends = register_pages(device_->domain, device_->name, sends_->data(), sends_->bytes(), IBV_ACCESS_LOCAL_WRITE);
-  if (!sends) return std::move(sends).error();
-  send_region_ = std::move(*sends);
+  for (const auto& [pages, place] : {std::pair{receives_.get(), &receive_region_}, std::pair{sends_.get(), &send_region_}}) {
+    auto region = register_pages(device_->domain, device_->name, pages->data(), pages->bytes(), IBV_ACCESS_LOCAL_WRITE);
+    if (!region) return std::move(region).error();
+    *place = std::move(*region);
+  }
   // Room for everything that can be posted, should all of it end at once.
   constexpr int kCompletions = static_cast<int>(kWorkRequests + kReceives);
   errno = 0;

@@ -87,10 +87,6 @@ Result<void> VerbsTransport::open_wake_descriptor() {
   return watched;
 }
 
-bool VerbsTransport::needs_processor() const noexcept { return std::ranges::any_of(rails_.devices, &Device::is_software); }
-
-void VerbsTransport::remove(VerbsLink* link) noexcept { std::erase(links_, link); }
-
 std::string VerbsTransport::address() const {
   std::vector<RailAddress> addresses;
   for (const Rail& rail : rails_.rails) addresses.push_back(rail.address);
