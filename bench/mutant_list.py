@@ -298,9 +298,9 @@ MUTANTS = [
         ("softhca_request_of_another_queue", " && whose >> 8 == queue_number;", ";", "SoftHca.*"),
     ),
     *of("device queues", "src/device/soft_hca/memory_table.cpp", "unit_test")(
-        ("softhca_old_key_is_good", "return entry.is_used && entry.generation == (key & 0xff) ? &entry : nullptr;", "return entry.is_used ? &entry : nullptr;", "MemoryTable.*"),
-        ("softhca_writes_where_it_may_read", "if (entry == nullptr || !includes(entry->range.access, wanted)) return nullptr;", "if (entry == nullptr) return nullptr;", "MemoryTable.*"),
-        ("softhca_writes_beyond_the_range", "if (offset > range.bytes || bytes > range.bytes - offset) return nullptr;", "if (offset > range.bytes) return nullptr;", "MemoryTable.*"),
+        ("softhca_old_key_is_good", "return ranges_.erase(key) == 1;", "return ranges_.contains(key);", "MemoryTable.*"),
+        ("softhca_writes_where_it_may_read", "if (found == ranges_.end() || !includes(found->second.access, wanted)) return nullptr;", "if (found == ranges_.end()) return nullptr;", "MemoryTable.*"),
+        ("softhca_writes_beyond_the_range", "fits(offset, bytes, range.bytes)", "(offset < range.bytes)", "MemoryTable.*"),
     ),
     *of("device queues", "src/device/fabric_wire/fabric_wire.cpp", "unit_test")(
         ("fabricwire_key_of_another_peer", "  else if (operation.remote_key >> 10 != options_.peer ||\n           (", "  else if ((", "*WrongPlace.*"),

@@ -103,15 +103,6 @@ Result<Mr> register_dma_buf(ibv_pd* domain, const std::string& device, std::uint
                     why_no_dma_buf(code), {}, errno_code(code));
 }
 
-Result<Mr> register_peer_memory(ibv_pd* domain, const std::string& device, std::uintptr_t address, std::size_t bytes, int access) {
-  errno = 0;
-  Mr region(verbs::functions().ibv_reg_mr(domain, reinterpret_cast<void*>(address), bytes, access));
-  if (region != nullptr) return region;
-  const int code = errno;
-  return make_error(status_of_errno(code, Status::not_supported), "ibv_reg_mr", text(range_text(address, bytes), " on ", device),
-                    why_no_peer_memory(code), {}, errno_code(code));
-}
-
 }  // namespace
 
 Error call_failed(const char* call, const std::string& object, int code, std::string remedy) {
@@ -136,16 +127,18 @@ Result<Registration> register_gpu_memory(ibv_pd* domain, const std::string& devi
                                          int access) {
   auto dma_buf = register_dma_buf(domain, device, address, bytes, access);
   if (dma_buf) return Registration{std::move(*dma_buf), "dma_buf", "the GPU memory is registered as a dma-buf"};
-  auto peer_memory = register_peer_memory(domain, device, address, bytes, access);
-  if (peer_memory)
-    return Registration{std::move(*peer_memory), "peer_memory",
+  errno = 0;
+  Mr peer_memory(verbs::functions().ibv_reg_mr(domain, reinterpret_cast<void*>(address), bytes, access));
+  const int code = errno;
+  if (peer_memory != nullptr)
+    return Registration{std::move(peer_memory), "peer_memory",
                         text("the GPU memory is registered through the kernel's peer memory (nvidia-peermem); not as a dma-buf: ",
                              dma_buf.error().record().cause)};
-  if (peer_memory.status() == Status::out_of_descriptors || dma_buf.status() == Status::out_of_descriptors)
+  if (status_of_errno(code) == Status::out_of_descriptors || dma_buf.status() == Status::out_of_descriptors)
     return std::move(dma_buf).error();
   return make_error(Status::not_supported, "register memory", range_text(address, bytes),
                     text("no NIC reaches this GPU memory; as a dma-buf: ", dma_buf.error().record().cause,
-                         "; as peer memory: ", peer_memory.error().record().cause),
+                         "; as peer memory: ", why_no_peer_memory(code)),
                     "see 'gigabar doctor' (probe.dmabuf, probe.peermem); without either the transfer is staged");
 }
 

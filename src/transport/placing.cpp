@@ -103,8 +103,6 @@ std::string_view sentence_of(Farewell reason) noexcept {
 
 Home::Home(std::string_view transport) noexcept : transport_(transport), process_(::getpid()) {}
 
-bool Home::is_of_this_process() const noexcept { return process_ == ::getpid(); }
-
 std::uint32_t Home::add_region(Entry entry) {
   const std::lock_guard lock(mutex_);
   while (next_region_ == 0 || regions_.contains(next_region_)) ++next_region_;
@@ -266,8 +264,6 @@ PlacedLink::PlacedLink(PlacedTransport& transport, Rank rank, std::size_t payloa
   limits_.quick_payload_bytes = 4096;
   limits_.write_bytes = limits_.read_bytes = kTransferBytes;
 }
-
-std::string PlacedLink::object() const { return text("rank ", rank_, " over ", rail_); }
 
 Error PlacedLink::about_this(const Error& error) const {
   ErrorRecord record = error.record();

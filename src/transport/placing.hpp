@@ -6,6 +6,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -90,7 +91,7 @@ class Home {
   explicit Home(std::string_view transport) noexcept;
   std::string_view transport() const noexcept { return transport_; }
   // False in a forked child, which has none of the threads, no right to the connections, and a mutex that may be held for ever.
-  bool is_of_this_process() const noexcept;
+  bool is_of_this_process() const noexcept { return process_ == ::getpid(); }
 
   // --- For the thread that has the transport ---
   std::uint32_t add_region(Entry entry);
@@ -216,7 +217,6 @@ class PlacedLink : public Link {
   Posted post_word(WordKind, const RemoteRegion&, std::size_t, std::uint32_t) final { return Posted::full; }
 
   // --- For the transport ---
-  std::int64_t connect_until_ns() const noexcept { return connect_until_ns_; }
   // What is to be told or done without an event. True when something happened.
   virtual bool attend(Sink& sink) = 0;
   // Breaks the link because of what the peer sent.
@@ -262,7 +262,7 @@ class PlacedLink : public Link {
   void fail_as_taken_back(const char* operation);
   void fail_to_place();
   void fail_to_connect(const char* cause, const char* remedy);
-  std::string object() const;
+  std::string object() const { return text("rank ", rank_, " over ", rail_); }
   Error about_this(const Error& error) const;
 
   PlacedTransport& hub_;

@@ -329,7 +329,7 @@ class Transport {
   // Moves everything on and tells `sink`. True when something happened. Never waits.
   virtual bool poll(Sink& sink) = 0;
   // For sleeping: true when nothing is pending and wake_descriptor() will become readable when something happens; false: poll
-  // again first. While armed the transport may be slower.
+  // again first. While armed the transport may be slower. Deadlines do not wake: who sleeps polls every 100 ms all the same.
   virtual bool arm() = 0;
   virtual int wake_descriptor() const noexcept = 0;
   // Whether its work is done by this machine's processors, in threads of the kernel: who polls must let them run.

@@ -27,23 +27,10 @@ bool is_word(const WireOperation& operation) {
   return operation.opcode == Opcode::rdma_write && has_size && operation.remote_address % operation.bytes == 0;
 }
 
-// In pieces that are aligned where they go, each by one store.
+// In pieces that are aligned where they go, each by one store: as uncached memory wants it, which is right for any.
 void store_in_pieces(std::byte* to, const std::byte* from, std::size_t bytes) {
-  while (bytes != 0) {
-    std::size_t piece = sizeof(std::uint64_t);
-    while (piece > bytes || reinterpret_cast<std::uintptr_t>(to) % piece != 0) piece /= 2;
-    std::uint64_t value = 0;
-    std::memcpy(&value, from, piece);
-    switch (piece) {
-      case 8: *reinterpret_cast<volatile std::uint64_t*>(to) = value; break;
-      case 4: *reinterpret_cast<volatile std::uint32_t*>(to) = static_cast<std::uint32_t>(value); break;
-      case 2: *reinterpret_cast<volatile std::uint16_t*>(to) = static_cast<std::uint16_t>(value); break;
-      default: *reinterpret_cast<volatile std::uint8_t*>(to) = static_cast<std::uint8_t>(value); break;
-    }
-    to += piece;
-    from += piece;
-    bytes -= piece;
-  }
+  const auto& kernels = gigabar::detail::active_kernels(MappingType::uncached);
+  kernels.store[gigabar::detail::size_class(bytes)].load(std::memory_order_relaxed)(to, from, bytes);
 }
 
 SegmentId segment_of(const WireOperation& operation) { return static_cast<SegmentId>(operation.remote_key & (kMaxSegments - 1)); }
@@ -95,44 +82,31 @@ bool FabricWire::begin(const WireOperation& operation) {
   else if (operation.remote_key >> 10 != options_.peer ||
            (item.is_for_cpu() && !(item.is_inline() && operation.bytes == sizeof(std::uint32_t))))
     end(item, Syndrome::remote_access);
-  advance();
-  return true;
+  const bool has_begun = item.ended || start(item);
+  if (!has_begun) items_.pop_back();
+  return has_begun;
 }
 
 void FabricWire::end(Item& item, Syndrome syndrome) {
-  item.state = State::ended;
-  item.syndrome = syndrome;
+  item.ended = syndrome;
   is_broken_ = is_broken_ || syndrome != Syndrome::none;
-}
-
-// Begins what can be begun, in order: what waits keeps all behind it waiting.
-void FabricWire::advance() {
-  for (; begun_count_ < items_.size(); ++begun_count_) {
-    Item& item = items_[begun_count_];
-    if (item.state == State::waiting && is_broken_) end(item, Syndrome::flushed);
-    if (item.state == State::waiting && !start(item)) return;
-  }
 }
 
 bool FabricWire::start(Item& item) {
   // What came inside its request goes behind all that was posted before, and needs nobody's end.
   if (item.is_inline()) {
     if (item.is_for_cpu()) await_direct_stores();
-    if (store_directly(item.operation))
-      item.state = State::ended;
-    else
-      post(item);
-    return item.state != State::waiting;
+    if (!store_directly(item.operation)) return post(item);
+    end(item, Syndrome::none);
+    return true;
   }
   if (!have_earlier_ended(item)) return false;
   await_direct_stores();
   const bool is_bulk_write = is_bulk(item.operation) && item.operation.opcode == Opcode::rdma_write;
-  if (!is_bulk_write && has_unsettled_writes_ && !settle(item)) return false;
-  if (is_atomic(item.operation.opcode))
-    change_word(item);
-  else
-    post(item);
-  return item.state != State::waiting;
+  if (!is_bulk_write && has_unsettled_writes_ && !settle(item)) return item.ended.has_value();
+  if (!is_atomic(item.operation.opcode)) return post(item);
+  change_word(item);
+  return true;
 }
 
 // Whether the write is in place by stores of this thread. Behind writes of the fabric it has to go the fabric's way.
@@ -175,7 +149,7 @@ bool FabricWire::have_earlier_ended(const Item& item) {
         is_bulk(item.operation) && is_bulk(earlier.operation) && item.operation.opcode == earlier.operation.opcode;
     if (may_overtake) continue;
     look_at(earlier);
-    if (earlier.state != State::ended) return false;
+    if (!earlier.ended) return false;
   }
   return true;
 }
@@ -206,20 +180,22 @@ Result<Operation> FabricWire::post_to_fabric(const Item& item) {
                   : fabric_->read(*item.local, remote, operation.bytes, options);
 }
 
-void FabricWire::post(Item& item) {
+bool FabricWire::post(Item& item) {
   if (posted_since_wait_ >= kPostsBeforeWait) static_cast<void>(empty_fabric_queue());
   const Result<Operation> posted = post_to_fabric(item);
   if (posted) {
     ++posted_since_wait_;
     item.posted = *posted;
     // Its bytes were copied: it is over here, as it is for an HCA that has sent them.
-    item.state = item.is_inline() ? State::ended : State::posted;
+    if (item.is_inline()) end(item, Syndrome::none);
     has_unsettled_writes_ = has_unsettled_writes_ || item.operation.opcode == Opcode::rdma_write;
   } else if (posted.status() == Status::busy) {
     static_cast<void>(empty_fabric_queue());
+    return false;
   } else {
     end(item, syndrome_of(posted.status()));
   }
+  return true;
 }
 
 void FabricWire::change_word(Item& item) {
@@ -234,7 +210,7 @@ void FabricWire::change_word(Item& item) {
 }
 
 void FabricWire::look_at(Item& item) {
-  if (item.state != State::posted) return;
+  if (item.ended) return;
   const Result<OperationReport> report = fabric_->report(item.posted);
   if (report.status() == Status::out_of_range) {
     const Result<void> waited = empty_fabric_queue();
@@ -259,16 +235,13 @@ std::optional<Syndrome> FabricWire::poll() {
   drain();
   if (items_.empty()) return std::nullopt;
   Item& oldest = items_.front();
-  if (oldest.state != State::ended) {
+  if (!oldest.ended) {
     static_cast<void>(fabric_->progress().is_ok());  // a fabric that is closed tells so by the reports
-    advance();
     look_at(oldest);
   }
-  if (oldest.state != State::ended) return std::nullopt;
-  const Syndrome syndrome = oldest.syndrome;
-  items_.pop_front();
-  if (begun_count_ > 0) --begun_count_;
-  return syndrome;
+  const std::optional<Syndrome> ended = oldest.ended;
+  if (ended) items_.pop_front();
+  return ended;
 }
 
 void FabricWire::idle() {

@@ -45,9 +45,9 @@ struct FabricWireOptions {
 // Payload that travelled inside its work request and goes to a mapped segment is stored there at once, when no write is under way
 // over the fabric; what goes over the fabric behind such stores waits for a load from there, which comes back behind them.
 //
-// Cost: what has to be in place first takes a round trip to the peer. During that, and during an atomic, poll() and begin() wait in
-// the fabric, for at most 5 ms or `patience`. What is behind a failed operation may have landed when it was under way. Rights are
-// the fabric's: a peer's segment may be written, read and changed.
+// Cost: what has to be in place first takes a round trip to the peer. During that, and during an atomic, begin() waits in the
+// fabric, for at most 5 ms or `patience`. What is behind a failed operation may have landed when it was under way. Rights are the
+// fabric's: a peer's segment may be written, read and changed.
 class FabricWire final : public Wire {
  public:
   // `fabric` must outlive the wire.
@@ -62,19 +62,18 @@ class FabricWire final : public Wire {
 
  private:
   static constexpr std::size_t kMaxUnderWay = 64;
-  enum class State : std::uint8_t { waiting, posted, ended };
   struct Item {
     WireOperation operation;
     std::optional<LocalPlace> local;  // none: an atomic, or payload that came inside its request
-    State state = State::waiting;
-    Syndrome syndrome = Syndrome::none;
-    Operation posted{};
+    std::optional<Syndrome> ended;
+    Operation posted{};  // until then
     bool is_inline() const { return !local && operation.opcode == Opcode::rdma_write; }
     bool is_for_cpu() const { return operation.remote_address >= kCpuNotificationsAt; }
   };
   std::optional<LocalPlace> find_local(const WireOperation& operation) const;
-  void advance();
+  // False: not yet.
   bool start(Item& item);
+  bool post(Item& item);
   std::byte* find_mapped(const WireOperation& operation) const;
   bool store_directly(const WireOperation& write);
   void drain();
@@ -82,7 +81,6 @@ class FabricWire final : public Wire {
   bool have_earlier_ended(const Item& item);
   bool settle(Item& item);
   Result<Operation> post_to_fabric(const Item& item);
-  void post(Item& item);
   void change_word(Item& item);
   void look_at(Item& item);
   void end(Item& item, Syndrome syndrome);
@@ -91,7 +89,6 @@ class FabricWire final : public Wire {
   Fabric* fabric_;
   FabricWireOptions options_;
   std::deque<Item> items_;                                 // in order of begin()
-  std::size_t begun_count_ = 0;                            // of them none waits
   std::size_t posted_since_wait_ = 0;                      // operations that the fabric's queue still counts
   bool has_unsettled_writes_ = false;                      // posted since everything was in place
   bool is_drained_ = true;                                 // no direct store is in a buffer that combines writes

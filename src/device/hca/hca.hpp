@@ -118,7 +118,7 @@ class HcaQueue {
   HcaQueue& operator=(const HcaQueue&) = delete;
 
   std::uint32_t number() const noexcept { return queue_.queue.number; }
-  Ringer ringer() const noexcept { return ringer_; }
+  Ringer ringer() const noexcept { return register_for_kernels_ != nullptr ? Ringer::kernel : Ringer::cpu; }
   // Why not the kernels; empty: they do, or nobody asked them to.
   const std::string& why_cpu() const noexcept { return why_cpu_; }
 
@@ -151,7 +151,6 @@ class HcaQueue {
   bool ignores_overrun_ = true;
   std::uint64_t* register_for_cpu_ = nullptr;
   std::shared_ptr<std::uint64_t> register_for_kernels_;  // null: it is not mapped
-  Ringer ringer_ = Ringer::kernel;
   std::string why_cpu_;
   std::uint64_t* word_ = nullptr;
   std::uint64_t rung_ = 0;  // of `word_`

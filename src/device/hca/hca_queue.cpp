@@ -117,19 +117,16 @@ Result<void> HcaQueue::make_memory() {
 }
 
 Result<void> HcaQueue::place_doorbell() {
-  ringer_ = hca_.ringer_.value_or(Ringer::kernel);
-  if (ringer_ == Ringer::kernel) {
-    auto mapped = hca_.map_register(register_for_cpu_);
-    if (mapped) {
-      register_for_kernels_ = std::move(*mapped);
-      queue_.queue.doorbell = register_for_kernels_.get();
-      return {};
-    }
-    if (hca_.ringer_) return std::move(mapped).error();
-    ringer_ = Ringer::cpu;
-    why_cpu_ = mapped.error().message();
-  }
   queue_.queue.doorbell = word_;
+  if (hca_.ringer_ == Ringer::cpu) return {};
+  auto mapped = hca_.map_register(register_for_cpu_);
+  if (mapped) {
+    register_for_kernels_ = std::move(*mapped);
+    queue_.queue.doorbell = register_for_kernels_.get();
+    return {};
+  }
+  if (hca_.ringer_) return std::move(mapped).error();
+  why_cpu_ = mapped.error().message();
   return {};
 }
 
@@ -164,7 +161,7 @@ Result<void> HcaQueue::connect(const PortAddress& peer, std::uint32_t peer_numbe
 Result<void> HcaQueue::try_out(device::Remote word, std::int64_t timeout_ns) {
   device::Queue& queue = queue_.queue;
   std::uint64_t* const for_kernels = queue.doorbell;
-  if (ringer_ == Ringer::kernel) queue.doorbell = register_for_cpu_;
+  if (ringer() == Ringer::kernel) queue.doorbell = register_for_cpu_;
   auto* const result = reinterpret_cast<volatile std::uint64_t*>(queue_.results.address);
   *result = ~std::uint64_t{0};
   const device::Timeout timeout{static_cast<std::uint64_t>(std::max<std::int64_t>(timeout_ns, 0))};
@@ -190,7 +187,7 @@ Result<void> HcaQueue::try_out(device::Remote word, std::int64_t timeout_ns) {
 }
 
 bool HcaQueue::ring() noexcept {
-  if (ringer_ == Ringer::kernel) return false;
+  if (ringer() == Ringer::kernel) return false;
   const std::uint64_t value = device::load_acquire(word_);
   if (value == rung_) return false;
   rung_ = value;

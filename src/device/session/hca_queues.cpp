@@ -42,7 +42,7 @@ std::span<const std::byte> bytes_of(const Value& value) {
 class HcaQueues final : public SessionQueues {
  public:
   HcaQueues(Fabric& fabric, ControlMemory& memory, const DeviceSessionOptions& options, std::unique_ptr<hca::Hca> hca)
-      : fabric_(fabric), memory_(memory), options_(options), hca_(std::move(hca)), own_keys_(memory.layout().segment_count + 1) {}
+      : fabric_(fabric), memory_(memory), options_(options), hca_(std::move(hca)) {}
   ~HcaQueues() override { stop(); }
 
   QueueEngine engine() const noexcept override {
@@ -96,7 +96,6 @@ class HcaQueues final : public SessionQueues {
   Result<std::vector<std::byte>> read(Rank rank, std::size_t offset, std::size_t bytes, const Timeout& timeout);
   Result<QueueState> read_state(Rank rank, const Timeout& timeout);
   Result<void> tell(Rank rank, QueueState& state);
-  Result<void> introduce();
   Result<QueueState> await(Rank rank, QueueState& own, Step least, const Timeout& timeout);
   Result<void> make_queues(Peer& peer);
   Result<void> meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
@@ -111,8 +110,6 @@ class HcaQueues final : public SessionQueues {
   ControlMemory& memory_;
   const DeviceSessionOptions& options_;
   std::unique_ptr<hca::Hca> hca_;
-  std::vector<SegmentKey> own_keys_;
-  bool has_introduced_ = false;
   bool is_open_ = false;  // a rank whose connect() failed may try again
   hca::Ringer ringer_ = hca::Ringer::kernel;
   std::string why_cpu_;
@@ -125,7 +122,9 @@ class HcaQueues final : public SessionQueues {
 Result<std::uint32_t> HcaQueues::add_segment(const OwnSegment& segment) {
   const auto keys = hca_->register_memory(segment.address, segment.bytes);
   if (!keys) return keys.error();
-  own_keys_[segment.id] = {reinterpret_cast<std::uintptr_t>(segment.address), keys->remote, 1};
+  const SegmentKey key{reinterpret_cast<std::uintptr_t>(segment.address), keys->remote, 1};
+  const std::size_t at = memory_.layout().introduction_at + ControlLayout::kPortBytes + segment.id * sizeof key;
+  if (Result<void> told = memory_.put_shared(at, bytes_of(key)); !told) return std::move(told).error();
   return keys->local;
 }
 
@@ -150,14 +149,6 @@ Result<void> HcaQueues::tell(Rank rank, QueueState& state) {
   state.step = step;
   std::atomic_thread_fence(std::memory_order_release);  // where the memory is a stand-in, and the peer maps it
   return memory_.put_shared(at + offsetof(QueueState, step), bytes_of(step));
-}
-
-Result<void> HcaQueues::introduce() {
-  if (std::exchange(has_introduced_, true)) return {};
-  std::vector<std::byte> bytes(memory_.layout().introduction_bytes);
-  std::memcpy(bytes.data(), &hca_->address(), sizeof(hca::PortAddress));
-  std::memcpy(bytes.data() + ControlLayout::kPortBytes, own_keys_.data(), own_keys_.size() * sizeof(SegmentKey));
-  return memory_.put_shared(memory_.layout().introduction_at, bytes);
 }
 
 Result<HcaQueues::QueueState> HcaQueues::read_state(Rank rank, const Timeout& timeout) {
@@ -224,7 +215,7 @@ Result<void> HcaQueues::meet(Rank rank, Peer& peer, std::span<const RemoteBytes>
   if (!bytes) return std::move(bytes).error();
   hca::PortAddress address;
   std::memcpy(&address, bytes->data(), sizeof address);
-  peer.keys.resize(own_keys_.size());
+  peer.keys.resize(memory_.layout().segment_count + 1);
   std::memcpy(peer.keys.data(), bytes->data() + ControlLayout::kPortBytes, peer.keys.size() * sizeof(SegmentKey));
   if (state->queue_count != peer.queues.size())
     return make_error(Status::peer_lost, "connect queues", text("rank ", rank),
@@ -264,7 +255,6 @@ Result<void> HcaQueues::join(Rank rank, Peer& peer, std::span<const RemoteBytes>
 Result<void> HcaQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   if (Result<void> taken = memory_.put_queues(rank, {}); !taken) return taken;
   peers_.erase(rank);
-  if (Result<void> introduced = introduce(); !introduced) return introduced;
   Peer peer;
   peer.told.attempt = ++attempts_[rank];
   if (Result<void> joined = join(rank, peer, segments, timeout); !joined) {
@@ -348,8 +338,10 @@ Result<std::unique_ptr<SessionQueues>> open_hca_queues(Fabric& fabric, ControlMe
   if (options.engine == QueueEngine::hca_cpu_doorbell) wanted.ringer = hca::Ringer::cpu;
   auto hca = hca::Hca::open(wanted);
   if (!hca) return std::move(hca).error();
-  auto queues = std::make_unique<HcaQueues>(fabric, memory, options, std::move(*hca));
   const ControlLayout& layout = memory.layout();
+  if (Result<void> told = memory.put_shared(layout.introduction_at, bytes_of((*hca)->address())); !told)
+    return std::move(told).error();
+  auto queues = std::make_unique<HcaQueues>(fabric, memory, options, std::move(*hca));
   auto key = queues->add_segment(
       {static_cast<SegmentId>(layout.segment_count), static_cast<std::byte*>(memory.shared_address()), layout.shared_bytes});
   if (!key) return std::move(key).error();

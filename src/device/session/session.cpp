@@ -51,7 +51,7 @@ struct DeviceSession::State {
   Result<void> close_at_last() noexcept;
   static void end(std::unique_ptr<State> state) noexcept;
   Result<void> leave_rank(Rank rank);
-  Result<void> start_queues();
+  Result<void> start_queues() { return queues == nullptr ? Result<void>() : queues->start(); }
   bool has_segment(SegmentId id) const {
     return options.segments.empty() || std::binary_search(options.segments.begin(), options.segments.end(), id);
   }
@@ -78,9 +78,8 @@ struct DeviceSession::State {
 
   // One segment of `rank`, mapped. Errors: those of the connection.
   struct Reached {
-    bool is_there = false;  // the rank has one of that id
     void* address = nullptr;
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = 0;  // 0: the rank has none of that id
     std::string why_not;
     std::string why_no_atomics;
   };
@@ -113,7 +112,6 @@ Result<DeviceSession::State::Reached> DeviceSession::State::reach_segment(Rank r
   auto known = fabric.remote_segment(rank, id, time.left());
   if (!known && known.status() == Status::out_of_range) return reached;
   if (!known) return std::move(known).error();
-  reached.is_there = true;
   reached.bytes = known->bytes;
   mapped[rank].reserve(mapped[rank].size() + 1);  // what is mapped is noted
   auto address = fabric.map_segment(rank, id, time.left());
@@ -134,7 +132,7 @@ Result<DeviceSession::State::Reached> DeviceSession::State::reach_segment(Rank r
 Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, const Remaining& time) {
   auto control = reach_segment(rank, options.control_segment, time);
   if (!control) return std::move(control).error();
-  if (!control->is_there || control->bytes != layout.shared_bytes) {
+  if (control->bytes != layout.shared_bytes) {
     return make_error(Status::peer_lost, "device session", text("rank ", rank), "it has no session like this one",
                       "open sessions with equal options at all ranks");
   }
@@ -152,7 +150,7 @@ Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, con
     if (!has_segment(id)) continue;
     auto reached = reach_segment(rank, id, time);
     if (!reached) return std::move(reached).error();
-    if (!reached->is_there) continue;
+    if (reached->bytes == 0) continue;
     // Bytes without their notifications are of no use, nor the other way round.
     const bool is_direct = found.shared != nullptr && reached->address != nullptr;
     why_not[rank][id] = found.shared == nullptr ? control->why_not : reached->why_not;
@@ -335,8 +333,6 @@ Result<void> DeviceSession::State::open() {
   if (Result<void> met = fabric.barrier({}, time.left()); !met) return met;
   return start_thread(watcher, "device session", "thread that watches the peers", [this] { watch(); });
 }
-
-Result<void> DeviceSession::State::start_queues() { return queues == nullptr ? Result<void>() : queues->start(); }
 
 // --- Peers that are lost ---------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 #include "device/session/session_queues.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "base/names.hpp"
 
 namespace gigabar::inline v0 {
 namespace {
@@ -73,13 +75,7 @@ Result<void> check_options(const DeviceSessionOptions& options) {
 }
 
 std::string_view name_of(QueueEngine engine) noexcept {
-  switch (engine) {
-    case QueueEngine::automatic: return "automatic";
-    case QueueEngine::hca: return "hca";
-    case QueueEngine::hca_cpu_doorbell: return "hca_cpu_doorbell";
-    case QueueEngine::software_hca: return "software_hca";
-  }
-  return "unknown";
+  return name_at(std::array<std::string_view, 4>{"automatic", "hca", "hca_cpu_doorbell", "software_hca"}, engine);
 }
 
 }  // namespace gigabar::inline v0

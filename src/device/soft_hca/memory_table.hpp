@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <shared_mutex>
-#include <vector>
+#include <unordered_map>
 
 #include "gigabar/status.hpp"
 
@@ -41,23 +41,17 @@ struct MemoryRange {
 // Threads: any. Memory must live until it is deregistered and no operation uses it.
 class MemoryTable {
  public:
-  // One key, local and remote. Errors: invalid_argument (null, no bytes, a range that wraps), out_of_memory (2^24 - 1 ranges).
+  // One key, local and remote, never 0. Errors: invalid_argument (null, no bytes, a range that wraps).
   Result<std::uint32_t> register_memory(const MemoryRange& range);
-  // False for a key that is none. The key is not given out again for the next 255 registrations of its place.
+  // False for a key that is none. The key is given out again when all others have been.
   bool deregister_memory(std::uint32_t key);
   // Where [address, + bytes) of that key lies, or null: no such key, not inside, or not with this right.
   std::byte* find(std::uint32_t key, std::uint64_t address, std::uint64_t bytes, Access wanted) const;
 
  private:
-  struct Entry {
-    MemoryRange range;
-    std::uint8_t generation = 0;  // the low byte of the key
-    bool is_used = false;
-  };
-  const Entry* entry_of(std::uint32_t key) const;
-
-  mutable std::shared_mutex mutex_;
-  std::vector<Entry> entries_;  // that of a key is at (key >> 8) - 1; guarded by mutex_
+  mutable std::shared_mutex mutex_;  // of what follows
+  std::unordered_map<std::uint32_t, MemoryRange> ranges_;
+  std::uint32_t next_key_ = 1;
 };
 
 }  // namespace gigabar::soft_hca

@@ -31,7 +31,7 @@ struct WireOperation {
 class Wire {
  public:
   virtual ~Wire() = default;
-  // False: no room now; call again when something was polled. Never waits.
+  // False: not yet, for want of room or because of what is under way; call again. Never waits.
   virtual bool begin(const WireOperation& operation) = 0;
   // With nothing under way: whether the write, whose bytes stay no longer than the call, was done by it, in order and well. Nothing
   // is to be polled for it then.

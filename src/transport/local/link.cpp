@@ -492,6 +492,4 @@ bool LocalLink::arm() {
   return false;
 }
 
-void LocalLink::disarm() { memory_.page().sides[side_].sleeping.store(0, std::memory_order_relaxed); }
-
 }  // namespace gigabar::transport::local

@@ -59,8 +59,8 @@ class LocalLink final : public Link {
 
   // For the transport.
   bool poll(Sink& sink);
-  bool arm();     // false: something is pending
-  void disarm();  // after arm()
+  bool arm();                                                                                  // false: something is pending
+  void disarm() { memory_.page().sides[side_].sleeping.store(0, std::memory_order_relaxed); }  // after arm()
   void take_wake() noexcept { take_wakes(socket_); }
 
  private:

@@ -56,11 +56,11 @@ Result<void> open_handle(CUcontext context, const IpcIdentity& identity, int dev
     if (result == CUDA_SUCCESS) result = functions.cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   }
   if (result != CUDA_SUCCESS) return open_error("open a CUDA IPC handle", device, result, "check `nvidia-smi topo -p2p r`");
-  const auto close = [context, address] {
+  opened.address = address;
+  opened.close = [context, address] {
     const ContextGuard guard(cuda::driver().functions, context);
     cuda::driver().functions.cuIpcCloseMemHandle(address);
   };
-  opened.hold(address, 0, close);
   // How much there is says the driver, not the peer.
   const auto known = cuda_runtime()->describe(address);
   if (!known) return known.error();
@@ -68,7 +68,7 @@ Result<void> open_handle(CUcontext context, const IpcIdentity& identity, int dev
     return make_error(Status::device_error, "open a CUDA IPC handle", hex_text(address),
                       "the driver does not say how large the opened memory is", "stage it");
   }
-  opened.hold(address, (*known)->length_bytes - (*known)->offset_bytes, close);
+  opened.bytes = (*known)->length_bytes - (*known)->offset_bytes;
   return {};
 }
 
@@ -78,13 +78,15 @@ CUresult map_handle(CUmemGenericAllocationHandle handle, std::size_t bytes, int 
   CUdeviceptr address = 0;
   CUresult result = functions.cuMemAddressReserve(&address, bytes, 0, 0, 0);
   if (result != CUDA_SUCCESS) return result;
-  opened.hold(address, bytes, [address, bytes] { cuda::driver().functions.cuMemAddressFree(address, bytes); });
+  opened.address = address;
+  opened.bytes = bytes;
+  opened.close = [address, bytes] { cuda::driver().functions.cuMemAddressFree(address, bytes); };
   result = functions.cuMemMap(address, bytes, 0, handle, 0);
   if (result != CUDA_SUCCESS) return result;
-  opened.hold(address, bytes, [address, bytes] {
+  opened.close = [address, bytes] {
     cuda::driver().functions.cuMemUnmap(address, bytes);
     cuda::driver().functions.cuMemAddressFree(address, bytes);
-  });
+  };
   return set_access(functions, address, bytes, device);
 }
 

@@ -17,25 +17,12 @@
 #include "base/errors.hpp"
 #include "base/ranges.hpp"
 #include "base/rounding.hpp"
+#include "memory/host_pages.hpp"
 
 namespace gigabar::transport::local {
 namespace {
 
 const char* name_of(Direction direction) { return direction == Direction::read ? "read" : "write"; }
-
-// copy_some(done, left) says as pread() does how much of the rest it has copied; lost(code), an errno or 0 for nothing, is the
-// error.
-template <class Copy, class Lost>
-Result<void> copy_all(std::size_t bytes, const Copy& copy_some, const Lost& lost) {
-  for (std::size_t done = 0; done < bytes;) {
-    const ssize_t count = copy_some(done, bytes - done);
-    const int code = count < 0 ? errno : 0;
-    if (code == EINTR) continue;
-    if (count <= 0) return lost(code);
-    done += static_cast<std::size_t>(count);
-  }
-  return {};
-}
 
 Error malformed(const char* cause) {
   return make_error(Status::bad_file, "open", "a memfd", cause,
@@ -51,55 +38,35 @@ std::string refusal(pid_t process, int code) {
 
 }  // namespace
 
-// --- PeerFile --------------------------------------------------------------------------------------------------------------------
+// --- Memfds ----------------------------------------------------------------------------------------------------------------------
 
 Result<void> check_memfd(int descriptor, std::uint64_t offset_bytes, std::size_t bytes) {
-  if (::fcntl(descriptor, F_GET_SEALS) < 0) return malformed("is no memfd");
+  const int seals = ::fcntl(descriptor, F_GET_SEALS);
+  if (seals < 0) return malformed("is no memfd");
+  if ((seals & F_SEAL_SHRINK) == 0) return malformed("can shrink");
   struct stat status{};
   ::fstat(descriptor, &status);
   if (!fits(offset_bytes, bytes, static_cast<std::uint64_t>(status.st_size))) return malformed("is smaller than the memory told");
   return {};
 }
 
-Result<std::unique_ptr<PeerFile>> PeerFile::open(Descriptor file, std::uint64_t offset_bytes, std::size_t bytes) {
+Result<std::shared_ptr<std::byte>> map_memfd(const Descriptor& file, std::uint64_t offset_bytes, std::size_t bytes) {
   if (Result<void> checked = check_memfd(file.get(), offset_bytes, bytes); !checked) return std::move(checked).error();
   if ((::fcntl(file.get(), F_GETFL) & O_ACCMODE) != O_RDWR) return malformed("cannot be written");
-  std::unique_ptr<PeerFile> opened(new PeerFile(std::move(file), offset_bytes));
-  if ((::fcntl(opened->file_.get(), F_GET_SEALS) & F_SEAL_SHRINK) == 0) return opened;
   struct stat status{};
-  ::fstat(opened->file_.get(), &status);  // its block is the page, which is a huge one for huge pages
+  ::fstat(file.get(), &status);  // its block is the page, which is a huge one for huge pages
   const auto page_bytes = static_cast<std::size_t>(std::max<long>(::sysconf(_SC_PAGESIZE), status.st_blksize));
-  if (Result<void> mapped = opened->map(bytes, page_bytes); !mapped) return std::move(mapped).error();
-  return opened;
-}
-
-Result<void> PeerFile::map(std::size_t bytes, std::size_t page_bytes) {
-  const std::uint64_t begin = offset_bytes_ / page_bytes * page_bytes;
-  const std::size_t length = round_up(offset_bytes_ - begin + bytes, page_bytes);
-  void* const address = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), static_cast<off_t>(begin));
+  const std::uint64_t begin = offset_bytes / page_bytes * page_bytes;
+  const std::size_t length = round_up(offset_bytes - begin + bytes, page_bytes);
+  void* const address = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), static_cast<off_t>(begin));
   if (address == MAP_FAILED) {
     const int code = errno;
     return make_errno_error(code, "map", text(counted(bytes, "byte"), " of a peer's memfd"), {},
                             "free memory, or raise vm.max_map_count", Status::out_of_memory);
   }
-  mapped_ = {address, UnmapPages{length}};
+  const std::shared_ptr<void> pages(address, UnmapPages{length});
   ::madvise(address, length, MADV_DONTFORK);
-  address_ = static_cast<std::byte*>(address) + (offset_bytes_ - begin);
-  file_ = Descriptor();
-  return {};
-}
-
-Result<void> PeerFile::copy(Direction direction, std::uint64_t offset_bytes, std::byte* local, std::size_t bytes) const {
-  const auto copy_some = [&](std::size_t done, std::size_t left) {
-    const auto at = static_cast<off_t>(offset_bytes_ + offset_bytes + done);
-    return direction == Direction::read ? ::pread(file_.get(), local + done, left, at)
-                                        : ::pwrite(file_.get(), local + done, left, at);
-  };
-  return copy_all(bytes, copy_some, [&](int code) {
-    return make_error(Status::peer_lost, name_of(direction), "a peer's memfd",
-                      code == 0 ? "it has become smaller" : std::strerror(code), "forget the peer's memory",
-                      code == 0 ? NativeCode{} : errno_code(code));
-  });
+  return std::shared_ptr<std::byte>(pages, static_cast<std::byte*>(address) + (offset_bytes - begin));
 }
 
 // --- ProcessMemory ---------------------------------------------------------------------------------------------------------------
@@ -136,13 +103,16 @@ Result<void> ProcessMemory::copy(Direction direction, std::uint64_t address, std
                       "forget the peer's memory", std::move(native));
   };
   if (!is_alive()) return lost("the process has ended", {});
-  const auto copy_some = [&](std::size_t done, std::size_t left) {
-    const iovec here{local + done, left}, there{reinterpret_cast<void*>(address + done), left};
-    return (direction == Direction::read ? ::process_vm_readv : ::process_vm_writev)(process_, &here, 1, &there, 1, 0);
-  };
-  return copy_all(bytes, copy_some, [&](int code) {
-    return code == 0 ? lost("nothing could be moved", {}) : lost(std::strerror(code), errno_code(code));
-  });
+  const auto move = direction == Direction::read ? ::process_vm_readv : ::process_vm_writev;
+  for (std::size_t done = 0; done < bytes;) {
+    const iovec here{local + done, bytes - done}, there{reinterpret_cast<void*>(address + done), bytes - done};
+    const ssize_t count = move(process_, &here, 1, &there, 1, 0);
+    const int code = count < 0 ? errno : 0;
+    if (code == EINTR) continue;
+    if (count <= 0) return code == 0 ? lost("nothing could be moved", {}) : lost(std::strerror(code), errno_code(code));
+    done += static_cast<std::size_t>(count);
+  }
+  return {};
 }
 
 }  // namespace gigabar::transport::local

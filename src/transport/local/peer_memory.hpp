@@ -16,37 +16,18 @@
 
 #include "base/descriptor.hpp"
 #include "gigabar/status.hpp"
-#include "memory/host_pages.hpp"
 #include "memory/runtime.hpp"
 #include "transport/local/wire.hpp"
 #include "transport/transport.hpp"
 
 namespace gigabar::transport::local {
 
-// Mapped when the file cannot shrink. Otherwise the CPU does not touch its pages itself, since a load beyond a new end would end
-// this process: it asks the kernel to copy (pread, pwrite), which then is an error.
-class PeerFile {
- public:
-  // Errors: bad_file (no memfd, or smaller than told), no_permission, out_of_memory.
-  static Result<std::unique_ptr<PeerFile>> open(Descriptor file, std::uint64_t offset_bytes, std::size_t bytes);
-
-  // Null when it is not mapped.
-  std::byte* address() const noexcept { return address_; }
-  // Where it is not mapped. Writes read `local` only. Errors: peer_lost (the peer made the file smaller).
-  Result<void> copy(Direction direction, std::uint64_t offset_bytes, std::byte* local, std::size_t bytes) const;
-
- private:
-  PeerFile(Descriptor file, std::uint64_t offset_bytes) : file_(std::move(file)), offset_bytes_(offset_bytes) {}
-  Result<void> map(std::size_t bytes, std::size_t page_bytes);
-
-  Descriptor file_;
-  const std::uint64_t offset_bytes_;  // of the region in the file
-  std::byte* address_ = nullptr;
-  std::unique_ptr<void, UnmapPages> mapped_;  // whole pages around it
-};
-
-// Whether `bytes` from `offset_bytes` on lie in the memfd `descriptor`. Errors: bad_file.
+// Whether `bytes` from `offset_bytes` on lie in the memfd `descriptor`, which cannot shrink: a load beyond a new end would end this
+// process. Errors: bad_file.
 Result<void> check_memfd(int descriptor, std::uint64_t offset_bytes, std::size_t bytes);
+
+// Those of a peer's memfd, mapped. Errors: bad_file (as check_memfd, or it cannot be written), no_permission, out_of_memory.
+Result<std::shared_ptr<std::byte>> map_memfd(const Descriptor& file, std::uint64_t offset_bytes, std::size_t bytes);
 
 // One process of this host, through process_vm_readv and process_vm_writev. The kernel is asked once whether its memory may be
 // touched, against a nonce that it holds at an address that it told: another process in its place, or numbers of another
@@ -58,7 +39,7 @@ class ProcessMemory {
   // Empty when it can be used.
   const std::string& reason() const noexcept { return reason_; }
 
-  // As PeerFile::copy(). Errors: peer_lost (the process is gone, or the memory is).
+  // Writes read `local` only. Errors: peer_lost (the process is gone, or the memory is).
   Result<void> copy(Direction direction, std::uint64_t address, std::byte* local, std::size_t bytes) const;
 
  private:
@@ -74,26 +55,17 @@ class ProcessMemory {
 // --- Device memory ---------------------------------------------------------------------------------------------------------------
 
 // One allocation as one device of this process reaches it. Closed at the end.
-class OpenedAllocation {
- public:
+struct OpenedAllocation {
   OpenedAllocation() = default;
   OpenedAllocation(const OpenedAllocation&) = delete;
   OpenedAllocation& operator=(const OpenedAllocation&) = delete;
   ~OpenedAllocation() {
-    if (close_) close_();
-  }
-  std::uintptr_t address() const noexcept { return address_; }
-  std::size_t bytes() const noexcept { return bytes_; }
-  void hold(std::uintptr_t address, std::size_t bytes, std::function<void()> close) {
-    address_ = address;
-    bytes_ = bytes;
-    close_ = std::move(close);
+    if (close) close();
   }
 
- private:
-  std::uintptr_t address_ = 0;
-  std::size_t bytes_ = 0;
-  std::function<void()> close_;
+  std::uintptr_t address = 0;
+  std::size_t bytes = 0;
+  std::function<void()> close;
 };
 
 // What has been opened, of all peers: CUDA opens an IPC handle once per process, so regions of one allocation share it.

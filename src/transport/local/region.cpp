@@ -51,10 +51,6 @@ Result<Descriptor> duplicate_of(int file, const char* operation, const RegionFac
   return make_errno_error(code, operation, range_text(facts.address, facts.bytes), {}, "raise the descriptor limit (ulimit -n)");
 }
 
-bool is_device_kind(MemoryKind kind) {
-  return kind == MemoryKind::device || kind == MemoryKind::device_vmm || kind == MemoryKind::device_pool;
-}
-
 }  // namespace
 
 bool is_cpu_memory(MemoryKind kind) noexcept {
@@ -87,7 +83,7 @@ RegionFacts::RegionFacts(const MemoryRange& range, std::uint64_t number)
       address(number_of(range.address)),
       bytes(range.bytes),
       kind(range.kind),
-      device(is_device_kind(range.kind) ? range.device : -1),
+      device(is_cuda_device_memory(range.kind) ? range.device : -1),
       pinned(range.address, range.bytes, range.kind == MemoryKind::host_pinned),
       pages(range.pages) {}
 
@@ -112,7 +108,7 @@ Result<std::unique_ptr<Region>> LocalRegion::make(std::shared_ptr<Core> core, co
     return make_error(Status::invalid_argument, "register memory", range_text(number_of(range.address), range.bytes),
                       "is no range of memory", "give an address and a length that is not 0");
   }
-  if (is_device_kind(range.kind) && range.device < 0) {
+  if (is_cuda_device_memory(range.kind) && range.device < 0) {
     return make_error(Status::invalid_argument, "register memory", range_text(number_of(range.address), range.bytes),
                       "is device memory of no device", "name the device");
   }
@@ -129,9 +125,10 @@ Result<std::unique_ptr<Region>> LocalRegion::make(std::shared_ptr<Core> core, co
   return std::unique_ptr<Region>(std::move(region));
 }
 
-// A copy of the descriptor, so that the caller may close its own, unless the pages keep it. A file that allows it can no longer
-// shrink: peers then map it.
+// A copy of the descriptor, so that the caller may close its own, unless the pages keep it. Peers map the file, which must not
+// shrink any more.
 Result<void> LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes, bool is_kept) {
+  ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK);
   if (Result<void> checked = check_memfd(descriptor, offset_bytes, facts_->bytes); !checked) return checked;
   file_ = descriptor;
   if (!is_kept) {
@@ -140,7 +137,6 @@ Result<void> LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes,
     own_file_ = std::move(*copy);
     file_ = own_file_.get();
   }
-  ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK);
   key_.form = KeyForm::file;
   how_ = "memfd";
   key_.offset_bytes = offset_bytes;
@@ -182,7 +178,7 @@ std::string LocalRegion::prepare_device() {
   Runtime* const runtime = cuda_runtime();
   const auto known = runtime != nullptr ? runtime->describe(facts_->address) : Result<std::optional<PointerInfo>>(std::nullopt);
   if (!known) return known.error().record().cause;
-  if (!known->has_value() || !is_device_kind((*known)->kind)) return "CUDA does not know this address as device memory";
+  if (!known->has_value() || !is_cuda_device_memory((*known)->kind)) return "CUDA does not know this address as device memory";
   const PointerInfo& info = **known;
   if (facts_->bytes > info.length_bytes - info.offset_bytes)
     return "the range spans several allocations, of which each would need a handle of its own";
@@ -250,7 +246,7 @@ const char* fault_of(const KeyBytes& key, std::size_t parcel_bytes, std::size_t 
   const std::size_t most_bytes = sizeof key + (key.form == KeyForm::none ? kMaxReasonBytes : 0);
   if (parcel_bytes > most_bytes) return "is too long";
   const bool is_of_device = key.form == KeyForm::ipc || key.form == KeyForm::vmm;
-  if (key.form != KeyForm::none && is_of_device != is_device_kind(static_cast<MemoryKind>(key.kind)))
+  if (key.form != KeyForm::none && is_of_device != is_cuda_device_memory(static_cast<MemoryKind>(key.kind)))
     return "has a form that its memory cannot have";
   if (is_of_device && (key.offset_bytes > key.allocation_bytes || key.bytes > key.allocation_bytes - key.offset_bytes ||
                        key.offset_bytes > key.address || key.allocation_bytes > UINT64_MAX - (key.address - key.offset_bytes)))
@@ -282,6 +278,7 @@ Result<void> PeerRegion::find_here() {
   if (found != registry().regions.end()) here_ = found->second.lock();
   if (here_ == nullptr || here_->address != key_.address || here_->bytes != key_.bytes || here_->kind != kind())
     return malformed_key("names no region of this process");
+  pages_ = {here_, reinterpret_cast<std::byte*>(here_->address)};
   return {};
 }
 
@@ -289,10 +286,10 @@ Result<void> PeerRegion::open_form(Parcel key) {
   switch (key_.form) {
     case KeyForm::none: reason_ = shown(std::string_view(key.bytes).substr(sizeof key_), kMaxReasonBytes); break;
     case KeyForm::file: {
-      auto file = PeerFile::open(std::move(key.descriptors.front()), key_.offset_bytes, key_.bytes);
-      if (!file) return std::move(file).error();
-      file_ = std::move(*file);
-      if (file_->address() != nullptr) file_pin_ = std::make_unique<PinOnDemand>(file_->address(), key_.bytes, false);
+      auto pages = map_memfd(key.descriptors.front(), key_.offset_bytes, key_.bytes);
+      if (!pages) return std::move(pages).error();
+      pages_ = std::move(*pages);
+      pages_pin_.emplace(pages_.get(), key_.bytes, false);
       break;
     }
     case KeyForm::process: process_memory_ = core_->memory_of(process_, key_.nonce_address, key_.nonce); break;
@@ -302,22 +299,13 @@ Result<void> PeerRegion::open_form(Parcel key) {
   return {};
 }
 
-std::byte* PeerRegion::cpu_address() const noexcept {
-  if (here_) return reinterpret_cast<std::byte*>(here_->address);
-  return file_ ? file_->address() : nullptr;
-}
-
-Route& PeerRegion::route(const LocalRegion& local) {
-  const int place = local.place();
-  for (const auto& known : routes_) {
-    if (known->local_place == place) return *known;
-  }
-  return *routes_.emplace_back(std::make_unique<Route>(find_route(local)));
+const Route& PeerRegion::route(const LocalRegion& local) {
+  const auto known = routes_.find(local.place());
+  return known != routes_.end() ? known->second : routes_.emplace(local.place(), find_route(local)).first->second;
 }
 
 Route PeerRegion::find_route(const LocalRegion& local) {
   Route route;
-  route.local_place = local.place();
   if (local.kind() == MemoryKind::managed || kind() == MemoryKind::managed) {
     route.reason = "managed memory is not moved by local copies: it is staged";
   } else if (key_.form == KeyForm::none && here_ == nullptr) {
@@ -330,21 +318,17 @@ Route PeerRegion::find_route(const LocalRegion& local) {
     route.reason = route_by_engine_to_host(local, route);
   } else {
     route.by = Route::By::cpu;
-    route.reason = here_              ? "both are memory of this process"
-                   : process_memory_  ? "the kernel copies between the processes"
-                   : file_->address() ? "both processes map the same pages"
-                                      : "the kernel copies to and from the peer's memfd, which could shrink under a mapping";
+    route.reason = here_             ? "both are memory of this process"
+                   : process_memory_ ? "the kernel copies between the processes"
+                                     : "both processes map the same pages";
   }
   return route;
 }
 
 std::string PeerRegion::route_by_engine_to_host(const LocalRegion& local, Route& route) {
   std::byte* const address = cpu_address();
-  if (address == nullptr) {
-    return process_memory_ ? "the peer's host memory is not shared, so the copy engine cannot be given its pages"
-                           : "the peer's memfd could shrink, so its pages are not mapped here";
-  }
-  PinOnDemand& pin = here_ ? here_->pinned : *file_pin_;
+  if (address == nullptr) return "the peer's host memory is not shared, so the copy engine cannot be given its pages";
+  PinOnDemand& pin = here_ ? here_->pinned : *pages_pin_;
   if (const std::string& failure = pin.pin(); !failure.empty()) return text("the peer's ", failure);
   route.by = Route::By::engine;
   route.engine_device = local.device();
@@ -383,15 +367,15 @@ Result<MappedRegion> PeerRegion::map_device_memory(int device) {
   }
   auto opened = open_on(device);
   if (!opened) return cannot_map(kDeviceMemory, opened.error().message());
-  if (key_.offset_bytes > (*opened)->bytes() || key_.bytes > (*opened)->bytes() - key_.offset_bytes)
+  if (!fits(key_.offset_bytes, key_.bytes, (*opened)->bytes))
     return cannot_map(kDeviceMemory, "the opened allocation is smaller than the key says");
-  const std::uintptr_t address = (*opened)->address() + key_.offset_bytes;
+  const std::uintptr_t address = (*opened)->address + key_.offset_bytes;
   return MappedRegion{address, std::move(*opened), std::move(why_no_atomics)};
 }
 
 Result<MappedRegion> PeerRegion::map(int device) {
   constexpr const char* kMemory = "a peer's memory";
-  if (is_device_kind(kind())) {
+  if (is_cuda_device_memory(kind())) {
     if (device >= 0) return map_device_memory(device);
     return cannot_map(kMemory, "it is device memory, and this rank works without a GPU", "choose a device with GIGABAR_DEVICE");
   }
@@ -406,7 +390,7 @@ Result<MappedRegion> PeerRegion::map(int device) {
 }
 
 Result<MappedRegion> PeerRegion::map_for_cpu() {
-  if (!is_device_kind(kind())) return map(-1);
+  if (!is_cuda_device_memory(kind())) return map(-1);
   if (here_) {
     auto mapped = gigabar::map(reinterpret_cast<void*>(here_->address), here_->bytes);
     if (!mapped) return cannot_map(kDeviceMemory, mapped.error().record().cause);
@@ -448,10 +432,9 @@ std::string PeerRegion::route_by_engine_to_device(const LocalRegion& local, Rout
 
 Result<void> PeerRegion::copy(Direction direction, std::uint64_t offset_bytes, std::byte* local, std::size_t bytes) const {
   if (process_memory_) return process_memory_->copy(direction, key_.address + offset_bytes, local, bytes);
-  std::byte* const address = cpu_address();
-  if (address == nullptr) return file_->copy(direction, offset_bytes, local, bytes);
+  std::byte* const there = cpu_address() + offset_bytes;
   const bool is_read = direction == Direction::read;
-  std::memmove(is_read ? local : address + offset_bytes, is_read ? address + offset_bytes : local, bytes);
+  std::memmove(is_read ? local : there, is_read ? there : local, bytes);
   return {};
 }
 

@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/descriptor.hpp"
 #include "transport/local/peer_memory.hpp"
@@ -21,7 +20,6 @@ namespace gigabar::transport::local {
 
 struct Core;
 
-inline constexpr int kHostPlace = -1;
 inline constexpr int kManagedPlace = -2;
 
 // True for memory that CPUs load from and store to.
@@ -72,7 +70,7 @@ class LocalRegion final : public Region {
 
   int device() const noexcept { return facts_->device; }  // -1: not device memory
   bool is_open_to_peers() const noexcept { return key_.form != KeyForm::none; }
-  // Memory of one place takes the same routes: its device, kHostPlace, or kManagedPlace.
+  // Memory of one place takes the same routes: its device, -1 of the host, or kManagedPlace.
   int place() const noexcept { return kind() == MemoryKind::managed ? kManagedPlace : device(); }
   RegionFacts& facts() const noexcept { return *facts_; }
 
@@ -93,7 +91,6 @@ class LocalRegion final : public Region {
 // How bytes get between local memory of one kind and a peer's region.
 struct Route {
   enum class By : std::uint8_t { nothing, cpu, engine };
-  int local_place = kHostPlace;
   By by = By::nothing;
   int engine_device = -1;
   std::uintptr_t remote_address = 0;  // by the engine: as that device reaches it
@@ -111,15 +108,13 @@ class PeerRegion final : public RemoteRegion {
   Result<MappedRegion> map_for_cpu() override;
   MemoryKind kind() const noexcept { return static_cast<MemoryKind>(key_.kind); }
 
-  // Found once per device of local memory. Opens what has to be opened.
-  Route& route(const LocalRegion& local);
+  // Found once per place of local memory. Opens what has to be opened.
+  const Route& route(const LocalRegion& local);
   // By the CPU, when the route says so. A write reads `local` only. Errors: peer_lost.
   Result<void> copy(Direction direction, std::uint64_t offset_bytes, std::byte* local, std::size_t bytes) const;
   // Null: this process does not map its pages. What `hold` points to keeps the mapping.
-  std::byte* cpu_address() const noexcept;
-  std::shared_ptr<void> hold() const {
-    return here_ ? std::static_pointer_cast<void>(here_) : std::static_pointer_cast<void>(file_);
-  }
+  std::byte* cpu_address() const noexcept { return pages_.get(); }
+  std::shared_ptr<void> hold() const { return pages_; }
   // False when the region's owner, in this process, has deregistered it.
   bool is_registered() const noexcept { return here_ == nullptr || here_->is_registered; }
 
@@ -141,11 +136,11 @@ class PeerRegion final : public RemoteRegion {
   const KeyBytes key_;
   std::string reason_;  // form none
   std::shared_ptr<RegionFacts> here_;
-  std::shared_ptr<PeerFile> file_;
-  std::unique_ptr<PinOnDemand> file_pin_;  // before file_ is unmapped
+  std::shared_ptr<std::byte> pages_;      // of the peer's file, mapped; or here_
+  std::optional<PinOnDemand> pages_pin_;  // of the peer's file; before it is unmapped
   std::shared_ptr<ProcessMemory> process_memory_;
-  Descriptor exported_;  // form vmm
-  std::vector<std::unique_ptr<Route>> routes_;
+  Descriptor exported_;          // form vmm
+  std::map<int, Route> routes_;  // by the place of local memory
 };
 
 }  // namespace gigabar::transport::local

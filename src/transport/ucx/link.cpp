@@ -50,10 +50,9 @@ UcxLink::~UcxLink() {
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
 Result<void> UcxLink::connect(const Invitation& invitation) {
-  peer_number_ = invitation.link;
-  peer_address_ = invitation.address;
-  piece_bytes_ = std::min(invitation.piece_bytes, transport_.piece_bytes());
-  limits_.payload_bytes = std::min<std::size_t>(kMaxPayloadBytes, piece_bytes_);
+  peer_ = invitation;
+  peer_.piece_bytes = std::min(invitation.piece_bytes, transport_.piece_bytes());
+  limits_.payload_bytes = std::min<std::size_t>(kMaxPayloadBytes, peer_.piece_bytes);
   auto endpoint = transport_.connect(invitation.address, this, object());
   if (!endpoint) return std::move(endpoint).error();
   endpoint_ = *endpoint;
@@ -120,7 +119,7 @@ void UcxLink::begin(Direction direction, const Place& here, const RegionKey& the
 
 std::unique_ptr<Operation> UcxLink::make(WireKind kind, const Access& access) const {
   auto operation = std::make_unique<Operation>();
-  operation->header = make_header(kind, peer_number_, 0);
+  operation->header = make_header(kind, peer_.link, 0);
   set_access(operation->header, access);
   return operation;
 }
@@ -130,7 +129,7 @@ bool UcxLink::pump() {
   is_pumping_ = true;
   const Undo over([&] { is_pumping_ = false; });
   unsigned count = 0;
-  for (; state_ == LinkState::ready && under_way_ < kMaxUnderWay && has_something_to_send(); ++count) {
+  for (; state_ == LinkState::ready && endpoint_->under_way < kMaxUnderWay && has_something_to_send(); ++count) {
     if (count == kMaxSendsPerTurn) {
       transport_.attend_to(*this);
       break;
@@ -151,7 +150,7 @@ bool UcxLink::pump() {
 // Of an answer the bytes are copied: the region may go before UCX has sent them.
 void UcxLink::send_piece(Pieces& pieces) {
   const bool is_write = pieces.kind == WireKind::write;
-  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, pieces.to.bytes - pieces.sent_bytes);
+  const std::uint64_t bytes = std::min<std::uint64_t>(peer_.piece_bytes, pieces.to.bytes - pieces.sent_bytes);
   Place place = pieces.from;
   place.offset += pieces.sent_bytes;
   const std::byte* const from = memory_to_send(place, bytes, !is_write);
@@ -180,7 +179,6 @@ void UcxLink::send(std::unique_ptr<Operation> operation) {
   header.data_bytes = static_cast<std::uint32_t>(operation->data.size());
   if (header.kind == WireKind::message || header.kind == WireKind::write) header.sequence = next_sequence_++;
   header.acknowledged = told_units_ = consumed_units_;
-  ++under_way_;
   transport_.send(*endpoint_, std::move(operation));
 }
 
@@ -193,7 +191,6 @@ void UcxLink::send_credit() {
 }
 
 void UcxLink::sent(const Operation& operation, ucs_status_t status) {
-  --under_way_;
   if (operation.header.kind == WireKind::credit) is_credit_under_way_ = false;
   if (operation.header.kind == WireKind::write) {
     --pieces_under_way_;
@@ -344,7 +341,7 @@ bool UcxLink::finish_breaking(Sink& sink) {
 // would else notice only when UCX next looks whether it is alive, and UCX finds that its process is.
 void UcxLink::say_farewell(Farewell reason) {
   std::unique_ptr<Operation> operation = farewell(reason);
-  const auto endpoint = transport_.connect(peer_address_, nullptr, object());
+  const auto endpoint = transport_.connect(peer_.address, nullptr, object());
   if (!endpoint) return;
   transport_.send(**endpoint, std::move(operation));
   transport_.leave(**endpoint, kLingerNs);

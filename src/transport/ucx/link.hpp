@@ -99,17 +99,14 @@ class UcxLink final : public PlacedLink {
 
   UcxTransport& transport_;
   std::uint64_t number_;
-  std::uint64_t peer_number_ = 0;
-  std::string peer_address_;
+  Invitation peer_;  // with the most data of one active message of both
   Endpoint* endpoint_ = nullptr;
   bool has_heard_ = false;  // from the peer
 
   std::deque<Outgoing> outgoing_;  // in order: a message leaves after the writes before it
   std::list<Pieces> writes_;
-  std::deque<Pieces> answers_;  // to the peer's reads
-  std::uint32_t piece_bytes_ = 0;
-  unsigned under_way_ = 0;         // operations that UCX has
-  unsigned pieces_under_way_ = 0;  // those of them that read the caller's memory
+  std::deque<Pieces> answers_;     // to the peer's reads
+  unsigned pieces_under_way_ = 0;  // operations that UCX has and that read the caller's memory
   bool is_pumping_ = false;
   bool is_answers_turn_ = false;
   std::uint64_t next_sequence_ = 0;

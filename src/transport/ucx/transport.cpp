@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/ucx/transport.hpp"
 
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -122,10 +118,6 @@ std::string first_lane(const std::string& information) {
   return name.find('/') != std::string_view::npos && name.size() <= 64 ? std::string(name) : "ucx";
 }
 
-Error no_descriptor(const char* call, int code) {
-  return make_error(status_of_errno(code), "open UCX", "wake descriptor", text(call, " failed"), {}, errno_code(code));
-}
-
 std::string library_version() { return text(lib().major, '.', lib().minor, '.', lib().patch); }
 
 }  // namespace
@@ -138,20 +130,6 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::open(const TransportOptions&
   if (opened) opened = transport->open_worker();
   if (!opened) return std::move(opened).error();
   return transport;
-}
-
-Result<void> UcxTransport::open_wake_descriptor(int worker_descriptor) {
-  wake_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
-  if (!wake_.is_open()) return no_descriptor("epoll_create1", errno);
-  timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!timer_.is_open()) return no_descriptor("timerfd_create", errno);
-  for (const int watched : {worker_descriptor, timer_.get()}) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = watched;
-    if (::epoll_ctl(wake_.get(), EPOLL_CTL_ADD, watched, &event) != 0) return no_descriptor("epoll_ctl", errno);
-  }
-  return {};
 }
 
 std::string UcxTransport::address() const { return address_text(library_version()); }
@@ -204,7 +182,6 @@ void UcxTransport::remove_link(std::uint64_t number, UcxLink& link) {
 }
 
 bool UcxTransport::poll(Sink& sink) {
-  if (is_timer_set_) set_timer(0);
   sink_ = &sink;
   const Undo over([&] { sink_ = nullptr; });
   const bool is_something = progress();
@@ -219,18 +196,7 @@ bool UcxTransport::arm() {
   const auto is_connecting = [](const PlacedLink* link) { return link->state() == LinkState::connecting; };
   if (!std::ranges::all_of(attended_, is_connecting)) return false;
   if (leaving_count_ > 0) return false;  // closing goes on in progress() only
-  if (lib().ucp_worker_arm(worker_) != UCS_OK) return false;
-  if (!attended_.empty()) set_timer(std::ranges::min(attended_, {}, &PlacedLink::connect_until_ns)->connect_until_ns());
-  return true;
-}
-
-// 0: none. Setting it anew also takes back that it went off.
-void UcxTransport::set_timer(std::int64_t at_ns) {
-  itimerspec time{};
-  time.it_value.tv_sec = at_ns / 1'000'000'000;
-  time.it_value.tv_nsec = at_ns % 1'000'000'000;
-  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &time, nullptr);
-  is_timer_set_ = at_ns != 0;
+  return lib().ucp_worker_arm(worker_) == UCS_OK;
 }
 
 // Something that is none of ours, or data of a kind that we do not send, is a stranger's.
@@ -276,8 +242,7 @@ Result<void> UcxTransport::open_worker() {
     worker_ = nullptr;
     return failed("ucp_worker_create", object, status);
   }
-  int descriptor = -1;
-  if (has_failed(lib().ucp_worker_get_efd(worker_, &descriptor))) return failed("ucp_worker_get_efd", object, status);
+  if (has_failed(lib().ucp_worker_get_efd(worker_, &wake_descriptor_))) return failed("ucp_worker_get_efd", object, status);
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
                        UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -293,7 +258,7 @@ Result<void> UcxTransport::open_worker() {
   worker_address_.assign(reinterpret_cast<const char*>(address), bytes);
   lib().ucp_worker_release_address(worker_, address);
   piece_bytes_ = choose_piece_bytes();
-  return open_wake_descriptor(descriptor);
+  return {};
 }
 
 UcxTransport::~UcxTransport() {

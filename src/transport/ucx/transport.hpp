@@ -14,7 +14,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/descriptor.hpp"
 #include "driver/ucp/ucp.hpp"
 #include "transport/transport.hpp"
 #include "transport/ucx/wire.hpp"
@@ -34,7 +33,7 @@ struct Operation {
   void* owner = nullptr;            // the sender's; not looked at here
 };
 
-// Links read `is_lost` only.
+// Links read `is_lost` and `under_way` only.
 struct Endpoint {
   UcxTransport* transport = nullptr;
   ucp_ep_h handle = nullptr;  // null: closed
@@ -60,7 +59,7 @@ class UcxTransport final : public PlacedTransport {
   Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;
   bool poll(Sink& sink) override;
   bool arm() override;
-  int wake_descriptor() const noexcept override { return wake_.get(); }
+  int wake_descriptor() const noexcept override { return wake_descriptor_; }
   // Active messages that came from no link of this process: of processes that know UCX's port, and of links that are gone.
   std::uint64_t strangers() const noexcept { return strangers_; }
 
@@ -96,8 +95,6 @@ class UcxTransport final : public PlacedTransport {
   UcxTransport() : PlacedTransport(TransportKind::ucx, "UCX", {"ucx"}) {}
   Result<void> open_context(const std::string& devices);
   Result<void> open_worker();
-  Result<void> open_wake_descriptor(int worker_descriptor);
-  void set_timer(std::int64_t at_ns);
   void arrived(const std::optional<WireHeader>& header, std::span<const std::byte> data, bool is_rendezvous);
   void finished(std::unique_ptr<Operation> operation, ucs_status_t status);
   bool tidy();
@@ -117,12 +114,10 @@ class UcxTransport final : public PlacedTransport {
   std::unordered_map<std::uint64_t, UcxLink*> links_;
   Sink* sink_ = nullptr;
   std::uint64_t strangers_ = 0;
-  Descriptor wake_;  // an epoll of the worker's descriptor and the timer
-  Descriptor timer_;
-  bool is_timer_set_ = false;
 
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
+  int wake_descriptor_ = -1;  // the worker's
   std::string worker_address_;
   std::uint32_t piece_bytes_ = 0;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;

@@ -28,7 +28,7 @@ struct IdCloser {
 };
 using Id = std::unique_ptr<rdma_cm_id, IdCloser>;
 // Null: see errno.
-Id make_id(rdma_event_channel* channel, void* context) noexcept;
+Id make_id(rdma_event_channel* channel) noexcept;
 
 // Reads of the descriptor end with EAGAIN where they would wait. False with errno set.
 bool unblock(int descriptor) noexcept;

@@ -226,7 +226,7 @@ Reach VerbsLink::reach(Direction direction, const Region& local, const RemoteReg
   if (!theirs->has_rail(peer_rail_)) return no("the peer's memory is not registered on the rail of this link");
   if (direction == Direction::read && limits_.read_bytes == 0)
     return no(text("the adapters of ", rail_, " and its peer agreed on no reads"));
-  const bool is_gdr = is_gpu_memory(local.kind()) || is_gpu_memory(theirs->kind());
+  const bool is_gdr = is_gpu_memory(local.kind()) || is_gpu_memory(theirs->key.kind);
   return {true, is_gdr ? TransferPath::gdr : TransferPath::host,
           is_gdr ? text(rail_, network_, " reaches the GPU memory itself (here: ", local.how(), ")")
                  : text(rail_, network_, " moves it between pinned host memories"),
@@ -284,10 +284,10 @@ Posted VerbsLink::post_transfer(Direction direction, const Transfer& transfer) {
     dones_.push_back({transfer.cookie, failed(Status::out_of_range, cause)});
     return Posted::ok;
   }
-  const Span span{ours.address() + transfer.local_offset, theirs.address() + transfer.remote_offset, transfer.bytes,
-                  ours.local_key(rail_index_), theirs.remote_key(peer_rail_)};
+  const Span span{ours.address() + transfer.local_offset, theirs.key.address + transfer.remote_offset, transfer.bytes,
+                  ours.local_key(rail_index_), theirs.key.keys[peer_rail_]};
   const Posted posted = post_pieces(span, transfer.cookie, is_read, is_read && is_gpu_memory(ours.kind()));
-  if (posted == Posted::ok && !is_read) has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.kind());
+  if (posted == Posted::ok && !is_read) has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.key.kind);
   return posted;
 }
 
@@ -300,7 +300,7 @@ Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const Remo
   if (!theirs.has_rail(peer_rail_) || !is_right) return Posted::full;
   const unsigned flags = must_signal() ? unsigned{IBV_SEND_SIGNALED} : 0U;
   const Posted posted = post_bytes_to(theirs, remote_offset, bytes, flags, is_word_next ? Next::follows : Next::none);
-  if (posted == Posted::ok) has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.kind());
+  if (posted == Posted::ok) has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.key.kind);
   return posted;
 }
 
@@ -311,8 +311,8 @@ Posted VerbsLink::post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t r
   if (!is_inline && slots_in_use_ >= kSendSlots) return Posted::full;
   const std::byte* from = bytes.data();
   if (!is_inline) from = static_cast<const std::byte*>(std::memcpy(send_slot(), bytes.data(), bytes.size()));
-  const Span span{address_of(from), theirs.address() + remote_offset, bytes.size(), send_region_->lkey,
-                  theirs.remote_key(peer_rail_)};
+  const Span span{address_of(from), theirs.key.address + remote_offset, bytes.size(), send_region_->lkey,
+                  theirs.key.keys[peer_rail_]};
   return post_ordered(IBV_WR_RDMA_WRITE, span, is_inline, flags, next);
 }
 
@@ -541,14 +541,10 @@ void VerbsLink::look_at_clock(std::int64_t now) {
   }
 }
 
-std::int64_t VerbsLink::due_ns() const noexcept {
-  if (state_ == LinkState::connecting) return deadline_ns_;
-  if (state_ == LinkState::broken) return INT64_MAX;
-  if (probe_posted_ns_ == 0) return quiet_since_ns_ + kQuietNs;
-  return std::max(probe_posted_ns_, quiet_since_ns_) + transport_->options().connect_deadline_ns;
+std::string VerbsLink::describe() const {
+  if (peer_address_.port == 0) return text(rail_, " with its peer");
+  return text(rail_, " with ", text_of(peer_address_), " port ", peer_address_.port);
 }
-
-std::string VerbsLink::describe() const { return text(rail_, " with ", peer_text_.empty() ? "its peer" : peer_text_); }
 
 Error VerbsLink::failed(Status status, std::string cause, std::string remedy) const {
   return make_error(status, "link", describe(), std::move(cause), std::move(remedy));

@@ -12,6 +12,7 @@
 // No immediate data and no reliance on receiver-not-ready: iWARP has neither.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -50,16 +51,16 @@ inline constexpr std::size_t kMaxInlineBytes = 256;
 inline constexpr unsigned kMaxReads = 16;  // READs under way on the wire: enough for any bandwidth, few enough for every adapter
 
 // An event of rdma_cm without its owner: it is acknowledged before it is looked at.
-struct CmEvent {
-  rdma_cm_event_type type{};
-  int status = 0;
-  rdma_cm_id* id = nullptr;
-  rdma_cm_id* listener = nullptr;
-  std::uint8_t responder_resources = 0;
-  std::uint8_t initiator_depth = 0;
+struct CmEvent : rdma_cm_event {
+  explicit CmEvent(const rdma_cm_event& told) noexcept : rdma_cm_event(told) {
+    const auto* const data = static_cast<const std::uint8_t*>(param.conn.private_data);
+    if (data != nullptr) private_count = param.conn.private_data_len;
+    std::copy_n(data, private_count, private_bytes.begin());
+  }
+  std::span<const std::uint8_t> private_data() const noexcept { return std::span(private_bytes).first(private_count); }
+
   std::array<std::uint8_t, 256> private_bytes{};
   std::uint8_t private_count = 0;
-  std::span<const std::uint8_t> private_data() const noexcept { return std::span(private_bytes).first(private_count); }
 };
 
 class VerbsLink final : public Link {
@@ -99,8 +100,6 @@ class VerbsLink final : public Link {
   bool arm();
   // What depends on the time. `now`: of base/clock.hpp.
   void look_at_clock(std::int64_t now);
-  // When look_at_clock() has to be called next.
-  std::int64_t due_ns() const noexcept;
   bool is_connecting() const noexcept { return state_ == LinkState::connecting; }
   bool has_failed() const noexcept { return failure_.has_value() && state_ != LinkState::broken; }
   bool is_on(const rdma_cm_id* id) const noexcept { return id_.get() == id; }
@@ -204,8 +203,7 @@ class VerbsLink final : public Link {
   std::size_t peer_rail_ = 0;
   RailAddress peer_address_;           // initiator
   std::optional<ibv_path_data> path_;  // initiator: the resolved one with the service level of the options
-  std::string peer_text_;
-  std::string network_;  // " (MTU 4096, ...)" once it stands
+  std::string network_;                // " (MTU 4096, ...)" once it stands
   std::optional<Introduction> peer_;
   std::optional<Error> failure_;
 

@@ -108,12 +108,11 @@ Result<void> VerbsLink::prepare() {
   sends_ = std::make_unique<Pages>(std::size_t{kAllSlots} * kSlotBytes);
   if (receives_->data() == nullptr || sends_->data() == nullptr)
     return make_error(Status::out_of_memory, "link", describe(), "there is no memory for its messages");
-  auto receives = register_pages(device_->domain, device_->name, receives_->data(), receives_->bytes(), IBV_ACCESS_LOCAL_WRITE);
-  if (!receives) return std::move(receives).error();
-  receive_region_ = std::move(*receives);
-  auto sends = register_pages(device_->domain, device_->name, sends_->data(), sends_->bytes(), IBV_ACCESS_LOCAL_WRITE);
-  if (!sends) return std::move(sends).error();
-  send_region_ = std::move(*sends);
+  for (const auto& [pages, place] : {std::pair{receives_.get(), &receive_region_}, std::pair{sends_.get(), &send_region_}}) {
+    auto region = register_pages(device_->domain, device_->name, pages->data(), pages->bytes(), IBV_ACCESS_LOCAL_WRITE);
+    if (!region) return std::move(region).error();
+    *place = std::move(*region);
+  }
   // Room for everything that can be posted, should all of it end at once.
   constexpr int kCompletions = static_cast<int>(kWorkRequests + kReceives);
   errno = 0;
@@ -149,7 +148,6 @@ Result<void> VerbsLink::complete(Parcel answer) {
   }
   peer_token_ = read->token;
   peer_rail_ = read->rail;
-  peer_text_ = text(text_of(read->to), " port ", read->to.port);
   peer_address_ = read->to;
   resolve_anew();
   if (failure_) return *failure_;
@@ -163,7 +161,7 @@ void VerbsLink::resolve_anew() {
 
 Result<void> VerbsLink::new_id() {
   const auto& cm = rdmacm::functions();
-  Id made = make_id(transport_->channel(), this);
+  Id made = make_id(transport_->channel());
   if (made == nullptr) return call_failed("rdma_create_id", describe(), errno);
   id_ = std::move(made);
   if (auto service = type_of_service(transport_->options(), own_rail().address.technology)) {
@@ -274,7 +272,6 @@ void VerbsLink::take_request(Id id, const CmEvent& event, const Introduction& pe
   peer_token_.reset();  // good for one connection
   peer_ = peer;
   id_ = std::move(id);
-  id_->context = this;
   const auto refuse = [&](Error error) {
     fail(std::move(error));
     const auto reason = write_refusal(Refusal::no_resources);
@@ -285,8 +282,8 @@ void VerbsLink::take_request(Id id, const CmEvent& event, const Introduction& pe
   if (id_->verbs != device_->context) return refuse(failed(Status::device_error, "the request came through another device"));
   if (Result<void> made = make_pair(); !made) return refuse(std::move(made).error());
   const auto introduced = write_introduction(introduction());
-  rdma_conn_param wanted = parameters(introduced, event.initiator_depth);
-  wanted.responder_resources = std::min(wanted.responder_resources, event.responder_resources);
+  rdma_conn_param wanted = parameters(introduced, event.param.conn.initiator_depth);
+  wanted.responder_resources = std::min(wanted.responder_resources, event.param.conn.responder_resources);
   set_read_limit(wanted.initiator_depth);
   if (cm.rdma_accept(id_.get(), &wanted) != 0) return refuse(call_failed("rdma_accept", describe(), errno));
   is_connected_ = true;
@@ -324,7 +321,7 @@ void VerbsLink::on_established(const CmEvent& event, Sink& sink) {
     return fail(
         failed(Status::no_permission, "who accepted is not the rank that answered the offer", "another program took its port"));
   peer_ = peer;
-  set_read_limit(event.initiator_depth);
+  set_read_limit(event.param.conn.initiator_depth);
   if (post_control(MessageKind::hello)) become_ready(sink);  // else it has failed: nothing is under way that it would wait for
 }
 
@@ -343,7 +340,7 @@ const char* VerbsLink::name_of_step() const noexcept {
 
 void VerbsLink::handle(const CmEvent& event, Sink& sink) {
   if (state_ == LinkState::broken || failure_) return;
-  switch (event.type) {
+  switch (event.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: return on_address();
     case RDMA_CM_EVENT_ROUTE_RESOLVED: return on_route();
     case RDMA_CM_EVENT_ESTABLISHED: return on_established(event, sink);
@@ -352,11 +349,11 @@ void VerbsLink::handle(const CmEvent& event, Sink& sink) {
       if (event.status == -ETIMEDOUT) return resolve_address();
       [[fallthrough]];
     case RDMA_CM_EVENT_ROUTE_ERROR:
-      if (event.type == RDMA_CM_EVENT_ROUTE_ERROR && event.status == -ETIMEDOUT) return resolve_route();
+      if (event.event == RDMA_CM_EVENT_ROUTE_ERROR && event.status == -ETIMEDOUT) return resolve_route();
       [[fallthrough]];
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_CONNECT_ERROR:
-      return fail(failed(Status::peer_lost, text(rdmacm::functions().rdma_event_str(event.type), ": ", errno_text(event.status)),
+      return fail(failed(Status::peer_lost, text(rdmacm::functions().rdma_event_str(event.event), ": ", errno_text(event.status)),
                          "check that the peer runs and that its address can be reached from this rail"));
     case RDMA_CM_EVENT_REJECTED: {
       const auto refusal = read_refusal(event.private_data());

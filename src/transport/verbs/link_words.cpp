@@ -14,7 +14,7 @@ std::string VerbsLink::why_no_word(WordKind kind, const RemoteRegion& words) con
   if (device_->is_iwarp) return std::string(kNoWordsOfIwarp);
   if (read_depth_ == 0) return text("the adapters of ", rail_, " and its peer agreed on no reads and no atomics");
   if (kind == WordKind::set) return {};
-  if (!theirs->has_atomics()) return "the peer's adapters have no atomics, or none that are atomic with each other";
+  if (!theirs->key.has_atomics) return "the peer's adapters have no atomics, or none that are atomic with each other";
   return device_->attributes.atomic_cap != IBV_ATOMIC_NONE ? "" : text("the adapter of ", rail_, " has no atomics");
 }
 
@@ -48,8 +48,8 @@ Posted VerbsLink::post_set(const VerbsRemoteRegion& words, std::size_t index, st
 Posted VerbsLink::post_unwanted_read(WorkKind kind, std::uint64_t number, const VerbsRemoteRegion& words, std::uint64_t offset,
                                      std::uint64_t addend) {
   if (!ledger_.has_room(1) || reads_under_way_ >= read_depth_) return Posted::full;
-  const Span span{device_->unwanted_sink(), words.address() + offset, sizeof(std::uint64_t), device_->probe->lkey,
-                  words.remote_key(peer_rail_)};
+  const Span span{device_->unwanted_sink(), words.key.address + offset, sizeof(std::uint64_t), device_->probe->lkey,
+                  words.key.keys[peer_rail_]};
   const auto opcode = kind == WorkKind::atomic ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_RDMA_READ;
   const int result = post(opcode, span, work_id(kind, number), IBV_SEND_SIGNALED, addend);
   if (result != 0) return refused_post(result);

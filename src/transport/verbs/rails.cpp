@@ -29,9 +29,9 @@ void IdCloser::operator()(rdma_cm_id* id) const noexcept {
   rdmacm::functions().rdma_destroy_id(id);
 }
 
-Id make_id(rdma_event_channel* channel, void* context) noexcept {
+Id make_id(rdma_event_channel* channel) noexcept {
   rdma_cm_id* id = nullptr;
-  return Id(rdmacm::functions().rdma_create_id(channel, &id, context, RDMA_PS_TCP) == 0 ? id : nullptr);
+  return Id(rdmacm::functions().rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0 ? id : nullptr);
 }
 
 bool unblock(int descriptor) noexcept {
@@ -139,7 +139,7 @@ bool is_gid_of(ibv_context* context, unsigned port, int index, const RailAddress
 // Nothing: no RDMA device has that address, its port is down, or its GID is not the wanted one.
 std::optional<Candidate> candidate_at(const RailAddress& address, const TransportOptions& options) {
   Candidate candidate;
-  candidate.id = make_id(nullptr, nullptr);
+  candidate.id = make_id(nullptr);
   if (candidate.id == nullptr) return {};
   rdma_cm_id* const raw = candidate.id.get();
   SocketAddress socket = socket_address(address, 0);
@@ -273,7 +273,7 @@ Result<std::shared_ptr<Device>> device_of(Rails& rails, Candidate& candidate) {
 
 Result<Id> listen_at(rdma_event_channel* channel, const RailAddress& address, const std::string& name) {
   const auto& cm = rdmacm::functions();
-  Id id = make_id(channel, nullptr);
+  Id id = make_id(channel);
   if (id == nullptr) return call_failed("rdma_create_id", name, errno);
   SocketAddress socket = socket_address(address, 0);
   if (cm.rdma_bind_addr(id.get(), socket.get()) != 0)

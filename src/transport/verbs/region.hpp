@@ -36,20 +36,13 @@ class VerbsRegion final : public Region {
   std::vector<std::shared_ptr<ibv_mr>> regions_;  // one per rail, with its device; null: that was gone, and so were its links
 };
 
-class VerbsRemoteRegion final : public RemoteRegion {
- public:
-  explicit VerbsRemoteRegion(Key key) : key_(std::move(key)) {}
-  std::size_t bytes() const noexcept override { return key_.bytes; }
-
-  std::uint64_t address() const noexcept { return key_.address; }
-  MemoryKind kind() const noexcept { return key_.kind; }
+struct VerbsRemoteRegion final : RemoteRegion {
+  explicit VerbsRemoteRegion(Key told) : key(std::move(told)) {}
+  std::size_t bytes() const noexcept override { return key.bytes; }
   // Whether the peer registered it on that rail of its.
-  bool has_rail(std::size_t rail) const noexcept { return rail < key_.keys.size(); }
-  std::uint32_t remote_key(std::size_t rail) const noexcept { return key_.keys[rail]; }
-  bool has_atomics() const noexcept { return key_.has_atomics; }
+  bool has_rail(std::size_t rail) const noexcept { return rail < key.keys.size(); }
 
- private:
-  Key key_;
+  const Key key;
 };
 
 }  // namespace gigabar::transport::rdma

@@ -4,8 +4,6 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -81,20 +79,13 @@ Result<void> VerbsTransport::watch(int descriptor) {
 Result<void> VerbsTransport::open_wake_descriptor() {
   wake_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!wake_.is_open()) return call_failed("epoll_create1", "wake descriptor", errno);
-  timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!timer_.is_open()) return call_failed("timerfd_create", "wake descriptor", errno);
-  Result<void> watched = watch(timer_.get());
-  if (watched) watched = watch(channel_->fd);
+  Result<void> watched = watch(channel_->fd);
   for (const auto& device : rails_.devices) {
     if (watched) watched = watch(device->channel->fd);
     if (watched && device->has_events) watched = watch(device->context->async_fd);
   }
   return watched;
 }
-
-bool VerbsTransport::needs_processor() const noexcept { return std::ranges::any_of(rails_.devices, &Device::is_software); }
-
-void VerbsTransport::remove(VerbsLink* link) noexcept { std::erase(links_, link); }
 
 std::string VerbsTransport::address() const {
   std::vector<RailAddress> addresses;
@@ -241,17 +232,7 @@ bool VerbsTransport::take_events(Sink& sink) {
     rdma_cm_event* event = nullptr;
     if (cm.rdma_get_cm_event(channel_.get(), &event) != 0) return has_happened;  // EAGAIN: there are no more
     has_happened = true;
-    CmEvent copy{event->event,
-                 event->status,
-                 event->id,
-                 event->listen_id,
-                 event->param.conn.responder_resources,
-                 event->param.conn.initiator_depth,
-                 {},
-                 0};
-    const auto* const data = static_cast<const std::uint8_t*>(event->param.conn.private_data);
-    if (data != nullptr) copy.private_count = event->param.conn.private_data_len;
-    std::copy_n(data, copy.private_count, copy.private_bytes.begin());
+    const CmEvent copy(*event);
     // Before it is handled, and nothing before it throws: an id cannot be destroyed while an event of it is not acknowledged.
     cm.rdma_ack_cm_event(event);
     handle(copy, sink);
@@ -260,11 +241,11 @@ bool VerbsTransport::take_events(Sink& sink) {
 }
 
 void VerbsTransport::handle(const CmEvent& event, Sink& sink) {
-  if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event);
+  if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event);
   for (std::size_t i = 0; i < links_.size(); ++i) {  // NOLINT(modernize-loop-convert): callbacks may add links
     if (links_[i]->is_on(event.id)) return links_[i]->handle(event, sink);
   }
-  if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
+  if (event.event != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
   for (Rail& rail : rails_.rails) {
     if (rail.listener != nullptr && rail.listener.get() == event.id) return leave(*rail.device, "was removed");
   }
@@ -273,7 +254,7 @@ void VerbsTransport::handle(const CmEvent& event, Sink& sink) {
 void VerbsTransport::on_request(const CmEvent& event) {
   Id id(event.id);
   const auto rail = std::find_if(rails_.rails.begin(), rails_.rails.end(),
-                                 [&](const Rail& one) { return one.listener != nullptr && one.listener.get() == event.listener; });
+                                 [&](const Rail& one) { return one.listener != nullptr && one.listener.get() == event.listen_id; });
   const auto introduction = read_introduction(event.private_data());
   if (rail == rails_.rails.end() || !introduction) return refuse(std::move(id), "it is no rank of this job");
   const auto index = static_cast<std::size_t>(rail - rails_.rails.begin());
@@ -348,29 +329,13 @@ void VerbsTransport::take_wakes() {
     void* link = nullptr;
     while (verbs::functions().ibv_get_cq_event(device->channel, &queue, &link) == 0) verbs::functions().ibv_ack_cq_events(queue, 1);
   }
-  std::uint64_t expirations = 0;
-  if (::read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
-    log(LogLevel::info, text("verbs: the timer cannot be read: ", std::strerror(errno)));
 }
 
 bool VerbsTransport::arm() {
   is_armed_ = true;
   bool is_quiet = true;
-  std::int64_t due_ns = INT64_MAX;
-  for (VerbsLink* const link : links_) {
-    is_quiet = link->arm() && is_quiet;
-    due_ns = std::min(due_ns, link->due_ns());
-  }
-  if (!is_quiet) return false;
-  itimerspec when{};
-  if (due_ns != INT64_MAX) {
-    // What is due already was looked at less than kLookEveryNs ago.
-    due_ns = std::max(due_ns, now_ns() + kLookEveryNs);
-    when.it_value = {due_ns / 1'000'000'000, due_ns % 1'000'000'000};
-  }
-  if (::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0) return true;
-  log(LogLevel::info, text("verbs: the timer cannot be set: ", std::strerror(errno)));
-  return false;
+  for (VerbsLink* const link : links_) is_quiet = link->arm() && is_quiet;
+  return is_quiet;
 }
 
 }  // namespace gigabar::transport::rdma

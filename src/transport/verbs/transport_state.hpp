@@ -2,6 +2,7 @@
 // The verbs transport: its rails, and the links on them.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,14 +33,14 @@ class VerbsTransport final : public Transport {
   bool poll(Sink& sink) override;
   bool arm() override;
   int wake_descriptor() const noexcept override { return wake_.get(); }
-  bool needs_processor() const noexcept override;
+  bool needs_processor() const noexcept override { return std::ranges::any_of(rails_.devices, &Device::is_software); }
 
   // For links.
   const Rail& rail(std::size_t index) const noexcept { return rails_.rails[index]; }
   rdma_event_channel* channel() const noexcept { return channel_.get(); }
   const TransportOptions& options() const noexcept { return options_; }
   void add(VerbsLink* link) { links_.push_back(link); }
-  void remove(VerbsLink* link) noexcept;
+  void remove(VerbsLink* link) noexcept { std::erase(links_, link); }
 
  private:
   explicit VerbsTransport(const TransportOptions& options) : Transport(TransportKind::verbs), options_(options) {}
@@ -62,7 +63,7 @@ class VerbsTransport final : public Transport {
   Rails rails_;
   std::shared_ptr<GpuOrder> order_ = std::make_shared<GpuOrder>();
   std::vector<VerbsLink*> links_;
-  Descriptor timer_, wake_;
+  Descriptor wake_;
   bool is_armed_ = false;
   std::int64_t looked_ns_ = 0;
   unsigned polls_since_look_ = 0;

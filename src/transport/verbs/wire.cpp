@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/bytes.hpp"
+#include "base/names.hpp"
 
 namespace gigabar::transport::rdma {
 namespace {
@@ -92,12 +93,7 @@ std::array<std::uint8_t, kCount> fixed(const std::string& bytes) {
 }  // namespace
 
 std::string_view name_of(Technology technology) noexcept {
-  switch (technology) {
-    case Technology::infiniband: return "InfiniBand";
-    case Technology::roce: return "RoCE";
-    case Technology::iwarp: return "iWARP";
-  }
-  return "unknown";
+  return name_at(std::array<std::string_view, 3>{"InfiniBand", "RoCE", "iWARP"}, technology);
 }
 
 std::string text_of(const RailAddress& address) {

@@ -106,7 +106,7 @@ ISOLATED_TEST(LocalCudaErrors, ADriverThatDoesNotKnowWhatItOpened) {
   machine.session.remove_faults();
   const auto opened = devices.open_ipc(kSomebodyElse, identity, 0);
   ASSERT_TRUE(opened) << "it was closed: " << opened.message();
-  EXPECT_GE((*opened)->bytes(), machine.second->bytes());
+  EXPECT_GE((*opened)->bytes, machine.second->bytes());
 }
 
 // In this build, or of this driver, which has no module functions.

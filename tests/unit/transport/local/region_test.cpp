@@ -88,31 +88,15 @@ TEST(LocalRegion, PagesOfASealedFileAreMapped) {
   EXPECT_NE(::fcntl(remote.file(), F_GET_SEALS) & F_SEAL_SHRINK, 0);
 }
 
-TEST(LocalRegion, AFileThatCanShrinkIsLeftToTheKernel) {
+// A load beyond its new end would end who maps it.
+TEST(LocalRegion, AFileThatCanShrinkIsRefused) {
   Pair pair(kSomebodyElse);
-  std::vector<std::byte> local(3'000'000);
-  const SharedMemory remote(2'500'000, 0);
-  expect_moves(pair, plain_range(local), remote.range(), TransferPath::host);
-  EXPECT_TRUE(remote.are_guards_whole());
-}
-
-TEST(LocalRegion, AFileThatShrinksIsAnError) {
-  Pair pair(kSomebodyElse);
-  Descriptor file(::memfd_create("shrinking", MFD_CLOEXEC));
-  ASSERT_EQ(::ftruncate(file.get(), 1 << 20), 0);
-  void* const address = ::mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-  std::vector<std::byte> memory(1 << 20);
-  const auto local = must(pair.transports[0]->register_memory(plain_range(memory)));
-  const auto shown =
-      must(pair.transports[1]->register_memory({address, std::size_t{1} << 20, MemoryKind::host_pageable, -1, file.get(), 0}));
-  const auto remote = pair.shown(1, *shown);
-  ASSERT_EQ(::ftruncate(file.get(), 4096), 0);
-  ASSERT_EQ(pair.links[0]->post_read(*local, 0, *remote, 0, 1 << 20, 9), Posted::ok);
-  pair.poll();
-  ASSERT_EQ(pair.sinks[0].dones.size(), 1U);
-  EXPECT_EQ(pair.sinks[0].dones[0].second, Status::peer_lost);
-  EXPECT_EQ(pair.sinks[0].broken_count, 1);
-  ::munmap(address, 1 << 20);
+  const SharedMemory memory(1000), unsealed(1000, 0);
+  EXPECT_EQ(pair.transports[1]->register_memory(unsealed.range()).status(), Status::bad_file);
+  const auto region = must(pair.transports[1]->register_memory(memory.range()));
+  Parcel key = must(region->key(pair.peers[1]));
+  key.descriptors[0] = Descriptor(::dup(unsealed.file()));
+  EXPECT_EQ(pair.transports[0]->open_region(pair.peers[0], std::move(key)).status(), Status::bad_file);
 }
 
 TEST(LocalRegion, StandInDevicesReachEachOther) {

@@ -14,22 +14,6 @@ namespace {
 using gigabar::test::errors_of_each;
 using gigabar::test::ScopedEnvironment;
 
-ISOLATED_TEST(UcxOpenErrors, EachCallOfTheSystem) {
-  const ScopedEnvironment quiet("UCX_LOG_LEVEL", "fatal");
-  const auto open = []() -> Result<void> {
-    const auto opened = UcxTransport::open({});
-    if (!opened) return opened.error();
-    return {};
-  };
-  ASSERT_TRUE(open());
-  for (const auto& [function, error, part] : {std::tuple{"epoll_create1", EMFILE, "wake descriptor: epoll_create1 failed"},
-                                              std::tuple{"timerfd_create", EMFILE, "wake descriptor: timerfd_create failed"},
-                                              std::tuple{"epoll_ctl", ENOSPC, "wake descriptor: epoll_ctl failed"}}) {
-    const std::string errors = errors_of_each(function, error, open);
-    EXPECT_NE(errors.find(part), std::string::npos) << function << ":\n" << errors;
-  }
-}
-
 ISOLATED_TEST(UcxOpenErrors, RandomNumbersOfLinks) {
   Pair pair;
   const auto offer = [&]() -> Result<void> {
