@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line of `gigabar streams` asks for.
+// What the command line of `gigabar streams` asks for, and what ends it early.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "gigabar/memory.hpp"
+#include "support/signal_handlers.hpp"
 
 namespace gigabar::tool {
 struct Invocation;
@@ -51,6 +53,23 @@ struct Options {
   bool times_plain_copies = false;
   Format format = Format::table;
   std::string json_path;
+};
+
+// SIGINT, SIGTERM and SIGHUP while transfers run: a flag that ends them after the copies in flight. The second signal ends the
+// process as if nobody listened.
+inline std::atomic<bool> is_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
+// While one lives, the signals set the flag; afterwards they do what they did before. One at a time.
+class Interrupt {
+ public:
+  Interrupt() : handlers_([](int) { is_interrupted.store(true); }, SA_RESTART | static_cast<int>(SA_RESETHAND)) {}
+
+  static const std::atomic<bool>& flag() noexcept { return is_interrupted; }
+  static bool is_set() noexcept { return is_interrupted.load(); }
+
+ private:
+  EndHandlers handlers_;
 };
 
 // Does what the options ask for. Returns when all is well, and ends the command otherwise, after everything was printed and

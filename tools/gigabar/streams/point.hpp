@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One plan that is run, and what came of it: the only one, a size of a sweep, or a cell of a preset.
+// One plan that is run, what came of it, and what is said of that: the only one, a size of a sweep, or a cell of a preset.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -90,5 +91,42 @@ const StreamPlace& device_of(const Transfer& transfer) noexcept;
 std::string short_text(const Transfer& transfer);
 // All copies of all repeats; for executors that move no data, the samples.
 std::uint64_t copy_count(const TransferReport& report) noexcept;
+
+// --- What is said of them -------------------------------------------------------------------------------------------------------
+
+// What is printed as text: one class for each --format. This one, of --format json, prints nothing.
+class Output {
+ public:
+  Output(Report& report, const Machine& machine) : report_(report), machine_(machine) {}
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+  virtual ~Output() = default;
+
+  // Before anything is run.
+  virtual void begin(const StreamPlan& /*first*/) {}
+  // Around each point, and now and then in it.
+  virtual void before(const Point& /*point*/) {}
+  virtual void during() {}
+  virtual void after(const Point& /*point*/) {}
+  // A whole preset, after its points.
+  virtual void preset(const PresetRun& /*run*/) {}
+
+ protected:
+  Report& report_;
+  const Machine& machine_;
+};
+
+std::unique_ptr<Output> make_output(Format format, Report& report, const Machine& machine);
+
+// --- The document of --json and --format json: as that of the other commands, with every parameter and every sample --------------
+
+// What stands beside the results.
+void describe(const Options& options, Json& document);
+void describe(const Machine& machine, Json& document);
+
+// A result. `measure`: its kind, "transfers".
+Json point_json(const Point& point, std::string_view measure);
+Json preset_json(const PresetRun& run);
+Json description_json(const StreamPreset& preset);  // of a list
 
 }  // namespace gigabar::tool::streams
