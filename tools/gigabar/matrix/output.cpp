@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "matrix/output.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <iterator>
 
 #include "base/counted.hpp"
+#include "matrix/job.hpp"
 #include "support/plain_text.hpp"
 #include "support/text_table.hpp"
 
