@@ -15,7 +15,7 @@
 #include "gigabar/device_session.hpp"
 #include "gigabar/memory.hpp"
 #include "ranks/job.hpp"
-#include "ranks/plan.hpp"
+#include "ranks/measure.hpp"
 #include "support/names.hpp"
 
 namespace gigabar::tool::device_ranks {
