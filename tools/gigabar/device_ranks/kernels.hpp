@@ -6,7 +6,6 @@
 #include <functional>
 #include <vector>
 
-#include "device_ranks/plans.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/status.hpp"
@@ -33,7 +32,7 @@ Result<KernelRun> run_turns(const DeviceInfo& device, const TurnPlan& plan, cons
 
 // A kernel that is launched again and again.
 struct RepeatedKernel {
-  // Launches it and waits for its end. Of pingpong: the rounds that are checked and computed, kNoRound (plans.hpp) for nothing
+  // Launches it and waits for its end. Of pingpong: the rounds that are checked and computed, kNoRound (unit.hpp) for nothing
   // of that kind; of matvec: a MatvecTask, and the batch that is multiplied. Errors: as run_rounds.
   std::function<Result<void>(std::uint32_t first, std::uint32_t second)> run;
   // What all launches found wrong.

@@ -2,7 +2,6 @@
 // One block of matvec's kernels: streams its part of every batch, or multiplies it by a matrix that stays in fast memory.
 #pragma once
 
-#include "device_ranks/plans.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/message.hpp"
 

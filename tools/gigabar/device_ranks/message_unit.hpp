@@ -3,7 +3,6 @@
 // windows that a message of 4 bytes answers.
 #pragma once
 
-#include "device_ranks/plans.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/message.hpp"
 

@@ -7,7 +7,6 @@
 // the partner.
 #pragma once
 
-#include "device_ranks/plans.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/channel.hpp"
 

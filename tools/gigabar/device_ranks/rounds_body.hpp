@@ -2,10 +2,8 @@
 // Which unit does a plan.
 #pragma once
 
-#include "device_ranks/lean_unit.hpp"
+#include "device_ranks/lean_units.hpp"
 #include "device_ranks/message_unit.hpp"
-#include "device_ranks/one_sided_unit.hpp"
-#include "device_ranks/ping_unit.hpp"
 #include "device_ranks/round_unit.hpp"
 #include "device_ranks/unit.hpp"
 

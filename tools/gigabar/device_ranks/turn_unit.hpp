@@ -3,7 +3,6 @@
 // computed and checked word by word, as they go and come; writes are from memory to memory.
 #pragma once
 
-#include "device_ranks/plans.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/message.hpp"
 
