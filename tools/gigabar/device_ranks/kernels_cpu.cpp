@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "device_ranks/kernels.hpp"
-#include "device_ranks/matvec_unit.hpp"
 #include "device_ranks/rounds_body.hpp"
-#include "device_ranks/turn_unit.hpp"
+#include "device_ranks/side_by_side_units.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/scope.hpp"
 
