@@ -14,7 +14,7 @@
 #include "device/soft_hca/soft_hca.hpp"
 #include "scenarios/soft_hca/run.hpp"
 #include "scenarios/soft_hca/verdict.hpp"
-#include "streams/options.hpp"
+#include "streams/command.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/report.hpp"

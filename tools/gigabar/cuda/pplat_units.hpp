@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "device_ranks/kernels.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/message.hpp"
 

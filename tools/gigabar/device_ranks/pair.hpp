@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/counted.hpp"
-#include "device_ranks/kernels.hpp"
+#include "device_ranks/unit.hpp"
 #include "gigabar/device_session.hpp"
 #include "gigabar/memory.hpp"
 #include "ranks/job.hpp"

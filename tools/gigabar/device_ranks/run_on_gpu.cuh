@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "device_ranks/kernels.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/scope.hpp"
 #include "gigabar/status.hpp"

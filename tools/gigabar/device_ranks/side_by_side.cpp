@@ -16,8 +16,8 @@
 #include "base/rounding.hpp"
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
-#include "device_ranks/kernels.hpp"
 #include "device_ranks/pair.hpp"
+#include "device_ranks/unit.hpp"
 #include "support/clock.hpp"
 #include "support/option_checks.hpp"
 

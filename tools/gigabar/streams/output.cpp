@@ -11,7 +11,7 @@
 
 #include "base/counted.hpp"
 #include "base/options.hpp"
-#include "streams/point.hpp"
+#include "streams/command.hpp"
 #include "support/names.hpp"
 #include "support/plain_text.hpp"
 #include "support/text_table.hpp"
