@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "matrix/batches.hpp"
-#include "matrix/output.hpp"
+#include "matrix/job.hpp"
 #include "support/failure.hpp"
 
 namespace gigabar::tool::matrix {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ranks/results.hpp"
+#include "ranks/measure.hpp"
 #include "tools/ranks_support.hpp"
 
 namespace gigabar::tool::ranks {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ranks/plan.hpp"
+#include "ranks/measure.hpp"
 #include "support/failure.hpp"
 
 namespace gigabar::tool::ranks {

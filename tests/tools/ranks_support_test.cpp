@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "gigabar/copy.hpp"
-#include "ranks/buffers.hpp"
 #include "ranks/job.hpp"
+#include "ranks/measure.hpp"
 #include "support/launched.hpp"
 #include "tools/ranks_support.hpp"
 

@@ -14,7 +14,7 @@
 #include "cuda/runtime.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
-#include "streams/options.hpp"
+#include "streams/command.hpp"
 #include "support/failure.hpp"
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"

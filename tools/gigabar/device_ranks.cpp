@@ -11,8 +11,8 @@
 #include "base/fnv.hpp"
 #include "base/rounding.hpp"
 #include "commands.hpp"
-#include "device_ranks/kernels.hpp"
 #include "device_ranks/pair.hpp"
+#include "device_ranks/unit.hpp"
 #include "support/option_checks.hpp"
 #include "support/statistics.hpp"
 

@@ -16,10 +16,9 @@
 #include "base/fnv.hpp"
 #include "commands.hpp"
 #include "gigabar/fabric.hpp"
-#include "matrix/batches.hpp"
-#include "matrix/output.hpp"
-#include "ranks/buffers.hpp"
+#include "matrix/job.hpp"
 #include "ranks/exchange.hpp"
+#include "ranks/measure.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/progress_line.hpp"
@@ -43,6 +42,7 @@ constexpr std::array<Named<Measures>, 3> kMeasures = {
 
 struct MatrixOptions : JobOptions {
   std::string accelerator = "host";
+  Place place = Place::host;  // settled
   Measures measures = Measures::both;
   AtOnce at_once = AtOnce::all;
   std::uint64_t bytes = std::uint64_t{1} << 20;
@@ -69,16 +69,14 @@ Plan plan_of(const MatrixOptions& options, Measure measure) {
   plan.options.warm_up_count = options.warm_up_count;
   plan.options.iteration_count = options.iteration_count * (is_latency(measure) ? kRoundTripsPerWindow : 1);
   plan.options.fabric = options.fabric;
-  plan.first_place = plan.second_place = options.accelerator == "cuda" ? Place::device : Place::host;
+  plan.first_place = plan.second_place = options.place;
   plan.range = {kLatencyBytes, std::max(kLatencyBytes, options.bytes)};
   plan.sizes = {kLatencyBytes, options.bytes};
   return plan;
 }
 
 MatrixPlan make_matrix_plan(MatrixOptions options) {
-  if (options.accelerator != "cuda" && options.accelerator != "host") {
-    refuse_usage(fmt::format("-d {}: this is no kind of device; choose cuda or host", options.accelerator));
-  }
+  options.place = place_of("-d", options.accelerator);
   options.fabric.options = fabric_options(options.fabric);
   // Where all ranks are at work they begin together.
   const bool is_all = options.at_once == AtOnce::all;

@@ -15,9 +15,8 @@
 #include "base/counted.hpp"
 #include "commands.hpp"
 #include "gigabar/fabric.hpp"
-#include "ranks/buffers.hpp"
 #include "ranks/exchange.hpp"
-#include "ranks/results.hpp"
+#include "ranks/measure.hpp"
 #include "support/option_checks.hpp"
 
 namespace gigabar::tool {

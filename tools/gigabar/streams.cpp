@@ -1,23 +1,421 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar streams: many transfers at once, between GPUs and between GPUs and the host, with CUts' command lines, transfers in
 // words, nvbandwidth's matrices, and sweeps over sizes.
-#include "streams/options.hpp"
-
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
+#include <set>
+#include <span>
+#include <string_view>
+#include <utility>
 
+#include "base/counted.hpp"
 #include "commands.hpp"
+#include "cuda/runtime.hpp"
+#include "streams/command.hpp"
+#include "streams/measure.hpp"
+#include "support/failure.hpp"
 #include "support/option_checks.hpp"
+#include "support/progress_line.hpp"
 
 namespace gigabar::tool {
+namespace streams {
 namespace {
 
-using streams::Argument;
-using streams::Format;
-using streams::Options;
+Machine find_machine(const Options& options) {
+  if (options.is_dry_run && options.device_count) return {*options.device_count, {}};
+  // CUDA reads it when it starts: with its 8 queues, streams beyond the eighth would wait for each other.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  std::vector<DeviceInfo> found = take(devices());
+  const int count = static_cast<int>(found.size());
+  return {count, std::move(found)};
+}
+
+void check_options(const Options& options) {
+  const bool has_presets = !options.presets.empty();
+  if (has_presets && !options.arguments.empty()) refuse_usage("--preset stands alone; leave out -d, -h, -p, -t and -f");
+  if (has_presets && options.format == Format::cuts) refuse_usage("--format cuts: CUts has no presets; choose table, json or csv");
+  if (has_presets && !options.executor.empty()) refuse_usage("--executor: a preset's name says who moves the bytes");
+  if (options.device_count && !options.is_dry_run) refuse_usage("--devices: only a --dry-run can assume devices");
+}
+
+std::string first_of(const std::vector<std::string>& lines) {
+  return lines.size() == 1 ? lines.front() : fmt::format("{} (and {} more)", lines.front(), lines.size() - 1);
+}
+
+// What the exit status says of all that was run.
+class Verdict {
+ public:
+  explicit Verdict(std::optional<double> expected_ratio) : expected_ratio_(expected_ratio) {}
+
+  // Returns what a reader has to know: transfers that --expect does not judge, each said once.
+  std::vector<std::string> judge(const Point& point) {
+    std::vector<std::string> notes;
+    const std::string title = point.title.empty() ? "" : point.title + ": ";
+    if (point.error) {
+      // A cell that this machine cannot have is the matrix' N/A.
+      if (point.preset.empty() || !is_absent(*point.error)) {
+        is_bad_usage_ |= point.error->status == Status::invalid_argument;
+        failures_.push_back(title + point.error->message());
+      }
+      return notes;
+    }
+    if (!point.report) return notes;
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
+      const TransferReport& report = point.report->transfers[i];
+      if (report.error) {
+        failures_.push_back(title + report.error->message());
+      } else if (copy_count(report) == 0 && !report.transfer.is_background && !point.report->was_stopped) {
+        failures_.push_back(fmt::format("{}transfer {} ({}): nothing was measured", title, i, short_text(report.transfer)));
+      } else if (expected_ratio_) {
+        judge_ratio(point, i, notes);
+      }
+    }
+    return notes;
+  }
+
+  // Ends the command unless all is well: interrupted, then failed, then below what was expected.
+  void conclude(bool is_interrupted) const {
+    if (is_interrupted) throw CommandFailure(kExitInterrupted, "interrupted; the figures are of what was done until then");
+    if (!failures_.empty()) throw CommandFailure(is_bad_usage_ ? kExitBadUsage : kExitFailed, first_of(failures_));
+    if (!misses_.empty()) throw CommandFailure(kExitBelowExpectation, first_of(misses_));
+  }
+
+ private:
+  void judge_ratio(const Point& point, std::size_t index, std::vector<std::string>& notes) {
+    const TransferReport& report = point.report->transfers[index];
+    const Transfer& transfer = report.transfer;
+    if (transfer.is_background || transfer.is_latency || !moves_data(transfer.executor) || report.life_gb_per_s.samples.empty())
+      return;
+    if (!(report.ratio > 0)) {
+      std::string note = fmt::format("transfer {} ({}): its link's rate is unknown{}{}, so --expect does not judge it", index,
+                                     short_text(transfer), report.link.reason.empty() ? "" : ": ", report.link.reason);
+      if (noted_.insert(note).second) notes.push_back(std::move(note));
+    } else if (report.ratio < *expected_ratio_) {
+      misses_.push_back(
+          fmt::format("{}{}transfer {} ({}): {:.3f} GB/s is {:.1f} % of the {:.3f} GB/s of its link ({}); --expect {}", point.title,
+                      point.title.empty() ? "" : ": ", index, short_text(transfer), report.life_gb_per_s.median, 100 * report.ratio,
+                      report.link.gb_per_s, report.link.name, *expected_ratio_));
+    }
+  }
+
+  std::optional<double> expected_ratio_;
+  std::vector<std::string> failures_;
+  bool is_bad_usage_ = false;
+  std::vector<std::string> misses_;  // below --expect
+  std::set<std::string> noted_;
+};
+
+// --- How far the transfers are, while they run ----------------------------------------------------------------------------------
+
+winsize terminal_size() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0) size = {24, 80, 0, 0};
+  return size;
+}
+
+std::string sum_of(std::span<const StreamProgress> transfers) {
+  double done_gb = 0;
+  double gb_per_s = 0;
+  std::size_t done_count = 0;
+  for (const StreamProgress& transfer : transfers) {
+    done_gb += static_cast<double>(transfer.bytes_done) / 1e9;
+    gb_per_s += transfer.is_done ? 0 : transfer.gb_per_s;
+    done_count += transfer.is_done ? 1 : 0;
+  }
+  return fmt::format("  {:.3f} GB  {:.3f} GB/s, {} of {} done", done_gb, gb_per_s, done_count,
+                     counted(transfers.size(), "transfer"));
+}
+
+// Bytes and rate of every transfer and the time that is left, redrawn in place on standard error.
+class Progress {
+ public:
+  explicit Progress(bool is_shown) : is_shown_(is_shown) {}
+
+  // `position`: "3 of 12", or empty.
+  void begin(const Point& point, const std::string& position) {
+    names_.clear();
+    name_width_ = 0;
+    for (const Transfer& transfer : point.plan.transfers) {
+      names_.push_back(short_text(transfer));
+      name_width_ = std::max(name_width_, names_.back().size());
+    }
+    repeat_count_ = point.plan.repeats;
+    began_ = {};
+    title_ = point.title + (point.title.empty() || position.empty() ? "" : ", ") + position;
+    show({title_.empty() ? "preparing" : title_ + ": preparing"});
+  }
+
+  void update(unsigned repeat, std::span<const StreamProgress> transfers) {
+    if (!is_shown_) return;
+    std::vector<std::string> lines;
+    lines.push_back(fmt::format("{}{}repeat {} of {}{}", title_, title_.empty() ? "" : ", ", repeat + 1, repeat_count_,
+                                Interrupt::is_set() ? "; ending after the copies in flight" : time_left(repeat, transfers)));
+    if (transfers.size() + 1 < terminal_size().ws_row) {
+      for (const StreamProgress& transfer : transfers) lines.push_back(line_of(transfer));
+    } else {
+      lines.push_back(sum_of(transfers));
+    }
+    show(lines);
+  }
+
+  // Leaves the terminal as if nothing had been shown.
+  void end() { show({}); }
+
+ private:
+  // ", about 40 s left", from what the slowest transfer has done; empty in the first second and where no transfer has an end.
+  std::string time_left(unsigned repeat, std::span<const StreamProgress> transfers) {
+    const auto now = std::chrono::steady_clock::now();
+    if (began_ == std::chrono::steady_clock::time_point{}) began_ = now;
+    const double elapsed_s = std::chrono::duration<double>(now - began_).count();
+    double part = 2;
+    for (const StreamProgress& transfer : transfers) {
+      if (transfer.bytes_total == 0) continue;
+      part = std::min(part, static_cast<double>(transfer.bytes_done) / static_cast<double>(transfer.bytes_total));
+    }
+    return part > 1 ? std::string() : tool::time_left(elapsed_s, repeat + part, repeat_count_);
+  }
+
+  std::string line_of(const StreamProgress& transfer) const {
+    const std::string_view name = transfer.index < names_.size() ? names_[transfer.index] : std::string_view();
+    const auto done = static_cast<double>(transfer.bytes_done), total = static_cast<double>(transfer.bytes_total);
+    const std::string part = transfer.bytes_total != 0 ? fmt::format(" {:>4.0f} %", 100.0 * done / total) : "       ";
+    return fmt::format("  {:>3}  {:<{}}  {:>10.3f} GB{}{}", transfer.index, name, name_width_, done / 1e9, part,
+                       transfer.is_done ? "  done" : fmt::format("  {:>9.3f} GB/s", transfer.gb_per_s));
+  }
+
+  // In place of what was shown before.
+  void show(const std::vector<std::string>& lines) {
+    if (!is_shown_) return;
+    std::string text = line_count_ == 0 ? "" : fmt::format("\x1b[{}A", line_count_);
+    text += "\r\x1b[J";
+    const std::size_t width = terminal_size().ws_col - std::size_t{1};
+    for (const std::string& line : lines) text += line.substr(0, width) + "\n";
+    line_count_ = lines.size();
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+  }
+
+  bool is_shown_;
+  std::string title_;
+  std::vector<std::string> names_;
+  std::size_t name_width_ = 0;
+  unsigned repeat_count_ = 0;
+  std::chrono::steady_clock::time_point began_;  // the first repeat's first report
+  std::size_t line_count_ = 0;                   // that are shown
+};
+
+// --- --plain: cudaMemcpyAsync over memory of the same kind and place, what a transfer's figure is compared with ------------------
+
+// Copies of a GPU's engine between it and the host.
+bool has_plain_form(const Transfer& transfer) {
+  return transfer.executor == StreamExecutor::copy_engine && transfer.source.is_host() != transfer.destination.is_host();
+}
+
+// Placed as run_streams() does it: on the nearest node where that can be, else anywhere.
+HostMemory host_memory(const Machine& machine, const Transfer& transfer) {
+  const StreamPlace& host = host_of(transfer);
+  const int node = std::max(machine.node_of_host(transfer), -1);
+  auto memory = HostMemory::allocate(transfer.bytes, {.numa_node = node, .pages = host.pages});
+  if (!memory && node >= 0 && host.numa_node == StreamPlace::kNearestNode) {
+    memory = HostMemory::allocate(transfer.bytes, {.numa_node = -1, .pages = host.pages});
+  }
+  return take(std::move(memory));
+}
+
+// In GB/s: two copies that are not timed, then as many as one repeat has (at most 100), between two events. Ends the command when
+// the memory cannot be had or CUDA's run-time is not built in.
+double plain_rate(const Machine& machine, const Transfer& transfer) {
+  constexpr std::uint64_t kMaxCopies = 100;
+  const bool is_to_device = transfer.source.is_host();
+  const int device = device_of(transfer).device;
+  const auto memory = take(DeviceMemory::allocate(device, transfer.bytes));
+  const HostMemory host = host_memory(machine, transfer);
+  const std::uint64_t count = std::clamp<std::uint64_t>(transfer.iterations, 1, kMaxCopies);
+  void* const to = is_to_device ? memory.address() : host.address();
+  const void* const from = is_to_device ? host.address() : memory.address();
+  return take(plain_copy_rate(device, to, from, transfer.bytes, count));
+}
+
+// --- The command ----------------------------------------------------------------------------------------------------------------
+
+class Session {
+ public:
+  Session(const Options& options, const Invocation& invocation)
+      : options_(options),
+        report_("streams", invocation, options.json_path),
+        progress_(options.format != Format::cuts && options.json_path != "-" && can_redraw()),
+        verdict_(options.expected_ratio) {
+    describe(options, report_.document());
+    check_options(options);
+    machine_ = find_machine(options);
+    describe(machine_, report_.document());
+    if (options.format == Format::json) report_.end_text();
+    output_ = make_output(options.format, report_, machine_);
+  }
+
+  void run_all() {
+    std::vector<PresetRun> runs = make_runs();
+    for (const PresetRun& one : runs) check(one);
+    {
+      const Interrupt interrupt;
+      output_->begin(make_plan(options_, {}));
+      for (PresetRun& one : runs) {
+        if (Interrupt::is_set()) break;
+        run_points(one);
+      }
+    }
+    write();
+    verdict_.conclude(Interrupt::is_set());
+  }
+
+  void print_plan() {
+    const std::vector<PresetRun> runs = make_runs();
+    for (const PresetRun& run : runs) {
+      if (!run.preset.waived.empty()) report_.print("# {}: waived: {}\n", run.preset.name, run.preset.waived);
+    }
+    for (const PresetRun& run : runs) {
+      for (const Point& point : run.points) {
+        report_.print("{}", plan_text(point));
+        Json result = point_json(point, "plan");
+        result["title"] = point.title;
+        report_.add_result(std::move(result));
+      }
+    }
+    write();
+    for (const PresetRun& run : runs) check(run);
+  }
+
+  void list_presets() {
+    for (const std::string_view name : stream_preset_names()) {
+      const StreamPreset preset = take(stream_preset(name, default_transfer(options_), machine_.device_count));
+      report_.print("{:<48} {}{}\n", name, preset.description, preset.waived.empty() ? "" : "; not here: " + preset.waived);
+      report_.add_result(description_json(preset));
+    }
+    write();
+  }
+
+ private:
+  void note(const std::string& line) {
+    if (options_.format == Format::table) return report_.note(line);
+    fmt::print(stderr, "note: {}\n", line);
+    report_.document()["notes"].push_back(line);
+  }
+
+  // To the file of --json, and to standard output for --format json.
+  void write() {
+    if (options_.format == Format::json && options_.json_path != "-") write_standard_output(json_text(report_.document()));
+    report_.write();
+  }
+
+  void run(Point& point, const std::string& position) {
+    StreamOptions options;
+    options.progress = [this](unsigned repeat, std::span<const StreamProgress> transfers) {
+      progress_.update(repeat, transfers);
+      output_->during();
+    };
+    options.stop = &Interrupt::flag();
+    output_->before(point);
+    progress_.begin(point, position);
+    auto result = run(point, options);
+    progress_.end();
+    if (result) {
+      point.report = std::move(result).value();
+      assume_links(*point.report);
+    } else {
+      point.error = result.error().record();
+    }
+    output_->after(point);
+    for (const std::string& line : verdict_.judge(point)) note(line);
+  }
+
+  // With --plain half of the plain copies are timed before the run and half after it, so that a drift of the machine shows in both.
+  Result<StreamReport> run(Point& point, const StreamOptions& options) {
+    if (!options_.times_plain_copies) return run_streams(point.plan, options);
+    if (machine_.is_stand_in()) refuse_usage("--plain: cudaMemcpyAsync needs a GPU; a stand-in has none");
+    const std::vector<Transfer>& transfers = point.plan.transfers;
+    std::vector<std::vector<double>> samples(transfers.size());
+    const auto sample = [&] {
+      for (unsigned i = 0; i < point.plan.repeats && !Interrupt::is_set(); ++i) {
+        for (std::size_t one = 0; one < transfers.size(); ++one) {
+          if (has_plain_form(transfers[one])) samples[one].push_back(plain_rate(machine_, transfers[one]));
+        }
+      }
+    };
+    sample();
+    auto result = run_streams(point.plan, options);
+    sample();
+    for (std::vector<double>& each : samples) point.plain.push_back(figure_of(std::move(each)));
+    return result;
+  }
+
+  // What --link says of links whose rate the machine does not tell.
+  void assume_links(StreamReport& report) const {
+    if (!options_.link_gb_per_s) return;
+    for (TransferReport& transfer : report.transfers) {
+      if (transfer.link.gb_per_s > 0 || !moves_data(transfer.transfer.executor)) continue;
+      transfer.link.gb_per_s = *options_.link_gb_per_s;
+      transfer.link.reason = "the rate is that of --link" + (transfer.link.reason.empty() ? "" : "; " + transfer.link.reason);
+      const StreamFigure& rate = transfer.transfer.is_background ? transfer.window_gb_per_s : transfer.life_gb_per_s;
+      transfer.ratio = rate.samples.empty() ? 0 : rate.median / transfer.link.gb_per_s;
+    }
+  }
+
+  bool has_presets() const { return !options_.presets.empty(); }
+
+  // Each preset, or each size of it; without presets, all points as one that has no name.
+  std::vector<PresetRun> make_runs() const {
+    std::vector<PresetRun> runs;
+    if (!has_presets()) runs.push_back({{}, make_points(options_, machine_.device_count)});
+    std::vector<std::optional<std::size_t>> sizes(options_.sweep_sizes.begin(), options_.sweep_sizes.end());
+    if (sizes.empty()) sizes.emplace_back();
+    for (const std::string& name : options_.presets) {
+      for (const auto& bytes : sizes) {
+        runs.push_back(make_preset(options_, name, machine_.device_count, bytes));
+        check(runs.back());
+      }
+    }
+    return runs;
+  }
+
+  // What is wrong with a plan before anything has been run is the command line's fault.
+  void check(const PresetRun& run) const {
+    for (const Point& point : run.points) {
+      const Result<void> outcome = check_plan(point.plan, machine_.device_count);
+      if (!outcome) refuse_usage(outcome.message());
+    }
+  }
+
+  void run_points(PresetRun& all) {
+    const std::size_t count = all.points.size();
+    for (std::size_t i = 0; i < count && !Interrupt::is_set(); ++i) {
+      Point& point = all.points[i];
+      run(point, count == 1 && !has_presets() ? "" : fmt::format("{} of {}", i + 1, count));
+      if (has_presets()) continue;
+      report_.add_result(point_json(point, "transfers"));
+      if (point.error) break;  // larger sizes will not do better
+    }
+    if (!has_presets()) return;
+    output_->preset(all);
+    report_.add_result(preset_json(all));
+  }
+
+  const Options& options_;
+  Report report_;
+  Machine machine_;
+  std::unique_ptr<Output> output_;
+  Progress progress_;
+  Verdict verdict_;
+};
+
+// --- Options --------------------------------------------------------------------------------------------------------------------
 
 // FROM:TO[:FACTOR] into the sizes. Returns what is wrong with it.
 std::string read_sweep(const std::string& text, std::vector<std::size_t>& sizes) {
@@ -130,21 +528,30 @@ void add_output_options(const Command& command, Options& options) {
 
 }  // namespace
 
+void run(const Options& options, const Invocation& invocation) {
+  Session session(options, invocation);
+  if (options.lists_presets) return session.list_presets();
+  if (options.is_dry_run) return session.print_plan();
+  session.run_all();
+}
+
+}  // namespace streams
+
 void add_streams(const Command& program, Invocation& invocation) {
-  const auto [command, options] = add_subcommand<Options>(
+  const auto [command, options] = add_subcommand<streams::Options>(
       program, invocation, "streams",
       "Many transfers at once, GPU-GPU and GPU-host: rates together and alone, against their links, data verified",
-      [](Options& chosen, const Invocation& invoked) {
+      [](streams::Options& chosen, const Invocation& invoked) {
         if (std::erase(chosen.presets, "list") > 0) chosen.lists_presets = true;
         streams::run(chosen, invoked);
       });
   command->set_version_flag("-V,--version", "gigabar " GIGABAR_VERSION);
   command->add_help_flag("--usage", "As --help");
   command->set_help_flag("-?,--help", "Print this help (-h is CUts' host to GPU)");
-  add_transfer_options(command, options);
-  add_default_options(command, options);
-  add_run_options(command, options);
-  add_output_options(command, options);
+  streams::add_transfer_options(command, options);
+  streams::add_default_options(command, options);
+  streams::add_run_options(command, options);
+  streams::add_output_options(command, options);
   command->footer(
       "In words: ENDS [EXECUTOR] [KEY=VALUE | WORD]...\n"
       "  ENDS      PLACE->PLACE; PLACE is gpuN, gpu[A,B], gpu[A..B], gpu*, or host, host:NODE, host:any\n"

@@ -17,8 +17,7 @@
 #include "fabric/tuning.hpp"
 #include "gigabar/fabric.hpp"
 #include "platform/stored_json.hpp"
-#include "ranks/buffers.hpp"
-#include "ranks/plan.hpp"
+#include "ranks/measure.hpp"
 #include "ranks/tune_choose.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
@@ -131,10 +130,7 @@ TunePlan make_tune_plan(const TuneOptions& options) {
   Plan& plan = tune.plan;
   plan.options.measure = Measure::latency;
   plan.options.kind = Kind::write;
-  if (options.accelerator != "cuda" && options.accelerator != "host") {
-    refuse_usage(fmt::format("--accelerator {}: this is no kind of device; choose cuda or host", options.accelerator));
-  }
-  plan.first_place = plan.second_place = options.accelerator == "cuda" ? Place::device : Place::host;
+  plan.first_place = plan.second_place = place_of("--accelerator", options.accelerator);
   plan.range =
       settle_range("-m", options.sizes, {.usual = {1024, std::uint64_t{4} << 20}, .unit = 1, .most = std::uint64_t{256} << 20});
   plan.sizes = sizes_of(plan.range);

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "device_ranks/kernels.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/message.hpp"
 
@@ -53,9 +52,8 @@ struct FlagUnit {
 
   // `samples`: [rounds], where the device starts, written by the first block.
   GIGABAR_DEVICE void run(std::uint64_t* samples) const {
-    const std::uint64_t begin_ns = device::now_ns();
-    const std::uint64_t deadline_ns = begin_ns + plan.timeout_ns;
-    const std::uint64_t begin_ticks = device_ranks::ticks();
+    const device_ranks::RunClock clock;
+    const std::uint64_t deadline_ns = device::now_ns() + plan.timeout_ns;
     const bool has_data = plan.data_bytes != 0;
     std::uint32_t round = 1;
     for (; round <= plan.rounds; ++round) {
@@ -71,10 +69,7 @@ struct FlagUnit {
         tell<false>(round);
       }
     }
-    if (scope.rank() != 0) return;
-    end->rounds_done = round - 1;
-    end->elapsed_ns = device::now_ns() - begin_ns;
-    end->elapsed_ticks = device_ranks::ticks() - begin_ticks;
+    clock.report(scope, DeviceStarts, end->status, round - 1, end);
   }
 
  private:
@@ -172,8 +167,9 @@ struct CallPlan {
 
 struct CallBody {
   CallPlan plan;
-  std::uint64_t* samples = nullptr;       // none
-  device_ranks::UnitEnd* ends = nullptr;  // of the one unit
+  // Neither is written: the CPU takes the time, and sees whether answers come.
+  std::uint64_t* samples = nullptr;
+  device_ranks::UnitEnd* ends = nullptr;
 
   std::size_t sample_count() const { return 0; }
 
@@ -183,22 +179,15 @@ struct CallBody {
     device::CpuSendRing answers;
     calls.open(*plan.from_cpu);
     answers.open(*plan.to_cpu);
-    const std::uint64_t begin_ns = device::now_ns();
     const device::Timeout wait{plan.timeout_ns};
     const auto answer = [](std::uint32_t, std::uint32_t word) { return word + 1; };
+    std::uint64_t bytes = 0;
     Status status = Status::ok;
-    std::uint32_t round = 0;
-    for (; round < plan.rounds; ++round) {
-      std::uint64_t bytes = 0;
+    for (std::uint32_t round = 0; round < plan.rounds && status == Status::ok; ++round) {
       status = reply_words(scope, calls, answers, answer, bytes, wait);
-      if (status != Status::ok) break;
     }
     calls.close(scope);
     answers.close(scope);
-    if (scope.rank() != 0) return;
-    ends->rounds_done = round;
-    ends->elapsed_ns = device::now_ns() - begin_ns;
-    ends->status = status;
   }
 };
 

@@ -5,10 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "device_ranks/kernels.hpp"
-#include "device_ranks/matvec_unit.hpp"
-#include "device_ranks/rounds_body.hpp"
-#include "device_ranks/turn_unit.hpp"
+#include "device_ranks/round_unit.hpp"
+#include "device_ranks/side_by_side_units.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/scope.hpp"
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/counted.hpp"
-#include "device_ranks/kernels.hpp"
+#include "device_ranks/unit.hpp"
 #include "gigabar/device_session.hpp"
 #include "gigabar/memory.hpp"
 #include "ranks/job.hpp"
-#include "ranks/plan.hpp"
+#include "ranks/measure.hpp"
 #include "support/names.hpp"
 
 namespace gigabar::tool::device_ranks {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One scope of a kernel and its partner's, round by round: the same code on a GPU and on threads of the CPU. All that no other unit
-// does (rounds_body.hpp): whatever checks data, shares a queue, or ends with a flush; reads in windows; barriers.
+// does (run_body(), below): whatever checks data, shares a queue, or ends with a flush; reads in windows; barriers.
 //
 // Data go one way and a notification follows; who has seen it checks them and answers, so that no slot is written before it was
 // checked. Notification 2u is raised by unit u's messages, 2u + 1 ends its round. With checked data the times contain the check of
 // the partner.
 #pragma once
 
-#include "device_ranks/plans.hpp"
+#include "device_ranks/lean_units.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/channel.hpp"
 
@@ -275,5 +275,24 @@ class RoundUnit {
 };
 template <>
 inline constexpr bool kTakesBlocks<RoundUnit> = true;
+
+// --- Which unit does a plan -----------------------------------------------------------------------------------------------------
+
+// run(the kernel's body), which has yet to be told where it reports.
+template <class Run>
+auto run_body(const RoundPlan& plan, const Run& run) {
+  if (plan.op == Op::message && plan.measure != Measure::latency) return run(UnitBody<MessageWindowUnit, RoundPlan>{plan});
+  if (plan.op == Op::message) {
+    return plan.is_active ? run(UnitBody<FirstMessageUnit, RoundPlan>{plan}) : run(UnitBody<SecondMessageUnit, RoundPlan>{plan});
+  }
+  if (is_atomic(plan.op)) return run(UnitBody<AtomicUnit, RoundPlan>{plan});
+  if (!plan.is_of_blocks && reads_in_turn(plan)) return run(UnitBody<ReadUnit, RoundPlan>{plan});
+  if (has_pieces(plan)) return run(UnitBody<PieceUnit, RoundPlan>{plan});
+  if (!is_lean(plan)) return run(UnitBody<RoundUnit, RoundPlan>{plan});
+  const bool is_direct = plan.queue_count == 0;
+  if (plan.measure == Measure::latency)
+    return is_direct ? run(UnitBody<DirectPingUnit, RoundPlan>{plan}) : run(UnitBody<QueuePingUnit, RoundPlan>{plan});
+  return is_direct ? run(UnitBody<LeanDirectUnit, RoundPlan>{plan}) : run(UnitBody<LeanQueueUnit, RoundPlan>{plan});
+}
 
 }  // namespace gigabar::tool::device_ranks

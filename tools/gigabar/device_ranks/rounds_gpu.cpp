@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device_ranks/kernels.hpp"
-#include "device_ranks/rounds_body.hpp"
+#include "device_ranks/round_unit.hpp"
+#include "device_ranks/unit.hpp"
 
 namespace gigabar::tool::device_ranks::gpu {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device_ranks/message_unit.hpp"
+#include "device_ranks/lean_units.hpp"
 #include "device_ranks/run_on_gpu.cuh"
 #include "device_ranks/unit.hpp"
 

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "device_ranks/kernels.hpp"
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/scope.hpp"
 #include "gigabar/status.hpp"
@@ -137,18 +136,20 @@ class Launch {
   std::size_t sample_count_ = 0, unit_count_ = 0;
 };
 
-// A kernel that is launched again and again: `start(first, second)` launches it on the stream of `launch`.
+// A kernel that is launched again and again: `start(launch, first, second)` launches it on that one's stream.
 template <class Start>
-RepeatedKernel repeated(const std::shared_ptr<Launch>& launch, const Start& start) {
-  return {[launch, start](std::uint32_t first, std::uint32_t second) {
-            start(first, second);
-            return launch->wait();
-          },
-          [launch]() -> Result<std::vector<UnitEnd>> {
-            auto run = launch->read();
-            if (!run) return std::move(run).error();
-            return std::move(run->ends);
-          }};
+Result<RepeatedKernel> open_repeated(int device, const Grid& grid, const Start& start) {
+  const auto launch = std::make_shared<Launch>();
+  if (Result<void> opened = launch->open(device, grid); !opened) return std::move(opened).error();
+  return RepeatedKernel{[launch, start](std::uint32_t first, std::uint32_t second) {
+                          start(*launch, first, second);
+                          return launch->wait();
+                        },
+                        [launch]() -> Result<std::vector<UnitEnd>> {
+                          auto run = launch->read();
+                          if (!run) return std::move(run).error();
+                          return std::move(run->ends);
+                        }};
 }
 
 // Launches a kernel that reports where there is room for all its blocks, and returns what waits for its end. `body` has yet to be

@@ -51,7 +51,7 @@ Usual usual_of(std::vector<double> rates) {
   };
   const auto usual_at = [&](double quantile) {
     const std::size_t index = percentile_index(rates.size(), quantile);
-    return Usual{rates[index], 1 - std::max(kFloor, kSigmas * spread_around(index))};
+    return Usual{.gb_per_s = rates[index], .limit = 1 - std::max(kFloor, kSigmas * spread_around(index))};
   };
   const Usual usual = usual_at(kUsualQuantile);
   const auto slow = std::lower_bound(rates.begin(), rates.end(), usual.gb_per_s * usual.limit) - rates.begin();
@@ -285,10 +285,12 @@ Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks) {
   comparison.shares.resize(rates.count * rates.count);
   comparison.is_slow.resize(rates.count * rates.count);
   visit([&](std::size_t index, std::size_t kind, double rate) {
-    const Usual& usual = comparison.usual[kind];
+    Usual& usual = comparison.usual[kind];
     const double share = rate / usual.gb_per_s;
     comparison.shares[index] = static_cast<float>(share);
     comparison.is_slow[index] = share < usual.limit ? 1 : 0;
+    usual.slow_count += comparison.is_slow[index];
+    if (usual.path_count++ == 0 || comparison.shares[index] < comparison.shares[usual.worst]) usual.worst = index;
   });
   return comparison;
 }

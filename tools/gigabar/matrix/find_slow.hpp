@@ -59,6 +59,8 @@ Kind kind_of(const Placement& from, const Placement& to) noexcept;
 // What the paths of a kind usually have, and below which share of it one is slow. 0: there are no such paths.
 struct Usual {
   double gb_per_s = 0, limit = 0;
+  std::size_t path_count = 0, slow_count = 0;
+  std::size_t worst = 0;  // index of the path with the least share
 };
 
 struct Comparison {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "matrix/output.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <iterator>
 
 #include "base/counted.hpp"
+#include "matrix/job.hpp"
 #include "support/plain_text.hpp"
 #include "support/text_table.hpp"
 
@@ -34,28 +33,10 @@ std::string_view name_of(Kind kind, const Places& places) noexcept {
   return "?";
 }
 
-struct PathsOfKind {
-  std::size_t count = 0, slow_count = 0;
-  double least_share = 0;
-  std::size_t worst = 0;  // index of its path
-};
+const Usual& paths_of(const Shown& shown, Kind kind) { return shown.judgement.comparison.usual[static_cast<std::size_t>(kind)]; }
 
 Kind kind_at(const Shown& shown, std::size_t index) {
   return kind_of(shown.places.ranks[index / shown.figures.count], shown.places.ranks[index % shown.figures.count]);
-}
-
-PathsOfKind paths_of(const Shown& shown, Kind kind) {
-  PathsOfKind paths;
-  const Comparison& comparison = shown.judgement.comparison;
-  for (std::size_t index = 0; index < comparison.shares.size(); ++index) {
-    const double share = comparison.shares[index];
-    if (!(share > 0) || kind_at(shown, index) != kind) continue;
-    paths.slow_count += comparison.is_slow[index];
-    if (paths.count++ > 0 && share >= paths.least_share) continue;
-    paths.least_share = share;
-    paths.worst = index;
-  }
-  return paths;
 }
 
 std::string path_between(const Shown& shown, std::size_t index) {
@@ -140,10 +121,10 @@ std::string summary_of(const Shown& shown) {
                    {"the worst path", true}});
   bool has_two_speeds = false;
   for (const Kind kind : kAllKinds) {
-    const PathsOfKind paths = paths_of(shown, kind);
-    if (paths.count == 0) continue;
-    has_two_speeds |= 10 * paths.slow_count > 3 * paths.count;
-    table.add_row({fmt::format("# {}", name_of(kind, shown.places)), std::to_string(paths.count),
+    const Usual& paths = paths_of(shown, kind);
+    if (paths.path_count == 0) continue;
+    has_two_speeds |= 10 * paths.slow_count > 3 * paths.path_count;
+    table.add_row({fmt::format("# {}", name_of(kind, shown.places)), std::to_string(paths.path_count),
                    figure_text(shown.judgement.usual(kind)), figure_text(shown.figures.values[paths.worst]),
                    std::to_string(paths.slow_count),
                    fmt::format("{}, {}", path_between(shown, paths.worst), path_text_of(shown, paths.worst))});
@@ -155,14 +136,13 @@ Json document_of(const Shown& shown) {
   Json kinds = Json::array();
   const bool is_latency = shown.is_latency();
   for (const Kind kind : kAllKinds) {
-    const PathsOfKind paths = paths_of(shown, kind);
-    if (paths.count == 0) continue;
-    const double limit = shown.judgement.comparison.usual[static_cast<std::size_t>(kind)].limit;
+    const Usual& paths = paths_of(shown, kind);
+    if (paths.path_count == 0) continue;
     kinds.push_back({{"kind", name_of(kind, shown.places)},
-                     {"paths", paths.count},
+                     {"paths", paths.path_count},
                      {"slow_paths", paths.slow_count},
                      {is_latency ? "usual_us" : "usual_gb_per_s", shown.judgement.usual(kind)},
-                     {"slow_below_share", limit}});
+                     {"slow_below_share", paths.limit}});
   }
   Json slow = Json::array();
   for (std::size_t i = 0; i < shown.judgement.slow.size(); ++i) slow.push_back(slow_json(shown, i));

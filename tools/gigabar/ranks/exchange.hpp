@@ -16,10 +16,8 @@
 
 #include "base/counted.hpp"
 #include "gigabar/fabric.hpp"
-#include "ranks/buffers.hpp"
 #include "ranks/job.hpp"
-#include "ranks/plan.hpp"
-#include "ranks/results.hpp"
+#include "ranks/measure.hpp"
 #include "support/clock.hpp"
 
 namespace gigabar::tool::ranks {

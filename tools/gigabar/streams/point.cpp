@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "streams/point.hpp"
+#include "streams/command.hpp"
 
 #include <fmt/format.h>
 

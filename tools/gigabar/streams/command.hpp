@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line of `gigabar streams` asks for; one plan that is run, what came of it, and what is said of that: the only
+// one, a size of a sweep, or a cell of a preset.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gigabar/device.hpp"
+#include "gigabar/memory.hpp"
+#include "gigabar/streams.hpp"
+#include "support/report.hpp"
+#include "support/signal_handlers.hpp"
+
+namespace gigabar::tool::streams {
+
+enum class Format : std::uint8_t { table, cuts, json, csv };
+
+// One of the options that add transfers. Their order on the command line is that of the transfers.
+struct Argument {
+  enum class Kind : std::uint8_t { device_to_host, host_to_device, device_to_device, text, file };
+  Kind kind;
+  std::string text;  // as typed
+};
+
+struct Options {
+  std::vector<Argument> arguments;
+  std::vector<std::string> presets;
+  bool lists_presets = false;
+
+  // Of transfers that do not say it themselves. Nothing: CUts' value, for presets nvbandwidth's.
+  std::optional<std::size_t> bytes;
+  std::optional<std::uint64_t> iterations;
+  std::optional<double> seconds;
+  std::string executor;
+  HostPages pages = HostPages::pinned;
+  bool is_near = true;  // host memory on the GPU's node
+  bool may_stage = false;
+
+  std::vector<std::size_t> sweep_sizes;  // bytes; empty: no sweep
+  unsigned repeat_count = 5;
+  bool is_verified = true;
+  std::optional<double> timeout_seconds;
+
+  bool is_dry_run = false;
+  std::optional<int> device_count;  // of a dry run
+  std::optional<double> expected_ratio;
+  std::optional<double> link_gb_per_s;  // of links whose rate the machine does not tell
+  bool times_plain_copies = false;
+  Format format = Format::table;
+  std::string json_path;
+};
+
+// SIGINT, SIGTERM and SIGHUP while transfers run: a flag that ends them after the copies in flight. The second signal ends the
+// process as if nobody listened.
+inline std::atomic<bool> is_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
+// While one lives, the signals set the flag; afterwards they do what they did before. One at a time.
+class Interrupt {
+ public:
+  Interrupt() : handlers_([](int) { is_interrupted.store(true); }, SA_RESTART | static_cast<int>(SA_RESETHAND)) {}
+
+  static const std::atomic<bool>& flag() noexcept { return is_interrupted; }
+  static bool is_set() noexcept { return is_interrupted.load(); }
+
+ private:
+  EndHandlers handlers_;
+};
+
+// Does what the options ask for. Returns when all is well, and ends the command otherwise, after everything was printed and
+// written.
+void run(const Options& options, const Invocation& invocation);
+
+// Behind kExitFailed and kExitBadUsage.
+inline constexpr int kExitBelowExpectation = 3;
+inline constexpr int kExitInterrupted = 130;  // as a shell counts SIGINT
+
+// --- A plan and what came of it -------------------------------------------------------------------------------------------------
+
+struct Machine {
+  int device_count = 0;
+  std::vector<DeviceInfo> devices;  // empty in a dry run for assumed devices
+
+  bool is_stand_in() const noexcept { return !devices.empty() && devices.front().is_stand_in; }
+  std::string_view label() const noexcept { return stand_in_label(is_stand_in()); }
+  // Nothing for an assumed one.
+  const DeviceInfo* find(int device) const noexcept;
+  // Where the pages of a transfer's host end are bound to; negative: nowhere. The report warns when they are elsewhere.
+  int node_of_host(const Transfer& transfer) const noexcept;
+};
+
+// Without a preset only the plan of the cell counts.
+struct Point : StreamCell {
+  std::string title;  // "64K per copy"; empty for the only one
+  std::optional<std::size_t> swept_bytes;
+  std::string preset;  // whose cell it is
+  // One of both once it has been run; neither before, or when an interrupt came first.
+  std::optional<StreamReport> report;
+  std::optional<ErrorRecord> error;
+  // With --plain, by the plan's index: cudaMemcpyAsync instead, alone.
+  std::vector<StreamFigure> plain;
+};
+
+// A preset's matrices, run as far as the points tell.
+struct PresetRun {
+  StreamPreset preset;
+  std::vector<Point> points;  // one per cell, in the cells' order
+};
+
+// --- From the command line to points. What cannot be followed ends the command as bad usage, naming the option or FILE:LINE:COLUMN
+
+// What a transfer is that says nothing but its ends: CUts' size and iterations, for presets those of nvbandwidth.
+Transfer default_transfer(const Options& options);
+
+// What is done with transfers: repeats, verification, and a time-out that leaves room for what is asked in seconds.
+StreamPlan make_plan(const Options& options, std::vector<Transfer> transfers);
+
+// One point, or one for each size of the sweep.
+std::vector<Point> make_points(const Options& options, int device_count);
+
+// The preset with its points, each named and with the command line's repeats. `swept_bytes`: a size of the sweep.
+PresetRun make_preset(const Options& options, const std::string& name, int device_count, std::optional<std::size_t> swept_bytes);
+
+// Lines that --file reads again, each with its number.
+std::string plan_text(const Point& point);
+
+// --- What came of them ----------------------------------------------------------------------------------------------------------
+
+// What one cell shows.
+struct CellValue {
+  std::optional<double> figure;  // GB/s, or ns of a latency preset
+  std::string word;              // without a figure: "N/A", "failed", "-" (not run, or interrupted)
+};
+struct Matrix {
+  std::string name;                           // empty, or "read1", ...
+  std::vector<std::vector<CellValue>> cells;  // by row, then column
+  // Over the cells with a figure. No values: there was none.
+  std::optional<double> sum;
+  std::optional<double> min;
+  std::optional<double> max;
+};
+std::vector<Matrix> matrices_of(const PresetRun& run);
+
+// Not there on this machine, which is the matrix' "N/A" and no failure.
+bool is_absent(const ErrorRecord& error) noexcept;
+
+// The ends of a transfer between the host and a device.
+const StreamPlace& host_of(const Transfer& transfer) noexcept;
+const StreamPlace& device_of(const Transfer& transfer) noexcept;
+// "gpu0->host:1 sm-push:8": the ends and who moves the bytes.
+std::string short_text(const Transfer& transfer);
+// All copies of all repeats; for executors that move no data, the samples.
+std::uint64_t copy_count(const TransferReport& report) noexcept;
+
+// --- What is said of them -------------------------------------------------------------------------------------------------------
+
+// What is printed as text: one class for each --format. This one, of --format json, prints nothing.
+class Output {
+ public:
+  Output(Report& report, const Machine& machine) : report_(report), machine_(machine) {}
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+  virtual ~Output() = default;
+
+  // Before anything is run.
+  virtual void begin(const StreamPlan& /*first*/) {}
+  // Around each point, and now and then in it.
+  virtual void before(const Point& /*point*/) {}
+  virtual void during() {}
+  virtual void after(const Point& /*point*/) {}
+  // A whole preset, after its points.
+  virtual void preset(const PresetRun& /*run*/) {}
+
+ protected:
+  Report& report_;
+  const Machine& machine_;
+};
+
+std::unique_ptr<Output> make_output(Format format, Report& report, const Machine& machine);
+
+// --- The document of --json and --format json: as that of the other commands, with every parameter and every sample --------------
+
+// What stands beside the results.
+void describe(const Options& options, Json& document);
+void describe(const Machine& machine, Json& document);
+
+// A result. `measure`: its kind, "transfers".
+Json point_json(const Point& point, std::string_view measure);
+Json preset_json(const PresetRun& run);
+Json description_json(const StreamPreset& preset);  // of a list
+
+}  // namespace gigabar::tool::streams
