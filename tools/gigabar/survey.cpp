@@ -138,8 +138,8 @@ void run_survey(const Options& options, const Invocation& invocation) {
   const topology::View view(examination.topology);
   report.print("\ntopology\n");  // of the machine itself, whatever plays the GPU
   topology::print_matrix(report, view, false);
-  report.document()["topology"] = topology::to_json(view);
-  doctor::print_best_nics(report, examination.topology);
+  report.document()["topology"] = doctor::to_json(view.topology());
+  doctor::tell_best_nics(report, examination.topology);
   tell_findings(report, examination);
 
   const Figures figures = survey::measure(found, time, [&](const std::string& what) { report.show_progress("{}", what); });

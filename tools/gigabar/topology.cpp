@@ -5,6 +5,7 @@
 
 #include "base/counted.hpp"
 #include "commands.hpp"
+#include "doctor/output.hpp"
 #include "gigabar/machine.hpp"
 #include "platform/driver_answers.hpp"
 #include "platform/system_archive.hpp"
@@ -67,7 +68,7 @@ void show(Report& report, const Machine& machine, const TopologyOptions& options
     topology::print_matrix(report, view, options.has_all_routes);
   }
   for (const std::string& note : view.topology().notes) report.note(plain(note));
-  report.add_result(topology::to_json(view));
+  report.add_result(doctor::to_json(view.topology()));
   if (options.svg_path.empty()) return;
   const std::string title = machine.is_live() ? "this machine" : "captured machine: " + plain(machine.origin());
   report.show_progress("drawing {}", plain(options.svg_path));

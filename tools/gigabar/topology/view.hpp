@@ -24,14 +24,11 @@ class View {
   const Topology& topology() const noexcept { return topology_; }
   // GPUs, then NICs, as ends_of() has them.
   const std::vector<End>& ends() const noexcept { return ends_; }
-  std::size_t ends_left_out() const noexcept { return topology_.gpus.size() + topology_.nics.size() - ends_.size(); }
   End end_of(Endpoint point) const;
   // Of a GPU, its NICs in the order in which it should use them. Those with RDMA, unless no NIC has it. Null: it is no GPU.
   const NicOrder* nic_order(const End& end) const;
   // Of an index into Topology::pci: the GPU or the NICs that it is, "GPU0" or "NIC2 NIC3"; empty: neither.
   std::string mark(int pci) const;
-  // What a GPU or NIC is, in words.
-  std::string text_of(const End& end) const;
 
  private:
   Topology topology_;
@@ -47,8 +44,6 @@ const T* element(const std::vector<T>& all, int index) {
 
 // CPUs of a NUMA node, "0-15,32"; "unknown" without one, "none" for a node of memory only.
 std::string cpus_text(const Topology& topology, int numa_node);
-// "NUMA node 0: CPUs 0-15, 64.0 GiB of host memory on this node".
-std::string node_text(const Topology& topology, int numa_node);
 // "PCIe 4.0 x8 of PCIe 5.0 x16": as it runs now, and what the device can do where that is more. Empty: not told.
 std::string link_text(const PciLinkFacts& link);
 // Name of a PCI device, fit for printing.
@@ -62,9 +57,6 @@ void print_matrix(Report& report, const View& view, bool has_all_routes);
 
 // NUMA nodes, root complexes, bridges and devices, each below the one it hangs on.
 void print_tree(Report& report, const View& view);
-
-// Numbers are numbers, and what is not known is null.
-Json to_json(const View& view);
 
 // Has Graphviz's `dot` draw the machine as SVG, and writes that to the file. Ends the command when there is no such program, when
 // it fails or takes longer than `most_seconds`, and when the file cannot be written.
