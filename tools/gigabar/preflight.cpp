@@ -165,7 +165,7 @@ Finding nothing_seen(const std::string& statement) {
 }
 
 // What the doctor finds. Where it cannot examine at all, the node is unknown, not broken.
-Examination examine_node(const Machine& machine, const Options& options, const survey::Tell& tell) {
+Examination examine_node(const Machine& machine, const Options& options, const preflight::Tell& tell) {
   ExamineOptions wanted;
   wanted.with_probes = machine.is_live();
   wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
@@ -208,7 +208,7 @@ std::vector<DeviceInfo> find_devices(const Machine& machine, Evidence& evidence)
 }
 
 void run_preflight(const Options& options, Invocation& invocation) {
-  const survey::TimeLeft time{.budget_s = options.budget_seconds};
+  const preflight::TimeLeft time{.budget_s = options.budget_seconds};
   const std::vector<std::string> ignored = ignored_checks(options);
   if (!options.textfile_path.empty()) require_writable("--textfile", options.textfile_path);
   const bool is_json = options.format == Format::json;
@@ -222,7 +222,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
   Report of_hang("preflight", invocation, json_path);
   std::optional<preflight::Watchdog> watchdog;
   watchdog.emplace(limit_s, [&](const std::string& step) { give_up(options, of_hang, limit_s, step); });
-  const survey::Tell tell = [&](const std::string& step) {
+  const preflight::Tell tell = [&](const std::string& step) {
     watchdog->begin(step);
     report.show_progress("{}", step);
   };
