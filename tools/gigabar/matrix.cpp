@@ -22,7 +22,7 @@
 #include "ranks/exchange.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
-#include "support/progress_line.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool {
 namespace ranks {

@@ -18,7 +18,7 @@
 #include "streams/measure.hpp"
 #include "streams/output.hpp"
 #include "support/failure.hpp"
-#include "support/progress_line.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
