@@ -464,10 +464,9 @@ void run_survey(const Options& options, const Invocation& invocation) {
   examine_options.on_begin = [&report](const CheckInfo& check) { report.show_progress("{}: {}", check.id, check.title); };
   examine_options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
   const Examination examination = take(examine(Machine::here(), examine_options));
-  const topology::View view(examination.topology);
   report.print("\ntopology\n");  // of the machine itself, whatever plays the GPU
-  topology::print_matrix(report, view, false);
-  report.document()["topology"] = doctor::to_json(view.topology());
+  topology::print_matrix(report, examination.topology, false);
+  report.document()["topology"] = doctor::to_json(examination.topology);
   doctor::tell_best_nics(report, examination.topology);
   tell_findings(report, examination);
 
