@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // All that is done with CLI11: its headers take seconds to compile.
-#include "support/command_line.hpp"
-
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
