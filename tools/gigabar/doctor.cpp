@@ -37,7 +37,6 @@
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 #include "support/signal_handlers.hpp"
-#include "support/text_table.hpp"
 
 namespace gigabar::tool {
 namespace {

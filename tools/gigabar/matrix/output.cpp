@@ -9,7 +9,7 @@
 
 #include "base/counted.hpp"
 #include "support/plain_text.hpp"
-#include "support/text_table.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool::matrix {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/counted.hpp"
 #include "base/options.hpp"
 #include "support/plain_text.hpp"
-#include "support/text_table.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool::streams {
 namespace {

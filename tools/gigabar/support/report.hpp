@@ -19,7 +19,6 @@
 #include "support/files.hpp"
 #include "support/options.hpp"
 #include "support/statistics.hpp"
-#include "support/text_table.hpp"
 
 // Compiled in report.cpp, not in each file that makes a document.
 extern template class nlohmann::basic_json<nlohmann::ordered_map>;
@@ -65,6 +64,37 @@ Json to_json(const Summary& summary);
 // A document as it is written everywhere. What was measured has six significant digits: further ones would come from the
 // arithmetic, not from the clock. Counts and sizes are whole.
 std::string json_text(const Json& document);
+
+// Columns as wide as their widest entry.
+class TextTable {
+ public:
+  struct Column {
+    std::string heading;
+    bool is_left = false;  // text; numbers stand on the right
+  };
+
+  explicit TextTable(std::vector<Column> columns);
+
+  // One entry per column.
+  void add_row(std::vector<std::string> entries);
+  bool is_empty() const noexcept { return rows_.empty(); }
+
+  // The headings, above rows as wide as `example`.
+  std::string take_headings(const std::vector<std::string>& example);
+
+  // The rows that were added since the last call, under the headings where these have not been taken. Columns only ever grow, so
+  // that the groups of a long table stand under one another.
+  std::string take_text();
+
+ private:
+  void widen(const std::vector<std::string>& entries);
+  std::string line_of(const std::vector<std::string>& entries) const;
+
+  std::vector<Column> columns_;
+  std::vector<std::size_t> widths_;
+  std::vector<std::vector<std::string>> rows_;
+  bool has_headings_ = false;
+};
 
 // One result: each value is described once, and stands in the document, in a row of the table, or in both.
 class Row {

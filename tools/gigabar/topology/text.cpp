@@ -14,7 +14,6 @@
 #include "platform/cpu_set.hpp"
 #include "platform/pci_link.hpp"
 #include "support/plain_text.hpp"
-#include "support/text_table.hpp"
 #include "topology/view.hpp"
 
 namespace gigabar::tool::topology {
