@@ -71,16 +71,10 @@ void end_process(int) {
 // check holds it for more than a second, the process ends where it is. The exit status is 130 either way. One lives at a time.
 class Interrupt {
  public:
-  Interrupt() : handlers_(begin_ending, SA_RESTART) {
-    struct sigaction action{};
-    action.sa_handler = end_process;
-    action.sa_flags = SA_RESTART;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGALRM, &action, &old_alarm_);
-  }
+  Interrupt() : old_alarm_(std::signal(SIGALRM, end_process)), handlers_(begin_ending, SA_RESTART) {}
   ~Interrupt() {
     alarm(0);
-    sigaction(SIGALRM, &old_alarm_, nullptr);
+    std::signal(SIGALRM, old_alarm_);
   }
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
@@ -96,7 +90,7 @@ class Interrupt {
     alarm(1);
   }
 
-  struct sigaction old_alarm_{};
+  void (*old_alarm_)(int);
   EndHandlers handlers_;
 };
 

@@ -62,8 +62,6 @@ std::string read_whole(const std::string& name, int file, const InputForm& form)
   return text;
 }
 
-void ignore(int) {}
-
 void fail_for(std::string_view option, const std::string& path, const std::optional<OutputFault>& fault) {
   if (!fault) return;
   fail(fmt::format("{} {}: {}: {}; name a file or a device that can be written", option, plain(path), fault->cause,
@@ -135,13 +133,8 @@ void write_standard_output(std::string_view content) {
 
 void report_failed_writes() {
   for (const int signal : {SIGPIPE, SIGXFSZ}) {
-    struct sigaction action{};
-    sigaction(signal, nullptr, &action);
-    if (action.sa_handler == SIG_IGN) continue;
-    action = {};
-    action.sa_handler = ignore;  // a handler, unlike SIG_IGN, is not passed on to a program that is executed
-    action.sa_flags = SA_RESTART;
-    sigaction(signal, &action, nullptr);
+    // A handler, unlike SIG_IGN, is not passed on to a program that is executed. What is ignored already stays so.
+    if (std::signal(signal, [](int) {}) == SIG_IGN) std::signal(signal, SIG_IGN);
   }
 }
 
