@@ -125,23 +125,15 @@ std::string node_text(const Topology& topology, int numa_node) {
 constexpr std::size_t kMaxPairsInFull = 24;
 constexpr std::size_t kMaxHopsShown = 32;
 
-struct Symbol {
-  Relation relation;
-  const char* text;
-  const char* meaning;
-};
-
-// From near to far, as `nvidia-smi topo -m` orders them.
-constexpr std::array<Symbol, 8> kSymbols = {{
-    {Relation::same_device, "X", "one and the same device, or functions of one"},
-    {Relation::nvlink, "NV#", "this many NVLinks, directly or through NVSwitches"},
-    {Relation::same_switch, "PIX", "at most one PCIe bridge or switch between the two"},
-    {Relation::several_switches, "PXB", "several PCIe bridges or switches, and no host bridge"},
-    {Relation::same_root, "PHB", "across one PCIe host bridge, that is through the CPU"},
-    {Relation::same_node, "NODE", "across host bridges of one NUMA node"},
-    {Relation::other_node, "SYS", "across the link between NUMA nodes"},
-    {Relation::unknown, "?", "the machine does not tell"},
-}};
+// Of each Relation, from near to far, as `nvidia-smi topo -m` orders them.
+constexpr std::array<const char*, 8> kMeanings = {"one and the same device, or functions of one",
+                                                  "this many NVLinks, directly or through NVSwitches",
+                                                  "at most one PCIe bridge or switch between the two",
+                                                  "several PCIe bridges or switches, and no host bridge",
+                                                  "across one PCIe host bridge, that is through the CPU",
+                                                  "across host bridges of one NUMA node",
+                                                  "across the link between NUMA nodes",
+                                                  "the machine does not tell"};
 
 // Of a GPU, its NICs in the order in which it should use them. Those with RDMA, unless no NIC has it. Null: it is no GPU.
 const NicOrder* order_of(const std::vector<NicOrder>& orders, const End& end) {
@@ -192,8 +184,9 @@ std::set<Relation> print_cells(Report& report, const Topology& topology, const s
 
 void print_symbols(Report& report, const std::set<Relation>& used) {
   report.print("\n");
-  for (const Symbol& symbol : kSymbols) {
-    if (used.contains(symbol.relation)) report.print("{:<5} {}\n", symbol.text, symbol.meaning);
+  for (const Relation relation : used) {
+    const std::string symbol = relation == Relation::nvlink ? "NV#" : short_name(relation);
+    report.print("{:<5} {}\n", symbol, kMeanings.at(static_cast<std::size_t>(relation)));
   }
 }
 
