@@ -7,34 +7,56 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <iostream>
 #include <iterator>
+#include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "base/edit_distance.hpp"
+#include "base/options.hpp"
 #include "commands.hpp"
+#include "doctor/members.hpp"
 #include "doctor/output.hpp"
 #include "gigabar/machine.hpp"
 #include "support/failure.hpp"
+#include "support/files.hpp"
+#include "support/names.hpp"
 #include "support/option_checks.hpp"
 #include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 #include "support/signal_handlers.hpp"
-#include "support/text_table.hpp"
 
 namespace gigabar::tool {
 namespace {
 
-using doctor::Options;
+constexpr const char* kFromList = "from a list";  // what --symptom without a text stands for
 
+struct Options {
+  std::string sysroot;
+  std::vector<std::string> only;
+  bool is_list = false;
+  std::optional<std::string> symptom;  // kFromList: chosen from the list
+  bool is_strict = false;
+  bool has_probes = true;
+  std::string json_path;
+  bool is_verbose = false;  // whole blocks for PASS and SKIP too, and every reading
+  bool shows_all = false;   // a line for PASS and SKIP
+  double most_seconds = 30;
+};
+
+constexpr std::size_t kWidth = 100;  // of text
 constexpr int kExitInterrupted = 130;
 std::atomic<bool> is_interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
@@ -49,16 +71,10 @@ void end_process(int) {
 // check holds it for more than a second, the process ends where it is. The exit status is 130 either way. One lives at a time.
 class Interrupt {
  public:
-  Interrupt() : handlers_(begin_ending, SA_RESTART) {
-    struct sigaction action{};
-    action.sa_handler = end_process;
-    action.sa_flags = SA_RESTART;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGALRM, &action, &old_alarm_);
-  }
+  Interrupt() : old_alarm_(std::signal(SIGALRM, end_process)), handlers_(begin_ending, SA_RESTART) {}
   ~Interrupt() {
     alarm(0);
-    sigaction(SIGALRM, &old_alarm_, nullptr);
+    std::signal(SIGALRM, old_alarm_);
   }
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
@@ -74,24 +90,86 @@ class Interrupt {
     alarm(1);
   }
 
-  struct sigaction old_alarm_{};
+  void (*old_alarm_)(int);
   EndHandlers handlers_;
 };
 
-// `of_probe`: behind the title of one.
-std::string list_of_checks(const char* of_probe) {
-  TextTable table({{"id", true}, {"title", true}});
-  for (const CheckInfo& check : checks()) {
-    table.add_row({std::string(check.id), std::string(check.title) + (check.is_probe ? of_probe : "")});
-  }
-  return table.take_text();
+// --- Findings --------------------------------------------------------------------------------------------------------------------
+
+constexpr std::size_t kMaxReadingsShown = 8;
+// From what has to be done to what needs nothing, with colours of a terminal (ECMA-48, SGR): red, yellow, magenta, green, and dim.
+constexpr std::array<Named<Verdict>, 5> kColours = {{{Verdict::fail, "\x1b[1;31m"},
+                                                     {Verdict::warn, "\x1b[1;33m"},
+                                                     {Verdict::unknown, "\x1b[1;35m"},
+                                                     {Verdict::pass, "\x1b[32m"},
+                                                     {Verdict::skip, "\x1b[2m"}}};
+
+std::string verdict_text(const Report& report, Verdict verdict) {
+  const std::string name = fmt::format("{:<7}", name_of(verdict));
+  return report.has_colours() ? fmt::format("{}{}\x1b[0m", name_in(kColours, verdict), name) : name;
 }
 
-void list_checks(Report& report) {
-  for (const CheckInfo& check : checks()) {
-    report.add_result({{"id", check.id}, {"title", check.title}, {"why", check.why}, {"is_probe", check.is_probe}});
+std::string head_of(const Report& report, const Finding& finding) {
+  const std::string subject = finding.subject.empty() ? "" : ": " + plain(finding.subject, 200);
+  return fmt::format("{} {}{}", verdict_text(report, finding.verdict), plain(finding.check, 64), subject);
+}
+
+std::string readings_of(const Options& options, const Finding& finding) {
+  std::string text;
+  const std::size_t shown = options.is_verbose ? finding.readings.size() : std::min(finding.readings.size(), kMaxReadingsShown);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Reading& reading = finding.readings[i];
+    // Not wrapped: a path and its value are there to be copied.
+    text += fmt::format("  {:<8}{} = {}\n", i == 0 ? "read" : "", plain(reading.source, 300), plain(reading.value, 300));
   }
-  report.print("{}", list_of_checks(" (a probe: does something, and only on this machine)"));
+  if (shown < finding.readings.size()) text += fmt::format("          and {} more (--verbose)\n", finding.readings.size() - shown);
+  return text;
+}
+
+// "  why      ..." with the lines behind the first below its text.
+std::string part_of(const char* name, const std::string& text) {
+  constexpr std::size_t kMargin = 10;
+  std::string lines = wrapped(text, kWidth, kMargin);
+  const std::string label = fmt::format("  {:<{}}", name, kMargin - 2);
+  if (lines.size() > kMargin) lines.replace(0, kMargin, label);
+  return lines;
+}
+
+// `above` is the block before, or null: what stands there already is not said again for the next subject of the same check.
+void print_block(Report& report, const Options& options, const Finding& finding, const Finding* above) {
+  const CheckInfo* const check = find_check(finding.check);
+  const bool is_next = above != nullptr && above->check == finding.check && doctor::wants_reading(above->verdict);
+  std::string text = head_of(report, finding) + "\n";
+  text += wrapped(plain(finding.statement), kWidth, 2);
+  text += readings_of(options, finding);
+  if (check != nullptr && doctor::wants_reading(finding.verdict) && !is_next) text += part_of("why", plain(check->why));
+  const std::string remedy = plain(finding.remedy) + (finding.needs_reboot ? " (needs a reboot)" : "");
+  const bool is_same = is_next && above->remedy == finding.remedy && above->needs_reboot == finding.needs_reboot;
+  if (!finding.remedy.empty()) text += part_of("remedy", is_same ? "as above" : remedy);
+  report.print("{}\n", text);
+}
+
+// A block for each finding that wants reading, the gravest first; PASS and SKIP as the options say. With a symptom, findings stay
+// in the order of its checks and each is at least a line, since a suspect that is cleared tells something too.
+void print_findings(Report& report, const Options& options, const std::vector<Finding>& findings) {
+  std::vector<const Finding*> shown = doctor::by_gravity(findings);
+  if (options.symptom) std::ranges::transform(findings, shown.begin(), [](const Finding& each) { return &each; });  // as they are
+  const Finding* above = nullptr;  // the last one that has a block
+  for (const Finding* const finding : shown) {
+    if (doctor::wants_reading(finding->verdict) || options.is_verbose) {
+      print_block(report, options, *finding, std::exchange(above, finding));
+    } else if (options.shows_all || options.symptom) {
+      report.print("{}: {}\n", head_of(report, *finding), plain(finding->statement, 300));
+    }
+  }
+}
+
+// "44 checks, 51 findings: 1 FAIL, 2 WARN, 1 UNKNOWN, 37 PASS, 10 SKIP".
+void print_summary(Report& report, const Examination& examination) {
+  const std::size_t checked = check_count(examination);
+  const std::size_t found = examination.findings.size();
+  const std::string findings = found == checked ? "" : ", " + counted(found, "finding");
+  report.print("{}{}: {}\n", counted(checked, "check"), findings, doctor::counts_text(examination));
 }
 
 Examination examine_with(const Machine& machine, const Options& options, Report& report) {
@@ -113,41 +191,177 @@ Examination examine_with(const Machine& machine, const Options& options, Report&
   fail(message);
 }
 
-// In the order of the symptom's checks: the likeliest first.
-void sort_by(const std::vector<std::string_view>& checks, std::vector<Finding>& findings) {
-  std::vector<Finding> sorted;
-  for (const std::string_view check : checks) {
-    std::copy_if(findings.begin(), findings.end(), std::back_inserter(sorted),
-                 [check](const Finding& finding) { return finding.check == check; });
-  }
-  findings = std::move(sorted);
-}
-
 int exit_status_of(const Examination& examination, bool is_strict) {
   const std::size_t unsure = examination.count(Verdict::warn) + examination.count(Verdict::unknown);
   return examination.count(Verdict::fail) > 0 || (is_strict && unsure > 0) ? kExitFailed : 0;
 }
 
 void tell(Report& report, const Options& options, const Examination& examination) {
-  doctor::print_findings(report, options, examination.findings);
+  print_findings(report, options, examination.findings);
   for (const std::string& note : examination.topology.notes) report.note(plain(note));
-  doctor::print_best_nics(report, examination.topology);
-  doctor::print_summary(report, examination);
+  Json best_nics = doctor::tell_best_nics(report, examination.topology);
+  print_summary(report, examination);
   report.document()["summary"] = doctor::summary_json(examination);
-  report.document()["best_nics"] = doctor::best_nics_json(examination.topology);
+  report.document()["best_nics"] = std::move(best_nics);
   for (const Finding& finding : examination.findings) report.add_result(doctor::to_json(finding));
+}
+
+// --- --symptom: from what a user saw to the checks that explain it ---------------------------------------------------------------
+
+constexpr int kMaxTries = 3;
+
+std::string list_text() {
+  std::string text;
+  std::size_t number = 0;
+  for (const Symptom& symptom : symptoms()) text += fmt::format("{:>3}  {}\n", ++number, symptom.text);
+  return text;
+}
+
+// One line, without keeping more of it than a number can have.
+bool read_line(std::string& line) {
+  constexpr std::size_t kMaxBytes = 64;
+  line.clear();
+  for (int letter = std::cin.get(); letter != std::char_traits<char>::eof(); letter = std::cin.get()) {
+    if (letter == '\n') return true;
+    if (line.size() < kMaxBytes) line += static_cast<char>(letter);
+  }
+  return !line.empty();
+}
+
+// By the number that is typed.
+Diagnosis ask(Report& report) {
+  std::string line;
+  for (int tries = 0; tries < kMaxTries; ++tries) {
+    report.print("which one (1 to {})? ", symptoms().size());
+    if (!read_line(line)) break;
+    const auto number = parse_number(line, 1, symptoms().size());
+    if (!number) continue;
+    const Symptom& chosen = symptoms()[*number - 1];
+    return {{{&chosen, 0, {}}}, {chosen.checks.begin(), chosen.checks.end()}};
+  }
+  report.print("\n");
+  refuse_usage(fmt::format("--symptom: no number from 1 to {} was given; describe it instead: --symptom WORDS", symptoms().size()));
+}
+
+// "@FILE", or "-" for standard input: a log may be longer than an argument can be.
+bool names_file(const std::string& argument) { return argument == "-" || argument.starts_with('@'); }
+
+std::string read_log(const std::string& argument) {
+  constexpr std::size_t kMaxBytes = std::size_t{8} << 20U;
+  const std::string end = fmt::format("give its end: tail -c {} FILE | gigabar doctor --symptom -", kMaxBytes);
+  const InputForm form{kMaxBytes, "name a text file; a text that begins with '@' needs a blank before it", end};
+  return argument == "-" ? read_standard_input("--symptom -", form) : read_file("--symptom", argument.substr(1), form);
+}
+
+bool is_blank(const std::string& text) { return text.find_first_not_of(std::string_view(" \t\r\n\v\f\0", 7)) == std::string::npos; }
+
+// What the user's words are called in a message about them.
+std::string argument_text(const std::string& argument) {
+  return names_file(argument) ? fmt::format("--symptom {}", plain(argument, 300))
+                              : fmt::format("--symptom '{}'", plain(argument, 200));
+}
+
+// Of a check without a FAIL: unknown when a part of it could not be read, skip when all of it does not apply.
+Verdict outcome_of(std::string_view check, const std::vector<Finding>& findings) {
+  for (const Verdict verdict : {Verdict::warn, Verdict::unknown, Verdict::pass}) {
+    const auto is_one = [&](const Finding& finding) { return finding.check == check && finding.verdict == verdict; };
+    if (std::any_of(findings.begin(), findings.end(), is_one)) return verdict;
+  }
+  return Verdict::skip;
+}
+
+Json to_json(const Diagnosis& diagnosis) {
+  const auto line_json = [](const TellingLine& line) -> Json {
+    return {{"line", line.number},           {"text", plain(line.text)},     {"program", line.symptom->program},
+            {"symptom", line.symptom->text}, {"means", line.symptom->means}, {"remedy", line.symptom->remedy},
+            {"checks", line.symptom->checks}};
+  };
+  return {{"text", diagnosis.lines.front().symptom->text},
+          {"checks", diagnosis.checks},
+          {"lines", list_of(diagnosis.lines, line_json)}};
+}
+
+// What the text says, or the file that it names; without text, the symptom that is chosen from the list on a terminal. Empty: it
+// was only asked for the list, which is printed. Ends the command as bad usage, with the list, when nothing is known of the text.
+std::optional<Diagnosis> ask_symptom(const Options& options, Report& report) {
+  const std::string& argument = *options.symptom;
+  if (argument == kFromList) {
+    report.print("{}", list_text());
+    if (isatty(STDIN_FILENO) != 1) return std::nullopt;
+    return ask(report);
+  }
+  const std::string text = names_file(argument) ? read_log(argument) : argument;
+  if (is_blank(text)) refuse_usage(argument_text(argument) + ": the text is empty; give the message, or a log as @FILE or '-'");
+  Diagnosis diagnosis = diagnose(text);
+  if (!diagnosis.lines.empty()) return diagnosis;
+  report.print("{}", list_text());
+  refuse_usage(argument_text(argument) +
+               ": no known message or symptom is like it; take words of one of those listed, or run all checks");
+}
+
+// In the text and in the document: the telling lines, and for each what it means and what to do.
+void tell_diagnosis(Report& report, const Diagnosis& diagnosis) {
+  report.document()["symptom"] = to_json(diagnosis);
+  for (const TellingLine& line : diagnosis.lines) {
+    const Symptom& symptom = *line.symptom;
+    const bool is_message = !symptom.program.empty();
+    report.print("symptom: {}\n", is_message ? plain(line.text) : std::string(symptom.text));
+    if (is_message) report.print("{}", part_of("from", fmt::format("{}; line {}", symptom.program, line.number)));
+    if (!is_message && line.number > 0) report.print("{}", part_of("line", fmt::format("{}: {}", line.number, plain(line.text))));
+    report.print("{}{}\n", part_of("means", std::string(symptom.means)), part_of("remedy", std::string(symptom.remedy)));
+  }
+}
+
+// Behind the findings: whether they explain the symptom; unless one is a FAIL, what the checks say of it, and what to try next.
+void tell_conclusion(Report& report, const Diagnosis& diagnosis, const Examination& examination) {
+  // One of the findings, of the symptom's checks, is something that is wrong.
+  const bool is_explained = examination.count(Verdict::fail) + examination.count(Verdict::warn) > 0;
+  report.document()["symptom"]["is_explained"] = is_explained;
+  if (examination.count(Verdict::fail) > 0) return;
+  const Symptom& symptom = *diagnosis.lines.front().symptom;
+  if (diagnosis.checks.empty()) {
+    report.print("No check can see this cause, and none was run: 'means' and 'remedy' above are the answer.\n");
+    return;
+  }
+  report.print("{}\n",
+               is_explained ? "Only warnings were found. If they do not explain the symptom:" : "The symptom is not explained.");
+  const auto print = [&report](const std::string& text) { report.print("{}", wrapped(text, kWidth, 2)); };
+  std::map<Verdict, std::string> outcomes;
+  for (const std::string_view check : diagnosis.checks) {
+    std::string& line = outcomes[outcome_of(check, examination.findings)];
+    line.append(line.empty() ? "" : ", ").append(check);
+  }
+  constexpr std::array<std::pair<Verdict, const char*>, 3> kOutcomes{
+      {{Verdict::pass, "Found nothing"}, {Verdict::unknown, "Could not decide"}, {Verdict::skip, "Does not apply here"}}};
+  for (const auto& [outcome, name] : kOutcomes) {
+    if (!outcomes[outcome].empty()) print(fmt::format("{}: {}.", name, outcomes[outcome]));
+  }
+  print(fmt::format("It still means: {}", symptom.means));
+  print(fmt::format("Try next: {}", symptom.remedy));
+  print(
+      "Then run this as root, in the container in which the program ran, and on the other machine of a connection; "
+      "'gigabar doctor' runs all checks.");
+}
+
+// In the order of the symptom's checks, the likeliest first; without those of which one of them is a part of the name.
+void sort_by(const std::vector<std::string_view>& checks, std::vector<Finding>& findings) {
+  std::vector<Finding> sorted;
+  for (const std::string_view check : checks) {
+    std::ranges::copy_if(findings, std::back_inserter(sorted), [check](const Finding& each) { return each.check == check; });
+  }
+  findings = std::move(sorted);
 }
 
 // Runs the checks that the symptom names, if a check can see its cause.
 void follow_symptom(const Machine& machine, Options& options, Report& report, Invocation& invocation) {
-  const auto diagnosis = doctor::ask_symptom(options, report);
+  const auto diagnosis = ask_symptom(options, report);
   if (!diagnosis) {
     for (const Symptom& one : symptoms()) {
       report.add_result({{"symptom", one.text}, {"checks", one.checks}, {"means", one.means}, {"remedy", one.remedy}});
     }
     return;
   }
-  doctor::tell_diagnosis(report, *diagnosis);
+  tell_diagnosis(report, *diagnosis);
   Examination examination;
   if (!diagnosis->checks.empty()) {
     options.only.assign(diagnosis->checks.begin(), diagnosis->checks.end());
@@ -155,8 +369,26 @@ void follow_symptom(const Machine& machine, Options& options, Report& report, In
     sort_by(diagnosis->checks, examination.findings);
     tell(report, options, examination);
   }
-  doctor::tell_conclusion(report, *diagnosis, examination);
+  tell_conclusion(report, *diagnosis, examination);
   invocation.exit_status = exit_status_of(examination, options.is_strict);
+}
+
+// --- The command -----------------------------------------------------------------------------------------------------------------
+
+// `of_probe`: behind the title of one.
+std::string list_of_checks(const char* of_probe) {
+  TextTable table({{"id", true}, {"title", true}});
+  for (const CheckInfo& check : checks()) {
+    table.add_row({std::string(check.id), std::string(check.title) + (check.is_probe ? of_probe : "")});
+  }
+  return table.take_text();
+}
+
+void list_checks(Report& report) {
+  for (const CheckInfo& check : checks()) {
+    report.add_result({{"id", check.id}, {"title", check.title}, {"why", check.why}, {"is_probe", check.is_probe}});
+  }
+  report.print("{}", list_of_checks(" (a probe: does something, and only on this machine)"));
 }
 
 void run_doctor(Options& options, Invocation& invocation) {
@@ -192,7 +424,7 @@ void add_choices(const Command& command, Options& options) {
                                "standard input: says what it means and runs the checks that explain it, the likeliest first; "
                                "without text, choose from a list")
           ->expected(0, 1)
-          ->default_str(doctor::kFromList)
+          ->default_str(kFromList)
           ->type_name("WORDS");
   symptom->excludes(only);
   command.add_flag("--list", options.is_list, "List the checks, and run none")->excludes(only)->excludes(symptom);
@@ -210,7 +442,6 @@ void add_manner(const Command& command, Options& options) {
 
 // --- gigabar explain ------------------------------------------------------------------------------------------------------------
 
-constexpr std::size_t kWidth = 100;
 constexpr std::size_t kMaxNear = 5;
 
 // Ids of the same group are near however long they are.

@@ -21,7 +21,7 @@
 #include "ranks/measure.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
-#include "support/progress_line.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool {
 namespace ranks {

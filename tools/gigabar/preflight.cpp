@@ -26,14 +26,8 @@
 #include "support/report.hpp"
 
 namespace gigabar::tool {
+namespace preflight {
 namespace {
-
-using preflight::Criteria;
-using preflight::Evidence;
-using preflight::Format;
-using preflight::Judgement;
-using preflight::Path;
-using preflight::State;
 
 struct Options {
   std::string sysroot;
@@ -53,7 +47,7 @@ constexpr auto kOutputTime = std::chrono::seconds(10);
 Criteria criteria_of(const Options& options) {
   Criteria criteria;
   if (!options.require.empty()) {
-    auto requirements = preflight::parse_requirements(options.require);
+    auto requirements = parse_requirements(options.require);
     if (!requirements) refuse_usage(requirements.error().message());
     criteria.requirements = std::move(requirements).value();
   }
@@ -73,10 +67,10 @@ std::vector<std::string> ignored_checks(const Options& options) {
 double now_since_1970() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 // The answer of the formats that have neither the table nor the document, and of all where there is no time for those.
-void print_answer(const Options& options, const Judgement& judgement, const preflight::Metrics& metrics) {
+void print_answer(const Options& options, const Judgement& judgement, const Metrics& metrics) {
   std::FILE* const text = options.format == Format::json ? stderr : stdout;
   if (options.format == Format::prometheus) {
-    fmt::print(text, "{}", preflight::metrics_text(judgement, metrics));
+    fmt::print(text, "{}", metrics_text(judgement, metrics));
   } else {
     fmt::print(text, "{}{}\n", judgement.line, stand_in_label(metrics.is_stand_in));
   }
@@ -85,12 +79,12 @@ void print_answer(const Options& options, const Judgement& judgement, const pref
 
 void describe(Report& report, const Judgement& judgement, const Examination& examination, double budget_s, double elapsed_s) {
   Json& document = report.document();
-  document["verdict"] = preflight::name_of(judgement.state);
+  document["verdict"] = name_of(judgement.state);
   document["line"] = judgement.line;
   document["summary"] = doctor::summary_json(examination);
   document["budget_s"] = budget_s;
   document["elapsed_s"] = elapsed_s;
-  for (const preflight::Item& item : judgement.items) report.add_result(preflight::to_json(item));
+  for (const Item& item : judgement.items) report.add_result(to_json(item));
 }
 
 // One that fails keeps no other back. False when it failed.
@@ -106,10 +100,9 @@ bool try_output(const Act& act) {
 }
 
 // The metrics and the document; false when one of them could not be written.
-bool write_outputs(const Options& options, const Judgement& judgement, const preflight::Metrics& metrics, Report& report) {
-  const bool has_metrics = options.textfile_path.empty() || try_output([&] {
-                             write_file("--textfile", options.textfile_path, preflight::metrics_text(judgement, metrics));
-                           });
+bool write_outputs(const Options& options, const Judgement& judgement, const Metrics& metrics, Report& report) {
+  const bool has_metrics = options.textfile_path.empty() ||
+                           try_output([&] { write_file("--textfile", options.textfile_path, metrics_text(judgement, metrics)); });
   return try_output([&] { report.write(); }) && has_metrics;
 }
 
@@ -147,9 +140,9 @@ void end_in_time(int status) {
                            .state = State::unknown,
                            .statement = fmt::format("{} did not end within {:.0f} s", step, seconds),
                            .remedy = "look for Xid lines and for hung tasks in the kernel's log (dmesg)"};
-  const Judgement judgement = preflight::judge(evidence);
+  const Judgement judgement = judge(evidence);
   end_in_time(status);
-  const preflight::Metrics metrics{seconds, now_since_1970(), false};
+  const Metrics metrics{seconds, now_since_1970(), false};
   try_output([&] { print_answer(options, judgement, metrics); });
   try_output([&] {
     report.document()["origin"] = {{"is_live", options.sysroot.empty()}, {"path", plain(options.sysroot)}, {"remark", ""}};
@@ -160,12 +153,10 @@ void end_in_time(int status) {
   _exit(status);
 }
 
-Finding nothing_seen(const std::string& statement) {
-  return {std::string(preflight::kNothing), {}, Verdict::unknown, statement, {}, {}};
-}
+Finding nothing_seen(const std::string& statement) { return {std::string(kNothing), {}, Verdict::unknown, statement, {}, {}}; }
 
 // What the doctor finds. Where it cannot examine at all, the node is unknown, not broken.
-Examination examine_node(const Machine& machine, const Options& options, const survey::Tell& tell) {
+Examination examine_node(const Machine& machine, const Options& options, const Tell& tell) {
   ExamineOptions wanted;
   wanted.with_probes = machine.is_live();
   wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
@@ -187,11 +178,8 @@ Examination examine_node(const Machine& machine, const Options& options, const s
 std::vector<DeviceInfo> find_devices(const Machine& machine, Evidence& evidence) {
   if (!machine.is_live()) return {};
   const auto give_reason = [&evidence](State state, std::string statement, std::string remedy) -> std::vector<DeviceInfo> {
-    evidence.not_measured = {.kind = preflight::Item::Kind::path,
-                             .name = "paths",
-                             .state = state,
-                             .statement = std::move(statement),
-                             .remedy = std::move(remedy)};
+    evidence.not_measured = {
+        .kind = Item::Kind::path, .name = "paths", .state = state, .statement = std::move(statement), .remedy = std::move(remedy)};
     return {};
   };
   Result<std::vector<DeviceInfo>> found = devices();
@@ -208,7 +196,7 @@ std::vector<DeviceInfo> find_devices(const Machine& machine, Evidence& evidence)
 }
 
 void run_preflight(const Options& options, Invocation& invocation) {
-  const survey::TimeLeft time{.budget_s = options.budget_seconds};
+  const TimeLeft time{.budget_s = options.budget_seconds};
   const std::vector<std::string> ignored = ignored_checks(options);
   if (!options.textfile_path.empty()) require_writable("--textfile", options.textfile_path);
   const bool is_json = options.format == Format::json;
@@ -220,9 +208,9 @@ void run_preflight(const Options& options, Invocation& invocation) {
 
   const double limit_s = options.budget_seconds * kHangFactor + kHangSeconds;
   Report of_hang("preflight", invocation, json_path);
-  std::optional<preflight::Watchdog> watchdog;
+  std::optional<Watchdog> watchdog;
   watchdog.emplace(limit_s, [&](const std::string& step) { give_up(options, of_hang, limit_s, step); });
-  const survey::Tell tell = [&](const std::string& step) {
+  const Tell tell = [&](const std::string& step) {
     watchdog->begin(step);
     report.show_progress("{}", step);
   };
@@ -243,20 +231,20 @@ void run_preflight(const Options& options, Invocation& invocation) {
   std::vector<Path> paths;
   if (!found.empty()) {
     report.set_device(found.front());
-    paths = preflight::measure_paths({.devices = found,
-                                      .criteria = criteria,
-                                      .time = time,
-                                      .tell = tell,
-                                      .run = [](const StreamPlan& plan) { return run_streams(plan); },
-                                      .load_of = [&found](const Path& path) { return preflight::load_of(path, found); }});
+    paths = measure_paths({.devices = found,
+                           .criteria = criteria,
+                           .time = time,
+                           .tell = tell,
+                           .run = [](const StreamPlan& plan) { return run_streams(plan); },
+                           .load_of = [&found](const Path& path) { return preflight::load_of(path, found); }});
   }
   evidence.paths = paths;
   watchdog.reset();  // from here on the answer is this thread's to give
-  const Judgement judgement = preflight::judge(evidence);
+  const Judgement judgement = judge(evidence);
   describe(report, judgement, examination, options.budget_seconds, time.elapsed_s());
-  preflight::print_table(report, judgement);
+  print_table(report, judgement);
   report.print("\n{:.1f} s\n", time.elapsed_s());
-  const preflight::Metrics metrics{time.elapsed_s(), now_since_1970(), report.is_stand_in()};
+  const Metrics metrics{time.elapsed_s(), now_since_1970(), report.is_stand_in()};
   const bool is_written = write_outputs(options, judgement, metrics, report);
   if (options.format != Format::table && !is_json) print_answer(options, judgement, metrics);
   invocation.exit_status = exit_status_of(options, judgement.state, is_written);
@@ -280,11 +268,13 @@ void add_forms(const Command& command, Options& options) {
 }
 
 }  // namespace
+}  // namespace preflight
 
 void add_preflight(const Command& program, Invocation& invocation) {
-  const auto [command, options] = add_subcommand<Options>(
+  const auto [command, options] = add_subcommand<preflight::Options>(
       program, invocation, "preflight",
-      "Is this node fit for a job? The doctor's checks, verified bytes and a rate on every path, one answer", run_preflight);
+      "Is this node fit for a job? The doctor's checks, verified bytes and a rate on every path, one answer",
+      preflight::run_preflight);
   add_sysroot_option(command, options.sysroot);
   add_budget_option(command, options.budget_seconds, 600, "About this long in all; paths that do not fit are unknown");
   command.add_option("--require", options.require, Value{"PATH,..."},
@@ -298,7 +288,7 @@ void add_preflight(const Command& program, Invocation& invocation) {
       ->allow_extra_args(false)
       ->type_name("IDS,...");
   command.add_flag("--strict", options.is_strict, "WARN and what could not be read count too");
-  add_forms(command, options);
+  preflight::add_forms(command, options);
   command->footer(
       "fit: no check is a FAIL, and the bytes of every path arrived unchanged at a good rate. unfit: the line names the device "
       "and\n"

@@ -23,7 +23,7 @@
 #include "streams/measure.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
-#include "support/progress_line.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool {
 namespace streams {

@@ -1,32 +1,361 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar survey: the newcomer's page. What the machine is made of, what the doctor found, how long CPU-driven copies take, what
 // each path carries alone and what it keeps when the others run; and the same as one JSON file, which 'gigabar compare' reads.
+//
+// A figure has its noise, under a key that is the same on every machine and day, so that two surveys can be compared. Everything is
+// measured in several passes over the whole survey: what a machine does beside it changes within seconds, and samples that were
+// taken within one of them all see the same of it.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/counted.hpp"
 #include "commands.hpp"
+#include "cuda/runtime.hpp"
 #include "doctor/output.hpp"
+#include "gigabar/device.hpp"
 #include "gigabar/doctor.hpp"
+#include "gigabar/streams.hpp"
+#include "preflight/paths.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
-#include "survey/figures.hpp"
+#include "support/race.hpp"
+#include "support/report.hpp"
+#include "support/statistics.hpp"
+#include "support/workbench.hpp"
 #include "topology/view.hpp"
 
 namespace gigabar::tool {
 namespace {
 
-using survey::Figure;
-using survey::Figures;
+using preflight::Tell;
+using preflight::TimeLeft;
 
 struct Options {
   std::string json_path = "gigabar-survey.json";
   double budget_seconds = 50;
   bool with_probes = true;
 };
+
+// GCC warns of members without "= {}" that an initializer leaves out.  NOLINTBEGIN(readability-redundant-member-init)
+struct Figure {
+  std::string key = {};              // "gpu0 copy_to 8 B", "gpu0->host alone"
+  std::string unit = {};             // "us" (less is better) or "GB/s" (more is better)
+  std::vector<double> samples = {};  // of all passes: medians of the rounds, or rates of the repeats
+  unsigned pass_count = 1;           // that the samples are of
+  std::string path = {};             // how the bytes went
+  std::string link = {};             // what they crossed; empty: does not apply
+  double link_gb_per_s = 0;          // that link's theoretical rate; 0: unknown
+  std::string failure = {};          // not empty: there are no samples, and why
+  bool has_wrong_data = false;       // that is why
+  // NOLINTEND(readability-redundant-member-init)
+
+  double value() const {
+    std::vector<double> sorted = samples;
+    return median(sorted);
+  }
+  double least() const { return samples.empty() ? 0 : *std::min_element(samples.begin(), samples.end()); }
+  double most() const { return samples.empty() ? 0 : *std::max_element(samples.begin(), samples.end()); }
+  double ratio() const { return link_gb_per_s > 0 ? value() / link_gb_per_s : 0; }  // 0: unknown
+};
+
+Json to_json(const Figure& figure) {
+  Json json = {{"key", figure.key}, {"unit", figure.unit}};
+  if (!figure.failure.empty()) {
+    json["failure"] = figure.failure;
+    return json;
+  }
+  json["value"] = figure.value();
+  json["min"] = figure.least();
+  json["max"] = figure.most();
+  json["samples"] = figure.samples;
+  json["passes"] = figure.pass_count;
+  json["path"] = figure.path;
+  if (!figure.link.empty()) json["link"] = figure.link;
+  if (figure.ratio() > 0) json["ratio"] = figure.ratio();
+  return json;
+}
+
+// Everything that a survey measures, several times over.
+constexpr unsigned kPasses = 3;
+
+struct Figures {
+  unsigned pass_count = 0;  // that were begun
+  double seconds = 0;       // from the begin of the first to the end of the last
+  std::vector<Figure> copies;
+  // What one transfer reaches alone, and when others run beside it.
+  std::vector<Figure> alone;       // each device to and from the host, and each ordered pair of devices
+  std::vector<Figure> together;    // each transfer of each pattern: "all devices both ways: gpu0->host"
+  std::vector<std::string> notes;  // warnings of the runs
+  std::size_t left_out_count = 0;  // runs, for want of time
+};
+constexpr std::array kLists = {&Figures::copies, &Figures::alone, &Figures::together};
+
+// Of one more pass, with the samples of the passes before. One that failed before, or fails now, has failed.
+void add(std::vector<Figure>& figures, Figure more) {
+  const auto known = std::find_if(figures.begin(), figures.end(), [&more](const Figure& each) { return each.key == more.key; });
+  if (known == figures.end()) {
+    figures.push_back(std::move(more));
+    return;
+  }
+  known->samples.insert(known->samples.end(), more.samples.begin(), more.samples.end());
+  ++known->pass_count;
+  if (known->failure.empty()) known->failure = std::move(more.failure);
+  known->has_wrong_data = known->has_wrong_data || more.has_wrong_data;
+}
+
+// --- CPU-driven copies: latencies, in rounds that go over every kind of copy, so that drift hits all of them equally -----------
+
+constexpr std::array<std::size_t, 2> kSizes = {8, std::size_t{64} << 10};
+constexpr std::size_t kMostBytes = kSizes.back();
+constexpr std::size_t kRounds = 3;  // of a pass
+constexpr double kRoundNs = 8e6;    // of one contender: 12 of them make about 0.6 s a device with their pauses
+constexpr std::size_t kMaxSamples = 400;
+constexpr std::uint64_t kPauseNs = 20'000;  // so that nothing of the copy before is still under way
+
+struct Runner {
+  Contender contender;
+  Figure figure;
+};
+
+// The copies of one device: each is timed, and those through the mapping are checked.
+struct Copies {
+  std::vector<Runner> runners;
+  std::vector<CheckedCopy> checked;
+};
+
+template <class Call>
+void add(std::vector<Runner>& runners, std::string key, std::string path, const Call& call) {
+  Figure figure{.key = std::move(key), .unit = "us", .path = std::move(path)};
+  runners.push_back({make_contender(figure.key, call, [] { spin(kPauseNs); }), std::move(figure)});
+}
+
+Copies copies_of(const Workbench& bench) {
+  Copies copies;
+  const bool has_cuda = !bench.device().is_stand_in && use_cuda_runtime(bench.device().index).is_ok();
+  const Mapping* const mapping = &bench.mapping();
+  std::byte* const host = bench.host();
+  void* const device = bench.memory().address();
+  const std::string through = fmt::format("CPU through {} ({})", name_of(mapping->backend()), name_of(mapping->type()));
+  for (const std::size_t bytes : kSizes) {
+    const auto key = [&](const char* what) { return fmt::format("gpu{} {} {}", bench.device().index, what, bytes_text(bytes)); };
+    const auto to = [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); };
+    const auto from = [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); };
+    add(copies.runners, key("copy_to"), through, to);
+    add(copies.runners, key("copy_from"), through, from);
+    copies.checked.push_back({"copy_to", CopyDirection::to_device, 0, bytes, to});
+    copies.checked.push_back({"copy_from", CopyDirection::from_device, 0, bytes, from});
+    if (!has_cuda) continue;
+    add(copies.runners, key("cudaMemcpy to"), "copy engine", [=] { return cuda_memcpy(device, host, bytes); });
+    add(copies.runners, key("cudaMemcpy from"), "copy engine", [=] { return cuda_memcpy(host, device, bytes); });
+  }
+  return copies;
+}
+
+void run_round(Runner& runner, const SampleClock& clock) {
+  std::vector<std::uint64_t>& ticks = runner.contender.ticks;
+  const double call_ns = estimate_ns(runner.contender, clock) + static_cast<double>(kPauseNs);
+  ticks.assign(affordable_count(call_ns, kRoundNs, kMaxSamples), 0);
+  if (!runner.contender.run_block(clock, ticks, runner.contender.warm_up_count, 1)) {
+    runner.figure.failure = "a copy failed while it was timed; GIGABAR_LOG=info tells why";
+    return;
+  }
+  runner.figure.samples.push_back(summarize(ticks, clock.ns_per_tick()).p50_us);
+}
+
+void measure_device(const DeviceInfo& device, const SampleClock& clock, std::vector<Figure>& figures) {
+  DeviceOptions options;
+  options.device = device.index;
+  const Workbench bench(options, kMostBytes + kGuardBytes);
+  Copies copies = copies_of(bench);
+  for (const CheckedCopy& copy : copies.checked) check_copy(bench, copy);
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    for (Runner& runner : copies.runners) {
+      if (runner.figure.failure.empty()) run_round(runner, clock);
+    }
+  }
+  for (const CheckedCopy& copy : copies.checked) check_copy(bench, copy);
+  for (Runner& runner : copies.runners) add(figures, std::move(runner.figure));
+}
+
+// One pass over single copies through the mapping of each device, and over cudaMemcpy where there is one: 8 bytes and 64 KiB, both
+// ways. Devices whose turn comes when that share of the time is over are left out.
+void measure_copies(std::span<const DeviceInfo> devices, const TimeLeft& time, double share, std::vector<Figure>& figures) {
+  const SampleClock clock = SampleClock::calibrate();
+  for (const DeviceInfo& device : devices) {
+    if (time.is_over(share)) break;
+    try {
+      measure_device(device, clock, figures);
+    } catch (const CommandFailure& failure) {
+      // One device that cannot be mapped must not hide the others.
+      add(figures, {.key = fmt::format("gpu{} copies", device.index),
+                    .unit = "us",
+                    .failure = failure.what(),
+                    .has_wrong_data = dynamic_cast<const WrongData*>(&failure) != nullptr});
+    }
+  }
+}
+
+// --- Paths: bandwidth of every one by itself, and of the patterns in which they meet -------------------------------------------
+
+constexpr unsigned kRepeats = 2;  // of a pass
+constexpr std::size_t kPathBytes = std::size_t{128} << 20;
+constexpr double kTimeoutSeconds = 20;
+
+std::string ends_text(const Transfer& transfer) {
+  return preflight::path_name(transfer.source.device, transfer.destination.device);
+}
+
+Figure figure_of(const TransferReport& report, const std::string& name) {
+  Figure figure;
+  figure.key = fmt::format("{} {}", ends_text(report.transfer), name);
+  figure.unit = "GB/s";
+  figure.path = report.path;
+  figure.link = report.link.name;
+  // Beside others the common time counts; alone the two are the same.
+  const StreamFigure& rate = report.window_gb_per_s.samples.empty() ? report.life_gb_per_s : report.window_gb_per_s;
+  figure.samples = rate.samples;
+  figure.link_gb_per_s = report.link.gb_per_s;
+  if (report.error) {
+    figure.failure = report.error->message();
+    figure.has_wrong_data = report.error->status == Status::verification_failed;
+  } else if (figure.samples.empty()) {
+    figure.failure = "no copy was finished";
+  }
+  return figure;
+}
+
+void add_note(std::vector<std::string>& notes, std::string note) {
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+}
+
+// `name`: of the pattern in which the transfers run at once.
+void run(const std::string& name, const std::vector<Transfer>& transfers, std::vector<Figure>& figures,
+         std::vector<std::string>& notes) {
+  StreamPlan plan;
+  plan.transfers = transfers;
+  plan.repeats = kRepeats;
+  plan.timeout_seconds = kTimeoutSeconds;
+  const Result<StreamReport> report = run_streams(plan);
+  if (!report) {
+    TransferReport failed;
+    failed.error = report.error().record();
+    for (const Transfer& transfer : transfers) {
+      failed.transfer = transfer;
+      add(figures, figure_of(failed, name));
+    }
+    return;
+  }
+  for (const TransferReport& one : report->transfers) add(figures, figure_of(one, name));
+  // Fewer devices' own memory than the sum of parts is what a pattern is about; everything else is worth a line.
+  for (const std::string& warning : report->warnings) add_note(notes, fmt::format("{}: {}", name, warning));
+}
+
+std::vector<Transfer> joined(std::vector<Transfer> transfers, const std::vector<Transfer>& more) {
+  transfers.insert(transfers.end(), more.begin(), more.end());
+  return transfers;
+}
+
+// What the first pass has no time for, no other one has.
+void measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell, Figures& figures) {
+  const auto measure = [&](const std::string& name, const std::vector<Transfer>& transfers, std::vector<Figure>& into) {
+    if (time.is_over()) {
+      if (figures.pass_count == 1) ++figures.left_out_count;
+      return;
+    }
+    tell(transfers.size() == 1 ? ends_text(transfers.front()) + " " + name : name);
+    run(name, transfers, into, figures.notes);
+  };
+  const auto alone = [&](const Transfer& transfer) { measure("alone", {transfer}, figures.alone); };
+  const auto together = [&](const char* name, const std::vector<Transfer>& all) { measure(name, all, figures.together); };
+  const auto add = [&](std::vector<Transfer>& transfers, int source, int destination) {
+    transfers.push_back(preflight::path_transfer(source, destination, kPathBytes, devices.front().is_stand_in));
+  };
+  std::vector<Transfer> down, up, ring, pairs;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const int index = devices[i].index;
+    add(down, StreamPlace::kHost, index);
+    add(up, index, StreamPlace::kHost);
+    if (devices.size() > 1) add(ring, index, devices[(i + 1) % devices.size()].index);
+    for (const DeviceInfo& to : devices) {
+      if (to.index != index) add(pairs, index, to.index);
+    }
+    alone(down.back());
+    alone(up.back());
+  }
+  // The patterns before most pairs: on many devices these take the most time and say the least new.
+  const auto first = std::min<std::size_t>(pairs.size(), 2);
+  for (std::size_t i = 0; i < first; ++i) alone(pairs[i]);
+  // In patterns paths share something: a link's two directions, the host's memory, a switch, the processors' own link.
+  const std::vector<Transfer> both = joined(down, up);
+  if (devices.size() > 1) {
+    together("all devices from the host", down);
+    together("all devices to the host", up);
+  }
+  together("all devices both ways", both);
+  if (devices.size() > 1) {
+    together("all devices to the next one", ring);
+    together("everything at once", joined(both, ring));
+  }
+  for (std::size_t i = first; i < pairs.size(); ++i) alone(pairs[i]);
+}
+
+// --- Passes --------------------------------------------------------------------------------------------------------------------
+
+// From one begin to the next at least, so that the passes do not all see the same of what else the machine does.
+constexpr double kPassSeconds = 3;
+// The share of the time after which the first pass leaves out copies, so that paths get theirs.
+constexpr double kCopiesEnd = 0.5;
+
+void wait_until(double begin_s, const TimeLeft& time) {
+  while (time.elapsed_s() < begin_s && !time.is_over()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+void note_what_is_missing(Figures& all) {
+  std::vector<std::string>& notes = all.notes;
+  if (all.copies.empty()) notes.emplace_back("single copies were left out, since the time for the survey was over");
+  if (all.left_out_count > 0) {
+    notes.push_back(fmt::format("left out, since the time for the survey was over: {}", counted(all.left_out_count, "run")));
+  }
+  const auto is_partial = [](const Figure& figure) { return figure.failure.empty() && figure.pass_count < kPasses; };
+  const auto has_partial = [&](const auto list) { return std::ranges::any_of(all.*list, is_partial); };
+  if (all.pass_count < kPasses || std::ranges::any_of(kLists, has_partial)) {
+    notes.push_back(
+        fmt::format("not all was measured in {} passes, since the time for the survey was over; 'gigabar compare' does not judge "
+                    "what was measured in one",
+                    kPasses));
+  }
+}
+
+// The first pass is made whatever the time; of it and of the others what comes too late is left out, which the notes say.
+Figures measure(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell) {
+  Figures all;
+  const double begin_s = time.elapsed_s();
+  const auto tell_pass = [&](const std::string& what) { tell(fmt::format("pass {} of {}: {}", all.pass_count, kPasses, what)); };
+  do {
+    const double copies_end = all.pass_count == 0 ? kCopiesEnd : 1;
+    ++all.pass_count;
+    tell_pass("single copies");
+    measure_copies(devices, time, copies_end, all.copies);
+    measure_paths(devices, time, tell_pass, all);
+    if (all.pass_count < kPasses) wait_until(begin_s + all.pass_count * kPassSeconds, time);
+  } while (all.pass_count < kPasses && !time.is_over());
+  all.seconds = time.elapsed_s() - begin_s;
+  note_what_is_missing(all);
+  return all;
+}
+
+// --- The page ------------------------------------------------------------------------------------------------------------------
 
 // The share of the budget that the doctor, which comes first, may use.
 constexpr double kDoctorShare = 0.3;
@@ -115,7 +444,7 @@ void tell_failed_patterns(Report& report, const Figures& figures) {
 
 // What cannot be measured on this machine is told; bytes that arrive wrong are a fault of it. All has been told and written before.
 void require_right_data(const Figures& figures) {
-  for (const auto list : survey::kLists) {
+  for (const auto list : kLists) {
     for (const Figure& figure : figures.*list) {
       if (figure.has_wrong_data) fail(fmt::format("{}: {}", figure.key, figure.failure));
     }
@@ -123,7 +452,7 @@ void require_right_data(const Figures& figures) {
 }
 
 void run_survey(const Options& options, const Invocation& invocation) {
-  const survey::TimeLeft time{.budget_s = options.budget_seconds};
+  const TimeLeft time{.budget_s = options.budget_seconds};
   Report report("survey", invocation, options.json_path);
   const std::vector<DeviceInfo> found = take(devices());
   report.set_device(found.front());
@@ -135,14 +464,13 @@ void run_survey(const Options& options, const Invocation& invocation) {
   examine_options.on_begin = [&report](const CheckInfo& check) { report.show_progress("{}: {}", check.id, check.title); };
   examine_options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
   const Examination examination = take(examine(Machine::here(), examine_options));
-  const topology::View view(examination.topology);
   report.print("\ntopology\n");  // of the machine itself, whatever plays the GPU
-  topology::print_matrix(report, view, false);
-  report.document()["topology"] = topology::to_json(view);
-  doctor::print_best_nics(report, examination.topology);
+  topology::print_matrix(report, examination.topology, false);
+  report.document()["topology"] = doctor::to_json(examination.topology);
+  doctor::tell_best_nics(report, examination.topology);
   tell_findings(report, examination);
 
-  const Figures figures = survey::measure(found, time, [&](const std::string& what) { report.show_progress("{}", what); });
+  const Figures figures = measure(found, time, [&](const std::string& what) { report.show_progress("{}", what); });
   report.document()["passes"] = {{"count", figures.pass_count}, {"seconds", figures.seconds}};
   tell_copies(report, figures.copies);
   report.heading("each path alone");
@@ -150,7 +478,7 @@ void run_survey(const Options& options, const Invocation& invocation) {
   tell_worst(report, figures);
   tell_failed_patterns(report, figures);
   for (const std::string& note : figures.notes) report.note(note);
-  for (const auto list : survey::kLists) {
+  for (const auto list : kLists) {
     for (const Figure& figure : figures.*list) report.add_result(to_json(figure));
   }
   report.document()["elapsed_s"] = time.elapsed_s();

@@ -5,6 +5,7 @@
 
 #include "base/counted.hpp"
 #include "commands.hpp"
+#include "doctor/output.hpp"
 #include "gigabar/machine.hpp"
 #include "platform/driver_answers.hpp"
 #include "platform/system_archive.hpp"
@@ -60,18 +61,18 @@ void capture(Report& report, const Machine& machine, const std::string& path) {
 void show(Report& report, const Machine& machine, const TopologyOptions& options) {
   Result<Topology> found = discover_topology(machine);
   if (!found) fail(plain(found.error().message()));
-  const topology::View view(std::move(found).value());
+  const Topology& machine_topology = found.value();
   if (options.is_tree) {
-    topology::print_tree(report, view);
+    topology::print_tree(report, machine_topology);
   } else {
-    topology::print_matrix(report, view, options.has_all_routes);
+    topology::print_matrix(report, machine_topology, options.has_all_routes);
   }
-  for (const std::string& note : view.topology().notes) report.note(plain(note));
-  report.add_result(topology::to_json(view));
+  for (const std::string& note : machine_topology.notes) report.note(plain(note));
+  report.add_result(doctor::to_json(machine_topology));
   if (options.svg_path.empty()) return;
   const std::string title = machine.is_live() ? "this machine" : "captured machine: " + plain(machine.origin());
   report.show_progress("drawing {}", plain(options.svg_path));
-  topology::write_svg(view, title, options.svg_path, options.most_svg_seconds);
+  topology::write_svg(machine_topology, title, options.svg_path, options.most_svg_seconds);
   report.print("drawn: {}\n", plain(options.svg_path));
 }
 

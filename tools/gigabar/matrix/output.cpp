@@ -8,7 +8,7 @@
 #include "base/counted.hpp"
 #include "matrix/job.hpp"
 #include "support/plain_text.hpp"
-#include "support/text_table.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool::matrix {
 namespace {

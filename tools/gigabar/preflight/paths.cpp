@@ -33,7 +33,7 @@ Path path_of(const DeviceInfo* source, const DeviceInfo* destination) {
   Path path;
   if (source != nullptr) path.source = source->index;
   if (destination != nullptr) path.destination = destination->index;
-  path.name = survey::path_name(path.source, path.destination);
+  path.name = path_name(path.source, path.destination);
   path.kind = source == nullptr ? "host->gpu" : destination == nullptr ? "gpu->host" : "gpu->gpu";
   path.subject = source == nullptr ? subject_of(*destination) : subject_of(*source);
   if (source != nullptr && destination != nullptr) path.subject += " and " + subject_of(*destination);
@@ -66,7 +66,7 @@ void run_together(const Measurement& measurement, std::span<Path> paths) {
   plan.repeats = kRepeats;
   plan.timeout_seconds = kTimeoutSeconds;
   for (const Path& path : paths) {
-    plan.transfers.push_back(survey::path_transfer(path.source, path.destination, kBytes, measurement.devices.front().is_stand_in));
+    plan.transfers.push_back(path_transfer(path.source, path.destination, kBytes, measurement.devices.front().is_stand_in));
   }
   const Result<StreamReport> report = measurement.run(plan);
   if (!report && paths.size() > 1) return;

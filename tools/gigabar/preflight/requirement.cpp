@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preflight/requirement.hpp"
-
+// What `--require` asks for.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "doctor/check.hpp"
 #include "doctor/words.hpp"
 #include "gigabar/doctor.hpp"
+#include "preflight/paths.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 

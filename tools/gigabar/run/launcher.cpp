@@ -17,8 +17,8 @@
 #include <climits>
 #include <csignal>
 #include <cstring>
+#include <deque>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -86,55 +86,11 @@ rlimit raise_descriptor_limit(bool is_needed) {
 constexpr std::size_t kMaxLineBytes = 65536;
 constexpr std::size_t kReadBytes = 16384;
 
-// One stream of one rank, each line with the rank before it. Lines go out whole, so that those of different ranks do not mix; one
-// of more than 64 KiB is cut.
-class LabelledStream {
- public:
-  // `source`, a pipe, is made non-blocking.
-  LabelledStream(Descriptor source, unsigned rank) : source_(std::move(source)), label_(fmt::format("[{}] ", rank)) {
-    ::fcntl(source_.get(), F_SETFL, ::fcntl(source_.get(), F_GETFL) | O_NONBLOCK);
-  }
-
-  int descriptor() const noexcept { return source_.get(); }
-  // Adds the lines that have come. Closes the source at its end.
-  void read_lines(std::string& lines) {
-    std::array<char, kReadBytes> piece{};
-    const ssize_t bytes = ::read(source_.get(), piece.data(), piece.size());
-    if (bytes > 0) {
-      waiting_.append(piece.data(), static_cast<std::size_t>(bytes));
-      move_lines(lines, false);
-    } else if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) {
-      close();
-    }
-  }
-  // Adds what the pipe holds now, and the last line, which no newline ended. What outlived the rank may write to it for ever.
-  void read_rest(std::string& lines) {
-    int left_bytes = 0;
-    ::ioctl(source_.get(), FIONREAD, &left_bytes);
-    for (; left_bytes > 0; left_bytes -= static_cast<int>(kReadBytes)) read_lines(lines);
-    move_lines(lines, true);
-    close();
-  }
-  void close() { source_ = Descriptor(); }
-
- private:
-  void move_lines(std::string& lines, bool is_end) {
-    std::size_t start = 0;
-    while (start < waiting_.size()) {
-      const std::size_t newline = waiting_.find('\n', start);
-      if (newline == std::string::npos && !is_end && waiting_.size() - start < kMaxLineBytes) break;
-      const std::size_t end = newline == std::string::npos ? waiting_.size() : newline;
-      lines += label_;
-      lines.append(waiting_, start, end - start);
-      lines += '\n';
-      start = newline == std::string::npos ? waiting_.size() : newline + 1;
-    }
-    waiting_.erase(0, start);
-  }
-
-  Descriptor source_;
-  std::string label_;
-  std::string waiting_;
+// One stream of one rank.
+struct Stream {
+  Descriptor source;    // a pipe, which does not block
+  std::string label;    // of the rank
+  std::string waiting;  // the beginning of a line
 };
 
 // Another description of a pipe or a terminal, which does not block: O_NONBLOCK on the given one would be set for every process
@@ -172,8 +128,9 @@ void hold_closed_descriptors() {
 constexpr std::size_t kMaxPendingBytes = 262144;
 constexpr int kRefusedMs = 20;
 
-// This process's standard output or standard error, with the ranks' streams that go there. Nothing here waits, whatever its reader
-// does: what is not taken yet is pending.
+// This process's standard output or standard error, with the ranks' streams that go there, each line with the rank before it. Lines
+// go out whole, so that those of different ranks do not mix; one of more than 64 KiB is cut. Nothing here waits, whatever its
+// reader does: what is not taken yet is pending.
 class Target {
  public:
   Target(int shared, std::string name)
@@ -187,17 +144,18 @@ class Target {
 
   const std::string& name() const noexcept { return name_; }
   std::size_t pending_bytes() const noexcept { return pending_.size(); }
-  void add(std::string_view lines) {
-    if (fault_ == 0) pending_ += lines;
-  }
   void add_stream(Descriptor source, unsigned rank) {
-    LabelledStream& stream = *streams_.emplace_back(std::make_unique<LabelledStream>(std::move(source), rank));
+    ::fcntl(source.get(), F_SETFL, ::fcntl(source.get(), F_GETFL) | O_NONBLOCK);
+    Stream& stream = streams_.emplace_back(Stream{std::move(source), fmt::format("[{}] ", rank), {}});
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = &stream;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream.descriptor(), &event) != 0)
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream.source.get(), &event) != 0)
       fail(fmt::format("cannot wait for ranks: {}", std::strerror(errno)));
   }
+
+  // Why nothing can be written any more, told once; 0: there is nothing to tell.
+  int take_fault() noexcept { return std::exchange(untold_fault_, 0); }
 
   // What poll() is to wait for before the next pass_on(), and for how long at most.
   pollfd input() const noexcept { return {is_full() ? -1 : epoll_.get(), POLLIN, 0}; }
@@ -209,13 +167,28 @@ class Target {
     read_streams();
     write_pending();
   }
+  // What the pipes hold now, and the last lines, which no newline ended. What outlived a rank may write to its pipe for ever.
   void read_rest() {
-    for (const auto& stream : streams_) stream->read_rest(pending_);
-    if (fault_ != 0) pending_.clear();
+    for (Stream& stream : streams_) {
+      int left_bytes = 0;
+      ::ioctl(stream.source.get(), FIONREAD, &left_bytes);
+      for (; left_bytes > 0; left_bytes -= static_cast<int>(kReadBytes)) read_lines(stream);
+      move_lines(stream, true);
+      stream.source = Descriptor();
+    }
     write_pending();
   }
+  void write(std::string_view lines) {
+    pending_ += lines;
+    write_pending();
+  }
+
+ private:
+  bool is_full() const noexcept { return pending_.size() >= kMaxPendingBytes; }
+
   // As much as is taken now. What is ready takes PIPE_BUF without blocking.
   void write_pending() {
+    if (fault_ != 0) pending_.clear();
     std::size_t done = 0;
     has_refused_ = false;
     while (done < pending_.size() && !has_refused_) {
@@ -229,20 +202,40 @@ class Target {
     }
     pending_.erase(0, done);
   }
-  // Why nothing can be written any more, told once; 0: there is nothing to tell.
-  int take_fault() noexcept { return std::exchange(untold_fault_, 0); }
-
- private:
-  bool is_full() const noexcept { return pending_.size() >= kMaxPendingBytes; }
 
   // All that are ready, before anybody asks again whether this is full: none of them starves.
   void read_streams() {
     if (is_full()) return;
     std::array<epoll_event, 16> events{};
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
-    for (int index = 0; index < count; ++index)
-      static_cast<LabelledStream*>(events[static_cast<std::size_t>(index)].data.ptr)->read_lines(pending_);
-    if (fault_ != 0) pending_.clear();
+    for (int index = 0; index < count; ++index) read_lines(*static_cast<Stream*>(events[static_cast<std::size_t>(index)].data.ptr));
+  }
+
+  // The lines that have come. Closes the source at its end.
+  void read_lines(Stream& stream) {
+    std::array<char, kReadBytes> piece{};
+    const ssize_t bytes = ::read(stream.source.get(), piece.data(), piece.size());
+    if (bytes > 0) {
+      stream.waiting.append(piece.data(), static_cast<std::size_t>(bytes));
+      move_lines(stream, false);
+    } else if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) {
+      stream.source = Descriptor();
+    }
+  }
+
+  void move_lines(Stream& stream, bool is_end) {
+    std::string& waiting = stream.waiting;
+    std::size_t start = 0;
+    while (start < waiting.size()) {
+      const std::size_t newline = waiting.find('\n', start);
+      if (newline == std::string::npos && !is_end && waiting.size() - start < kMaxLineBytes) break;
+      const std::size_t end = std::min(newline, waiting.size());
+      pending_ += stream.label;
+      pending_.append(waiting, start, end - start);
+      pending_ += '\n';
+      start = end + 1;
+    }
+    waiting.erase(0, start);
   }
 
   // A reader that is gone is one of the ranks: they get the signal of a broken pipe, of which main() has made an error here. What
@@ -251,7 +244,7 @@ class Target {
     fault_ = untold_fault_ = code;
     pending_.clear();
     if (code != EPIPE) return;
-    for (const auto& stream : streams_) stream->close();
+    for (Stream& stream : streams_) stream.source = Descriptor();
   }
 
   Descriptor own_;
@@ -259,8 +252,8 @@ class Target {
   std::size_t most_bytes_;  // of one write
   std::string name_;
   Descriptor epoll_;
-  std::vector<std::unique_ptr<LabelledStream>> streams_;
-  std::string pending_;  // whole lines, but for the beginning that is written
+  std::deque<Stream> streams_;  // where one is does not change
+  std::string pending_;         // whole lines, but for the beginning that is written
   bool has_refused_ = false;
   int fault_ = 0;
   int untold_fault_ = 0;
@@ -318,10 +311,7 @@ class Launcher {
   }
 
   // A message that cannot be written changes nothing else.
-  void say(const std::string& text) {
-    errors_.add(fmt::format("{}: {}\n", settings_.speaker, text));
-    errors_.write_pending();
-  }
+  void say(const std::string& text) { errors_.write(fmt::format("{}: {}\n", settings_.speaker, text)); }
 
   void take_signals() {
     while (const auto signal = signals_.next()) {

@@ -22,6 +22,7 @@
 #include "run/launcher.hpp"
 #include "support/failure.hpp"
 #include "support/plain_text.hpp"
+#include "support/run_program.hpp"
 
 namespace gigabar::tool::run {
 namespace {
@@ -115,45 +116,6 @@ Pipe make_pipe(unsigned rank, bool has_labels) {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-// What the child needs, made before the fork: afterwards it may allocate nothing.
-struct Child {
-  const char* path;
-  char* const* arguments;
-  char* const* variables;
-  std::array<int, 3> streams;  // its standard input, output and errors; -1: as this process's
-  int failure;                 // takes the errno when the program cannot be executed
-  pid_t launcher;
-  rlimit descriptor_limit;
-};
-
-[[noreturn]] void become_rank(const Child& child) {
-  // Its own group: what a signal ends is the rank with all that it started.
-  ::setpgid(0, 0);
-  // A rank does not outlive its launcher, however that ends; it may have ended already.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != child.launcher) ::_exit(127);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; ++standard) {
-    const int descriptor = child.streams[static_cast<std::size_t>(standard)];
-    if (descriptor >= 0 && ::dup2(descriptor, standard) < 0) ::_exit(127);
-  }
-  ::setrlimit(RLIMIT_NOFILE, &child.descriptor_limit);
-  ::execve(child.path, child.arguments, child.variables);
-  const int code = errno;
-  static_cast<void>(!::write(child.failure, &code, sizeof code));
-  ::_exit(127);
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  pointers.reserve(texts.size() + 1);
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 // The errno of a program that could not be executed; 0 when it runs: its end of the pipe is closed by then.
 int wait_for_program(const Descriptor& failure) {
   int code = 0;
@@ -223,16 +185,29 @@ StartedRank start_rank(const JobSettings& settings, const JobEnvironment& enviro
   own.insert(own.begin(), {fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank)});
   std::vector<std::string> program = settings.program;
   const std::vector<char*> arguments = pointers_to(program), variables = pointers_to(own);
-  const Child child{.path = settings.path.c_str(),
-                    .arguments = arguments.data(),
-                    .variables = variables.data(),
-                    .streams = {nothing.get(), output.write.get(), errors.write.get()},
-                    .failure = failure.write.get(),
-                    .launcher = ::getpid(),
-                    .descriptor_limit = descriptor_limit};
+  const std::array<int, 3> streams = {nothing.get(), output.write.get(), errors.write.get()};  // -1: as this process's
+  const pid_t launcher = ::getpid();
   started.process = ::fork();
   if (started.process < 0) fail(fmt::format("cannot start rank {}: {}; see 'ulimit -u'", rank, std::strerror(errno)));
-  if (started.process == 0) become_rank(child);
+  if (started.process == 0) {  // may allocate nothing
+    // Its own group: what a signal ends is the rank with all that it started.
+    ::setpgid(0, 0);
+    // A rank does not outlive its launcher, however that ends; it may have ended already.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != launcher) ::_exit(127);
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; ++standard) {
+      const int descriptor = streams[static_cast<std::size_t>(standard)];
+      if (descriptor >= 0 && ::dup2(descriptor, standard) < 0) ::_exit(127);
+    }
+    ::setrlimit(RLIMIT_NOFILE, &descriptor_limit);
+    ::execve(settings.path.c_str(), arguments.data(), variables.data());
+    const int code = errno;
+    static_cast<void>(!::write(failure.write.get(), &code, sizeof code));
+    ::_exit(127);
+  }
   ::setpgid(started.process, started.process);  // whoever of the two is first
   failure.write = Descriptor();
   started.output = std::move(output.read);

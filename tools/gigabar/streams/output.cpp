@@ -14,7 +14,7 @@
 #include "streams/command.hpp"
 #include "support/names.hpp"
 #include "support/plain_text.hpp"
-#include "support/text_table.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool::streams {
 namespace {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // All that is done with CLI11: its headers take seconds to compile.
-#include "support/command_line.hpp"
-
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <sstream>
 #include <type_traits>
@@ -79,10 +76,6 @@ std::string row(const std::string& left, const std::string& text) {
   return start + wrapped(text, kMaxColumns, kLeftColumns).substr(kLeftColumns);
 }
 
-std::string row(const CLI::Option& option) {
-  return row(names_of(option) + value_of(option), option.get_description() + notes_of(option));
-}
-
 std::string usage_of(const CLI::Option& positional) {
   std::string text = positional.get_single_name();
   if (positional.get_expected_max() >= CLI::detail::expected_max_vector_size) text += "...";
@@ -98,20 +91,6 @@ std::string usage_of(const CLI::App& app, const std::string& name) {
   return text + "\n";
 }
 
-std::string rows_of(const CLI::App& app, const std::string& heading, const std::function<bool(const CLI::Option*)>& is_chosen) {
-  std::string text;
-  for (const CLI::Option* option : app.get_options(is_chosen)) text += row(*option);
-  return text.empty() ? text : fmt::format("\n{}:\n{}", heading, text);
-}
-
-std::string subcommands_of(const CLI::App& app) {
-  std::string text;
-  for (const CLI::App* each : app.get_subcommands({})) {
-    text += row(each->get_name(), each->get_description());
-  }
-  return text.empty() ? text : "\nSubcommands:\n" + text;
-}
-
 std::string footer_of(const CLI::App& app) {
   std::string text;
   std::istringstream lines(app.get_footer());
@@ -120,19 +99,23 @@ std::string footer_of(const CLI::App& app) {
   return text.empty() ? text : "\n" + text;
 }
 
-class HelpForm : public CLI::FormatterBase {
- public:
-  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode) const override {
-    std::string text = app->get_description() + "\n" + usage_of(*app, name);
-    text += rows_of(*app, "Positionals", [](const CLI::Option* option) { return option->get_positional(); });
-    for (const std::string& group : app->get_groups()) {
-      if (group.empty()) continue;
-      text += rows_of(*app, group,
-                      [&group](const CLI::Option* option) { return option->nonpositional() && option->get_group() == group; });
-    }
-    return text + subcommands_of(*app) + footer_of(*app);
+std::string help_of(const CLI::App* app, const std::string& name, CLI::AppFormatMode /*mode*/) {
+  std::string text = app->get_description() + "\n" + usage_of(*app, name);
+  const auto add = [&text](const std::string& heading, const auto& entries, const auto& row_of) {
+    if (!entries.empty()) text += fmt::format("\n{}:\n", heading);
+    for (const auto* each : entries) text += row_of(*each);
+  };
+  const auto option_row = [](const CLI::Option& option) {
+    return row(names_of(option) + value_of(option), option.get_description() + notes_of(option));
+  };
+  add("Positionals", app->get_options([](const CLI::Option* option) { return option->get_positional(); }), option_row);
+  for (const std::string& group : app->get_groups()) {
+    const auto is_of_it = [&](const CLI::Option* option) { return option->nonpositional() && option->get_group() == group; };
+    if (!group.empty()) add(group, app->get_options(is_of_it), option_row);
   }
-};
+  add("Subcommands", app->get_subcommands({}), [](const CLI::App& one) { return row(one.get_name(), one.get_description()); });
+  return text + footer_of(*app);
+}
 
 // --- What is wrong with a command line, in this program's words -----------------------------------------------------------------
 //
@@ -440,7 +423,7 @@ int run_command_line(const char* description, const char* version, int argc, cha
   Invocation invocation;
   invocation.arguments.assign(argv, argv + argc);
   CLI::App program(description, "gigabar");
-  program.formatter(std::make_shared<HelpForm>());
+  program.formatter_fn(help_of);
   program.set_help_flag("-h,--help", "Print this help");
   program.set_version_flag("--version", version, "Print the version");
   program.require_subcommand(1);

@@ -52,26 +52,15 @@ bool is_fifo(int file) {
   refuse_usage(fmt::format("{}: {}; {}", name, cause, remedy));
 }
 
-std::string read_all(const std::string& name, int file, const InputForm& form) {
+std::string read_whole(const std::string& name, int file, const InputForm& form) {
   std::string text;
-  std::vector<char> part(std::size_t{1} << 16);
-  for (;;) {
-    const ssize_t count = ::read(file, part.data(), part.size());
-    if (count == 0) return text;
-    if (count > 0) {
-      text.append(part.data(), static_cast<std::size_t>(count));
-      if (text.size() > form.most_bytes) {
-        refuse(name, fmt::format("is larger than {}", bytes_text(form.most_bytes)), form.remedy_if_larger);
-      }
-    } else if (errno == EAGAIN) {
-      await(file, kForever);  // for a writer that is at work
-    } else if (errno != EINTR) {
-      refuse(name, fmt::format("cannot be read: {}", std::strerror(errno)), form.remedy);
-    }
+  while (!read_all(file, form.most_bytes, text)) {
+    if (errno == EFBIG) refuse(name, fmt::format("is larger than {}", bytes_text(form.most_bytes)), form.remedy_if_larger);
+    if (errno != EAGAIN) refuse(name, fmt::format("cannot be read: {}", std::strerror(errno)), form.remedy);
+    await(file, kForever);  // for a writer that is at work
   }
+  return text;
 }
-
-void ignore(int) {}
 
 void fail_for(std::string_view option, const std::string& path, const std::optional<OutputFault>& fault) {
   if (!fault) return;
@@ -105,12 +94,12 @@ std::string read_file(std::string_view option, const std::string& path, const In
   if (!file.is_open()) refuse(name, fmt::format("cannot be opened: {}", std::strerror(errno)), form.remedy);
   // Without a writer it reads as an empty file.
   const bool had_writer = !is_fifo(file.get()) || await(file.get(), kWriterSeconds * 1000);
-  std::string text = read_all(name, file.get(), form);
+  std::string text = read_whole(name, file.get(), form);
   if (text.empty() && !had_writer) refuse(name, fmt::format("had no writer for {} s", kWriterSeconds), form.remedy);
   return text;
 }
 
-std::string read_standard_input(const std::string& name, const InputForm& form) { return read_all(name, STDIN_FILENO, form); }
+std::string read_standard_input(const std::string& name, const InputForm& form) { return read_whole(name, STDIN_FILENO, form); }
 
 void flush(std::FILE* text) {
   if (std::fflush(text) == 0 && std::ferror(text) == 0) return;
@@ -144,13 +133,8 @@ void write_standard_output(std::string_view content) {
 
 void report_failed_writes() {
   for (const int signal : {SIGPIPE, SIGXFSZ}) {
-    struct sigaction action{};
-    sigaction(signal, nullptr, &action);
-    if (action.sa_handler == SIG_IGN) continue;
-    action = {};
-    action.sa_handler = ignore;  // a handler, unlike SIG_IGN, is not passed on to a program that is executed
-    action.sa_flags = SA_RESTART;
-    sigaction(signal, &action, nullptr);
+    // A handler, unlike SIG_IGN, is not passed on to a program that is executed. What is ignored already stays so.
+    if (std::signal(signal, [](int) {}) == SIG_IGN) std::signal(signal, SIG_IGN);
   }
 }
 

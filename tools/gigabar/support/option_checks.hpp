@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "support/command_line.hpp"
+#include "support/options.hpp"
 
 namespace gigabar::tool {
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that several subcommands share, under GDRCopy's letters where it has one, and a long name each.
+// The command line of the program and of a subcommand: CLI11's words, without its headers, which take seconds in each file that
+// declares an option; only command_line.cpp includes them. And options that several subcommands share, under GDRCopy's letters
+// where it has one, and a long name each.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,15 +17,118 @@
 #include "gigabar/machine.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
-#include "support/command_line.hpp"
+#include "support/names.hpp"
+
+namespace CLI {  // NOLINT(readability-identifier-naming): its name
+class App;
+class Option;
+}  // namespace CLI
 
 namespace gigabar::tool {
+
+// Looks at the text behind an option, and may rewrite it: returns what is wrong with it, or nothing.
+using Check = std::function<std::string(std::string& text)>;
+
+// What stands behind an option: its name in the help, and what may be typed; without a check: anything.
+struct Value {
+  const char* name = nullptr;  // null: CLI11's for the type
+  Check check = nullptr;
+  bool is_size = false;  // the help shows its default as "64K"
+
+  std::string operator()(std::string& text) const { return check(text); }
+};
+// Why `text` is none of `names`.
+std::string unknown_name(const std::string& text, const std::vector<std::string>& names);
+bool is_same_name(std::string_view first, std::string_view second);  // in any case of letters
+// What a user may have meant by a name that does not exist: the candidate that is nearest to `wanted`, dashes at their beginnings
+// left aside; empty when none is similar, or `wanted` has fewer than three letters.
+std::string nearest(std::string_view wanted, const std::vector<std::string>& candidates);
+
+// A view of an option of a Command, which lives as long as the program's. Each function returns the option again.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+  const Option* operator->() const { return this; }
+
+  const Option& check(const Check& check) const;  // of each text behind it
+  const Option& required() const;
+  const Option& excludes(const Option& other) const;
+  const Option& expected(int least, int most) const;  // texts
+  const Option& delimiter(char delimiter) const;      // between several values in one text
+  const Option& allow_extra_args(bool is_allowed) const;
+  const Option& take_all() const;
+  const Option& trigger_on_parse() const;  // its function is called in the order of the command line
+  // For the help.
+  const Option& type_name(const std::string& name) const;
+  const Option& group(const std::string& name) const;  // "": it is not shown
+  const Option& default_str(const std::string& text) const;
+  const Option& capture_default_str() const;
+
+ private:
+  CLI::Option* option_;
+};
+
+// A view of a subcommand, or of the program. Targets and what functions refer to live as long as the program's command line.
+class Command {
+ public:
+  explicit Command(CLI::App* app) : app_(app) {}
+  const Command* operator->() const { return this; }
+
+  Command add_subcommand(const std::string& name, const std::string& description) const;
+  // For the types that command_line.cpp names. The help shows what a number holds before as its default, where its value is named.
+  template <class T>
+  Option add_option(const std::string& names, T& target, const Value& value, const std::string& help = "") const;
+  template <class T>
+  Option add_option(const std::string& names, T& target, const std::string& help = "") const {
+    return add_option(names, target, Value{}, help);
+  }
+  // One of a list of Named, in any case of letters. The help shows their names, and that of what `target` holds as the default.
+  template <class Target, class List>
+  Option add_choice(const std::string& names, Target& target, const List& choices, const std::string& help = "") const {
+    std::vector<std::string> all;
+    std::string shown, usual;
+    for (const auto& each : choices) {
+      all.emplace_back(each.name);
+      shown += (shown.empty() ? "" : "|") + all.back();
+      if (target == each.value) usual = all.back();
+    }
+    const std::vector kept(choices.begin(), choices.end());
+    const Check check = [kept, all, &target](const std::string& text) -> std::string {
+      const auto found = std::find_if(kept.begin(), kept.end(), [&](const auto& each) { return is_same_name(each.name, text); });
+      if (found == kept.end()) return unknown_name(text, all);
+      target = found->value;
+      return {};
+    };
+    return add_option_function(names, [](const std::string&) {}, help).check(check).type_name(shown).default_str(usual);
+  }
+  Option add_option_function(const std::string& names, const std::function<void(const std::string&)>& function,
+                             const std::string& help = "") const;
+  // "!--no-x": the option makes it false; so does each of several names with a "!".
+  Option add_flag(const std::string& names, bool& target, const std::string& help = "") const;
+  // Sets `target` to false.
+  Option add_flag_that_clears(const std::string& names, bool& target, const std::string& help) const;
+  Option add_flag_callback(const std::string& names, const std::function<void()>& function, const std::string& help) const;
+  void set_version_flag(const std::string& names, const std::string& version) const;
+  void set_help_flag(const std::string& names, const std::string& help) const;
+  Option add_help_flag(const std::string& names, const std::string& help) const;  // another one
+  void allow_extras() const;
+  void footer(const std::string& text) const;
+  void callback(const std::function<void()>& function) const;
+
+ private:
+  CLI::App* app_;
+};
 
 // What main() knows and every command may need.
 struct Invocation {
   std::vector<std::string> arguments;  // the command line as typed, program first
   int exit_status = 0;                 // of a command that ran to its end
 };
+
+// Reads the command line of the program, whose subcommands `declare` adds, and runs what was chosen. Returns the exit status, of
+// which Invocation holds that of the command.
+int run_command_line(const char* description, const char* version, int argc, char** argv,
+                     const std::function<void(const Command& program, Invocation& invocation)>& declare);
 
 // A subcommand, and its options, which live as long as the command line.
 template <class Options>
@@ -38,6 +145,8 @@ Subcommand<Options> add_subcommand(const Command& program, Invocation& invocatio
   command.callback([options, run, &invocation] { run(*options, invocation); });
   return {command, *options};
 }
+
+// --- Options that several subcommands share --------------------------------------------------------------------------------------
 
 struct DeviceOptions {
   int device = 0;

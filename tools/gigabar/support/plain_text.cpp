@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/options.hpp"
+
 namespace gigabar::tool {
 namespace {
 
@@ -37,20 +39,15 @@ bool is_harmful(std::uint32_t code) {
 }
 
 void append_line(std::string& lines, std::string_view line, std::size_t width, std::size_t indent) {
-  const std::size_t own_indent = std::min(line.find_first_not_of(' '), line.size());
-  const std::string margin(indent + own_indent, ' ');
+  const std::string margin(indent + std::min(line.find_first_not_of(' '), line.size()), ' ');
   std::string current;
-  std::size_t at = own_indent;
-  while (at < line.size()) {
-    const std::size_t end = std::min(line.find(' ', at), line.size());
-    const std::string_view word = line.substr(at, end - at);
+  for (const std::string_view word : words_of(line, " ")) {
     if (!current.empty() && margin.size() + current.size() + 1 + word.size() > width) {
       lines += margin + current + "\n";
       current.clear();
     }
     if (!current.empty()) current += ' ';
     current += word;
-    at = std::min(line.find_first_not_of(' ', end), line.size());
   }
   lines += current.empty() ? "\n" : margin + current + "\n";
 }

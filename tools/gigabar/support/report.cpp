@@ -2,15 +2,18 @@
 #include "support/report.hpp"
 
 #include <pwd.h>
+#include <sys/ioctl.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
 #include "platform/fingerprint.hpp"
 #include "platform/stored_json.hpp"
+#include "support/plain_text.hpp"
 
 template class nlohmann::basic_json<nlohmann::ordered_map>;
 template class nlohmann::detail::serializer<nlohmann::ordered_json>;
@@ -35,7 +38,25 @@ bool wants_colours(std::FILE* file) {
   return (refusal == nullptr || *refusal == '\0') && can_redraw(fileno(file));
 }
 
+constexpr const char* kEmptyLine = "\r\x1b[K";
+
+// Of a line of progress: a longer one would wrap, and its beginning could not be written over.
+std::size_t most_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - std::size_t{1} : 79;
+}
+
 }  // namespace
+
+bool can_redraw(int descriptor) {
+  const char* const terminal = std::getenv("TERM");
+  return isatty(descriptor) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+std::string time_left(double elapsed_s, double done, double count) {
+  if (done <= 0 || elapsed_s < 1) return {};
+  return fmt::format(", about {:.0f} s left", std::ceil(elapsed_s * (count - std::min(done, count)) / done));
+}
 
 std::string_view stand_in_label(bool is_stand_in) noexcept { return is_stand_in ? " [stand-in]" : ""; }
 
@@ -137,6 +158,45 @@ std::string json_text(const Json& document) {
   return text + "\n";
 }
 
+TextTable::TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {
+  for (const Column& column : columns_) widths_.push_back(column.heading.size());
+}
+
+void TextTable::add_row(std::vector<std::string> entries) {
+  entries.resize(columns_.size());
+  widen(entries);
+  rows_.push_back(std::move(entries));
+}
+
+void TextTable::widen(const std::vector<std::string>& entries) {
+  for (std::size_t i = 0; i < std::min(entries.size(), widths_.size()); ++i) widths_[i] = std::max(widths_[i], entries[i].size());
+}
+
+std::string TextTable::line_of(const std::vector<std::string>& entries) const {
+  std::string line;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    line += i == 0 ? "" : "  ";
+    line += columns_[i].is_left ? fmt::format("{:<{}}", entries[i], widths_[i]) : fmt::format("{:>{}}", entries[i], widths_[i]);
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+std::string TextTable::take_headings(const std::vector<std::string>& example) {
+  widen(example);
+  has_headings_ = true;
+  std::vector<std::string> headings;
+  for (const Column& column : columns_) headings.push_back(column.heading);
+  return line_of(headings);
+}
+
+std::string TextTable::take_text() {
+  std::string text = has_headings_ ? "" : take_headings({});
+  for (const auto& row : rows_) text += line_of(row);
+  rows_.clear();
+  return text;
+}
+
 Row& Row::add(const char* key, Json value) {
   document_[key] = std::move(value);
   return *this;
@@ -171,7 +231,7 @@ std::string Row::table_text() const {
 Report::Report(std::string_view tool, const Invocation& invocation, std::string json_path)
     : text_(json_path == "-" ? stderr : stdout),
       json_path_(std::move(json_path)),
-      progress_(text_ != stderr),
+      shows_progress_(text_ != stderr && can_redraw()),
       has_colours_(wants_colours(text_)) {
   if (!json_path_.empty() && json_path_ != "-") require_writable("--json", json_path_);
   document_ = {
@@ -200,6 +260,21 @@ Json driver_json() {
 }
 
 }  // namespace
+
+void Report::show_progress_line(const std::string& text) {
+  if (!shows_progress_) return;
+  const std::string line = kEmptyLine + plain(text).substr(0, most_columns());
+  std::fputs(line.c_str(), stderr);
+  std::fflush(stderr);
+  has_progress_line_ = true;
+}
+
+void Report::clear_progress() {
+  if (!has_progress_line_) return;
+  std::fputs(kEmptyLine, stderr);
+  std::fflush(stderr);
+  has_progress_line_ = false;
+}
 
 void Report::set_device(const DeviceInfo& device) {
   is_stand_in_ = device.is_stand_in;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,9 +18,7 @@
 #include "support/clock.hpp"
 #include "support/files.hpp"
 #include "support/options.hpp"
-#include "support/progress_line.hpp"
 #include "support/statistics.hpp"
-#include "support/text_table.hpp"
 
 // Compiled in report.cpp, not in each file that makes a document.
 extern template class nlohmann::basic_json<nlohmann::ordered_map>;
@@ -66,6 +65,37 @@ Json to_json(const Summary& summary);
 // arithmetic, not from the clock. Counts and sizes are whole.
 std::string json_text(const Json& document);
 
+// Columns as wide as their widest entry.
+class TextTable {
+ public:
+  struct Column {
+    std::string heading;
+    bool is_left = false;  // text; numbers stand on the right
+  };
+
+  explicit TextTable(std::vector<Column> columns);
+
+  // One entry per column.
+  void add_row(std::vector<std::string> entries);
+  bool is_empty() const noexcept { return rows_.empty(); }
+
+  // The headings, above rows as wide as `example`.
+  std::string take_headings(const std::vector<std::string>& example);
+
+  // The rows that were added since the last call, under the headings where these have not been taken. Columns only ever grow, so
+  // that the groups of a long table stand under one another.
+  std::string take_text();
+
+ private:
+  void widen(const std::vector<std::string>& entries);
+  std::string line_of(const std::vector<std::string>& entries) const;
+
+  std::vector<Column> columns_;
+  std::vector<std::size_t> widths_;
+  std::vector<std::vector<std::string>> rows_;
+  bool has_headings_ = false;
+};
+
 // One result: each value is described once, and stands in the document, in a row of the table, or in both.
 class Row {
  public:
@@ -90,11 +120,20 @@ class Row {
   std::vector<std::string> entries_;
 };
 
+// The descriptor, or else standard error, is a terminal on which lines can be written over.
+bool can_redraw(int descriptor = STDERR_FILENO);
+
+// ", about 40 s left", after `done` of `count` equal steps; empty in the first second and before the first step is done.
+std::string time_left(double elapsed_s, double done, double count);
+
 class Report {
  public:
   // `tool` is the subcommand's name; `json_path` may be empty. Ends the command where nothing can be written there: made before the
   // work begins, it keeps the work from being done in vain.
   Report(std::string_view tool, const Invocation& invocation, std::string json_path);
+  ~Report() { clear_progress(); }
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
 
   // Before the lines about device, mapping and clock and before notes: "# " in a text whose other lines are data.
   void set_line_prefix(std::string prefix) { line_prefix_ = std::move(prefix); }
@@ -110,15 +149,16 @@ class Report {
 
   template <class... Parts>
   void print(fmt::format_string<Parts...> format, Parts&&... parts) {
-    progress_.clear();
+    clear_progress();
     if (!has_text_) return;
     fmt::print(text_, format, std::forward<Parts>(parts)...);
     flush(text_);
   }
-  // What is being done, on a terminal only, until the next print(); before everything that may take a second or longer.
+  // What is being done, until the next print(); before everything that may take a second or longer. On a terminal only, unless the
+  // text goes there itself: one line, written over again and again.
   template <class... Parts>
   void show_progress(fmt::format_string<Parts...> format, Parts&&... parts) {
-    progress_.show(fmt::format(format, std::forward<Parts>(parts)...));
+    show_progress_line(fmt::format(format, std::forward<Parts>(parts)...));
   }
   // A heading, with the stand-in label.
   void heading(std::string_view line);
@@ -139,10 +179,15 @@ class Report {
   void write();
 
  private:
+  void show_progress_line(const std::string& text);
+  // Leaves the terminal as if nothing had been shown.
+  void clear_progress();
+
   std::FILE* text_;
   std::string json_path_;
   std::string line_prefix_;
-  ProgressLine progress_;
+  bool shows_progress_;
+  bool has_progress_line_ = false;
   bool is_stand_in_ = false;
   bool has_text_ = true;
   bool has_colours_ = false;

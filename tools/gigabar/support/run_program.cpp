@@ -40,11 +40,16 @@ std::string content_of(const Descriptor& file, std::string_view option) {
 
 }  // namespace
 
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 Finished run_program(std::string_view option, std::vector<std::string> words, const std::string* input, double most_seconds) {
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+  const std::vector<char*> arguments = pointers_to(words);
   // Made in the order in which they become 0, 1 and 2: where standard input is closed, what gets its number is the input.
   Descriptor read;
   if (input != nullptr) {

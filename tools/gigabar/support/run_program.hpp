@@ -20,4 +20,7 @@ struct Finished {
 // own. `option` is what it is needed for, "--svg": the message of a command that ends for want of memory begins with it.
 Finished run_program(std::string_view option, std::vector<std::string> words, const std::string* input, double most_seconds);
 
+// As exec() and its like take arguments and variables; as long as `texts` lives unchanged.
+std::vector<char*> pointers_to(std::vector<std::string>& texts);
+
 }  // namespace gigabar::tool

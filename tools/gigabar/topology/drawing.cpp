@@ -33,8 +33,8 @@ std::string dot_string(std::string_view text) {
 
 class Graph {
  public:
-  explicit Graph(const View& view) : view_(view), topology_(view.topology()) {
-    for (const End& end : view_.ends()) add_end(end);
+  explicit Graph(const Topology& topology) : topology_(topology) {
+    for (const End& end : shown_ends(topology)) add_end(end);
   }
 
   std::string text(const std::string& title) {
@@ -158,7 +158,6 @@ class Graph {
     }
   }
 
-  const View& view_;
   const Topology& topology_;
   std::string text_;
   std::map<int, std::string> clusters_;  // by NUMA node
@@ -174,8 +173,8 @@ std::string first_line(const std::string& text) {
 
 }  // namespace
 
-void write_svg(const View& view, const std::string& title, const std::string& path, double most_seconds) {
-  const std::string graph = Graph(view).text(title);
+void write_svg(const Topology& topology, const std::string& title, const std::string& path, double most_seconds) {
+  const std::string graph = Graph(topology).text(title);
   const auto [code, status, svg, messages] = run_program("--svg", {"dot", "-Tsvg"}, &graph, most_seconds);
   if (code == ENOENT) {
     fail("--svg: Graphviz's program 'dot', which draws the picture, is not in PATH; install it: apt install graphviz");

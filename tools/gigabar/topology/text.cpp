@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix of GPUs and NICs, with what its cells are worth, and the tree.
+// A machine in words: its parts, the matrix of GPUs and NICs with what its cells are worth, and the tree.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,90 +11,182 @@
 
 #include "base/counted.hpp"
 #include "doctor/members.hpp"
+#include "platform/cpu_set.hpp"
+#include "platform/pci_link.hpp"
 #include "support/plain_text.hpp"
-#include "support/text_table.hpp"
 #include "topology/view.hpp"
 
 namespace gigabar::tool::topology {
 namespace {
+
+constexpr std::size_t kMaxPartsOfList = 24;
+
+std::string gpu_text(const Gpu& gpu) {
+  std::string text = gpu.name.empty() ? "GPU of unknown name" : plain(gpu.name, 120);
+  text += " at " + gpu.address.to_string();
+  if (gpu.pci < 0) text += " (not in the PCI tree)";
+  if (gpu.cuda_index) text += fmt::format(", CUDA {}", *gpu.cuda_index);
+  if (gpu.nvlinks_total > 0) text += fmt::format(", {} of {} NVLinks active", gpu.nvlinks_active, gpu.nvlinks_total);
+  if (gpu.is_coherent) text += ", coherent with its CPU";
+  return text;
+}
+
+// "mlx5_0, eth0 at 0000:3b:00.0, mlx5_core, port 1 ACTIVE InfiniBand 400 Gb/s".
+std::string nic_text(const Topology& topology, const Nic& nic) {
+  std::string text = plain(nic.rdma_device.empty() ? nic.name : nic.rdma_device, 64);
+  for (const NetDevice& device : nic.net_devices) {
+    if (device.name != nic.name || !nic.rdma_device.empty()) text += ", " + plain(device.name, 64);
+  }
+  const PciNode* const node = element(topology.pci, nic.pci);
+  text += node == nullptr ? ", no PCI device" : " at " + node->address.to_string();
+  text += nic.driver.empty() ? ", no driver" : ", " + plain(nic.driver, 64);
+  if (nic.rdma_device.empty()) text += ", no RDMA";
+  for (const RdmaPort& port : nic.ports) {
+    text += fmt::format(", port {} {}", port.number, port.state.empty() ? "of unknown state" : plain(port.state, 32));
+    if (!port.link_layer.empty()) text += " " + plain(port.link_layer, 32);
+    if (port.rate_gbit_per_s > 0) text += fmt::format(" {:g} Gb/s", port.rate_gbit_per_s);
+  }
+  for (const NetDevice& device : nic.net_devices) {
+    if (!nic.ports.empty()) break;
+    text += fmt::format(", link {}", device.state.empty() ? "unknown" : plain(device.state, 32));
+    if (device.gbit_per_s) text += fmt::format(" {:g} Gb/s", *device.gbit_per_s);
+  }
+  return text;
+}
+
+// What a GPU or NIC is, in words.
+std::string text_of(const Topology& topology, const End& end) {
+  const auto index = static_cast<std::size_t>(end.point.index);
+  return end.point.kind == Endpoint::Kind::gpu ? gpu_text(topology.gpus[index]) : nic_text(topology, topology.nics[index]);
+}
+
+// What is no generation of PCIe (PCI Express Base Specification, sections on link speeds) is told as a number.
+std::string speed_text(double gt_per_s, unsigned width) {
+  const std::string name = PcieLink{gt_per_s, width}.name();
+  std::string text = name.substr(0, name.rfind(' '));
+  if (!pcie_link_of_speed(gt_per_s, 1)) text = gt_per_s > 0 ? fmt::format("{:g} GT/s", gt_per_s) : "speed unknown";
+  return text + (width > 0 ? fmt::format(" x{}", width) : " width unknown");
+}
+
+}  // namespace
+
+End end_of(const Topology& topology, Endpoint point) {
+  if (point.kind == Endpoint::Kind::gpu) {
+    const Gpu& gpu = topology.gpus[static_cast<std::size_t>(point.index)];
+    return {point, fmt::format("GPU{}", point.index), gpu.numa_node, gpu.pci};
+  }
+  if (point.kind == Endpoint::Kind::nic) {
+    const Nic& nic = topology.nics[static_cast<std::size_t>(point.index)];
+    return {point, fmt::format("NIC{}", point.index), nic.numa_node, nic.pci};
+  }
+  const int number = topology.numa_nodes[static_cast<std::size_t>(point.index)].index;
+  return {point, fmt::format("host {}", number), number};
+}
+
+std::vector<End> shown_ends(const Topology& topology) {
+  std::vector<End> ends;
+  for (const Endpoint& point : ends_of(topology)) ends.push_back(end_of(topology, point));
+  return ends;
+}
+
+std::string cpus_text(const Topology& topology, int numa_node) {
+  const NumaNode* const node = element(topology.numa_nodes, topology.find_numa_node(numa_node));
+  if (node == nullptr) return "unknown";
+  if (node->cpus.empty()) return "none";
+  const std::string list = cpu_list_text(node->cpus);
+  std::size_t end = 0;
+  for (std::size_t part = 0; part < kMaxPartsOfList && end != std::string::npos; ++part) end = list.find(',', end + 1);
+  return end == std::string::npos ? list : list.substr(0, end) + ",...";
+}
+
+std::string link_text(const PciLinkFacts& link) {
+  if (link.gt_per_s <= 0 && link.width == 0) return {};
+  const std::string now = speed_text(link.gt_per_s, link.width);
+  const bool can_more = link.most_gt_per_s > link.gt_per_s || link.most_width > link.width;
+  return can_more ? fmt::format("{} of {}", now, speed_text(link.most_gt_per_s, link.most_width)) : now;
+}
+
+std::string device_text(const PciNode& node) {
+  const std::string ids = fmt::format("{:04x}:{:04x}", node.vendor, node.device);
+  return node.name.empty() ? ids : plain(node.name, 120);
+}
+
+namespace {
+
+// "NUMA node 0: CPUs 0-15, 64.0 GiB of host memory on this node".
+std::string node_text(const Topology& topology, int numa_node) {
+  const NumaNode* const node = element(topology.numa_nodes, topology.find_numa_node(numa_node));
+  return fmt::format("NUMA node {}: CPUs {}, {:.1f} GiB of host memory on this node", numa_node, cpus_text(topology, numa_node),
+                     node == nullptr ? 0.0 : static_cast<double>(node->memory_bytes) / 1073741824.0);
+}
 
 // --- The matrix ----------------------------------------------------------------------------------------------------------------
 
 constexpr std::size_t kMaxPairsInFull = 24;
 constexpr std::size_t kMaxHopsShown = 32;
 
-struct Symbol {
-  Relation relation;
-  const char* text;
-  const char* meaning;
-};
+// Of each Relation, from near to far, as `nvidia-smi topo -m` orders them.
+constexpr std::array<const char*, 8> kMeanings = {"one and the same device, or functions of one",
+                                                  "this many NVLinks, directly or through NVSwitches",
+                                                  "at most one PCIe bridge or switch between the two",
+                                                  "several PCIe bridges or switches, and no host bridge",
+                                                  "across one PCIe host bridge, that is through the CPU",
+                                                  "across host bridges of one NUMA node",
+                                                  "across the link between NUMA nodes",
+                                                  "the machine does not tell"};
 
-// From near to far, as `nvidia-smi topo -m` orders them.
-constexpr std::array<Symbol, 8> kSymbols = {{
-    {Relation::same_device, "X", "one and the same device, or functions of one"},
-    {Relation::nvlink, "NV#", "this many NVLinks, directly or through NVSwitches"},
-    {Relation::same_switch, "PIX", "at most one PCIe bridge or switch between the two"},
-    {Relation::several_switches, "PXB", "several PCIe bridges or switches, and no host bridge"},
-    {Relation::same_root, "PHB", "across one PCIe host bridge, that is through the CPU"},
-    {Relation::same_node, "NODE", "across host bridges of one NUMA node"},
-    {Relation::other_node, "SYS", "across the link between NUMA nodes"},
-    {Relation::unknown, "?", "the machine does not tell"},
-}};
+// Of a GPU, its NICs in the order in which it should use them. Those with RDMA, unless no NIC has it. Null: it is no GPU.
+const NicOrder* order_of(const std::vector<NicOrder>& orders, const End& end) {
+  return end.point.kind == Endpoint::Kind::gpu ? element(orders, end.point.index) : nullptr;
+}
 
-std::string nearest_text(const View& view, const End& end) {
-  if (end.point.kind != Endpoint::Kind::gpu) return {};
-  const NicOrder* const order = view.nic_order(end);
+std::string nearest_text(const NicOrder* order) {
   return order == nullptr || order->nics.empty() ? "none" : fmt::format("NIC{}", order->nics.front());
 }
 
 // Why it is this NIC, where others are as near.
-void print_deals(Report& report, const View& view) {
+void print_deals(Report& report, const std::vector<End>& ends, const std::vector<NicOrder>& orders) {
   bool has_title = false;
-  for (const End& end : view.ends()) {
-    const NicOrder* const order = view.nic_order(end);
+  for (const End& end : ends) {
+    const NicOrder* const order = order_of(orders, end);
     if (order == nullptr || order->equal_count < 2) continue;
     if (!std::exchange(has_title, true)) report.print("\n");
-    report.print("{} should use {}: {}\n", end.label, nearest_text(view, end), order->reason);
+    report.print("{} should use {}: {}\n", end.label, nearest_text(order), order->reason);
   }
 }
 
 // The relations that stand in it.
-std::set<Relation> print_cells(Report& report, const View& view) {
-  const std::vector<End>& ends = view.ends();
+std::set<Relation> print_cells(Report& report, const Topology& topology, const std::vector<End>& ends,
+                               const std::vector<NicOrder>& orders) {
   std::vector<TextTable::Column> columns = {{"", true}};
   for (const End& end : ends) columns.push_back({end.label, true});
   columns.insert(columns.end(), {{"CPU affinity", true}, {"NUMA", true}});
-  if (!view.topology().gpus.empty()) columns.push_back({"nearest NIC", true});
+  if (!topology.gpus.empty()) columns.push_back({"nearest NIC", true});
   TextTable table(std::move(columns));
   std::set<Relation> used;
   for (const End& row : ends) {
     std::vector<std::string> cells = {row.label};
     for (const End& column : ends) {
-      const Route between = route_between(view.topology(), row.point, column.point);
+      const Route between = route_between(topology, row.point, column.point);
       cells.push_back(short_name(between.relation, between.nvlink_count));
       used.insert(between.relation);
     }
-    cells.push_back(cpus_text(view.topology(), row.numa_node));
+    cells.push_back(cpus_text(topology, row.numa_node));
     cells.push_back(row.numa_node < 0 ? "unknown" : std::to_string(row.numa_node));
-    if (!view.topology().gpus.empty()) cells.push_back(nearest_text(view, row));
+    if (row.point.kind == Endpoint::Kind::gpu) cells.push_back(nearest_text(order_of(orders, row)));
     table.add_row(std::move(cells));
   }
   report.print("{}", table.take_text());
-  if (view.ends_left_out() > 0) {
-    report.note(fmt::format("not in the matrix: {}", counted(view.ends_left_out(), "more GPU or NIC", "more GPUs and NICs")));
-  }
+  const std::size_t left_out = topology.gpus.size() + topology.nics.size() - ends.size();
+  if (left_out > 0) report.note(fmt::format("not in the matrix: {}", counted(left_out, "more GPU or NIC", "more GPUs and NICs")));
   return used;
-}
-
-void print_names(Report& report, const View& view) {
-  report.print("\n");
-  for (const End& end : view.ends()) report.print("{}: {}\n", end.label, view.text_of(end));
 }
 
 void print_symbols(Report& report, const std::set<Relation>& used) {
   report.print("\n");
-  for (const Symbol& symbol : kSymbols) {
-    if (used.contains(symbol.relation)) report.print("{:<5} {}\n", symbol.text, symbol.meaning);
+  for (const Relation relation : used) {
+    const std::string symbol = relation == Relation::nvlink ? "NV#" : short_name(relation);
+    report.print("{:<5} {}\n", symbol, kMeanings.at(static_cast<std::size_t>(relation)));
   }
 }
 
@@ -116,8 +208,8 @@ auto kind_of(const RoutedPair& pair) {
 }
 
 // Of many pairs, one row for each kind; the first pair stands for the others.
-void print_pairs(Report& report, const View& view, bool has_all_routes) {
-  const std::vector<RoutedPair> pairs = routed_pairs(view.topology());
+void print_pairs(Report& report, const Topology& topology, bool has_all_routes) {
+  const std::vector<RoutedPair> pairs = routed_pairs(topology);
   if (pairs.empty()) return;
   const bool is_short = !has_all_routes && pairs.size() > kMaxPairsInFull;
   std::vector<TextTable::Column> columns = {{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}};
@@ -133,7 +225,7 @@ void print_pairs(Report& report, const View& view, bool has_all_routes) {
       if (alike.empty()) continue;
       last = std::to_string(alike.mapped());
     }
-    table.add_row({fmt::format("{} - {}", view.end_of(pair.first).label, view.end_of(pair.second).label),
+    table.add_row({fmt::format("{} - {}", end_of(topology, pair.first).label, end_of(topology, pair.second).label),
                    short_name(pair.route.relation, pair.route.nvlink_count), rate_text(pair.route), bottleneck_text(pair.route),
                    std::move(last)});
   }
@@ -154,27 +246,26 @@ constexpr std::size_t kMaxDepth = 64;
 
 class Tree {
  public:
-  Tree(Report& report, const View& view) : report_(report), view_(view), topology_(view.topology()) {
+  Tree(Report& report, const Topology& topology) : report_(report), topology_(topology), children_(topology.pci.size()) {
     const std::size_t count = topology_.pci.size();
-    children_.resize(count);
-    nodes_.assign(count, kUnknownNode);
+    std::vector<int> nodes(count, kUnknownNode);
     std::vector<bool> is_shown(count);
     // Children stand behind their parents, so that what is known of them reaches the top in one pass from the end.
     for (std::size_t i = count; i-- > 0;) {
       is_shown[i] = is_shown[i] || is_interesting(i);
-      if (topology_.pci[i].numa_node >= 0) nodes_[i] = topology_.pci[i].numa_node;
+      if (topology_.pci[i].numa_node >= 0) nodes[i] = topology_.pci[i].numa_node;
       const int parent = parent_of(i);
       if (!is_shown[i] || parent < 0) continue;
       const auto above = static_cast<std::size_t>(parent);
       is_shown[above] = true;
-      nodes_[above] = std::max(nodes_[above], nodes_[i]);
+      nodes[above] = std::max(nodes[above], nodes[i]);
     }
     for (std::size_t i = 0; i < count; ++i) {
       const int parent = parent_of(i);
       if (!is_shown[i]) {
         hidden_count_ += topology_.pci[i].is_bridge ? 0 : 1;
       } else if (parent < 0) {
-        roots_[nodes_[i]][topology_.pci[i].root_complex].push_back(i);
+        roots_[nodes[i]][topology_.pci[i].root_complex].push_back(i);
       } else {
         children_[static_cast<std::size_t>(parent)].push_back(i);
       }
@@ -200,28 +291,31 @@ class Tree {
     return parent >= 0 && static_cast<std::size_t>(parent) < pci ? parent : -1;
   }
 
+  // The GPU or the NICs that it is, "GPU0" or "NIC2 NIC3"; empty: neither.
+  std::string mark_of(std::size_t pci) const {
+    std::string mark;
+    for (const End& end : ends_) {
+      if (end.pci == static_cast<int>(pci)) mark += (mark.empty() ? "" : " ") + end.label;
+    }
+    return mark;
+  }
+
   // Display, network, NVMe and accelerators (PCI Code and ID Assignment Specification, class codes).
   bool is_interesting(std::size_t pci) const {
     const std::uint32_t class_code = topology_.pci[pci].class_code;
     const std::uint32_t base = class_code >> 16U;
-    return !view_.mark(static_cast<int>(pci)).empty() || base == 0x03 || base == 0x02 || base == 0x12 ||
-           (class_code >> 8U) == 0x0108;
+    return !mark_of(pci).empty() || base == 0x03 || base == 0x02 || base == 0x12 || (class_code >> 8U) == 0x0108;
   }
 
   void print_numa_node(int number) {
-    const auto found = roots_.find(number);
-    if (number == kUnknownNode && found == roots_.end()) return;
-    if (number == kUnknownNode) {
-      report_.print("NUMA node unknown\n");
-    } else {
-      report_.print("{}\n", node_text(topology_, number));
-    }
-    if (found == roots_.end()) return;
-    for (const auto& [complex, devices] : found->second) {
+    const auto found = roots_.extract(number);
+    if (number == kUnknownNode && found.empty()) return;
+    report_.print("{}\n", number == kUnknownNode ? "NUMA node unknown" : node_text(topology_, number));
+    if (found.empty()) return;
+    for (const auto& [complex, devices] : found.mapped()) {
       report_.print("  root complex {}\n", complex.empty() ? "unknown" : plain(complex, 64));
       for (const std::size_t device : devices) print_device(device, 2);
     }
-    roots_.erase(found);
   }
 
   void print_device(std::size_t pci, std::size_t depth) {
@@ -230,7 +324,7 @@ class Tree {
       return;
     }
     const PciNode& node = topology_.pci[pci];
-    const std::string mark = view_.mark(static_cast<int>(pci));
+    const std::string mark = mark_of(pci);
     const std::string link = link_text(node.link);
     report_.print("{:{}}{}{} {}{}{}{}\n", "", 2 * depth, mark.empty() ? "" : "[" + mark + "] ", node.address.to_string(),
                   node.is_bridge ? "bridge " : "", name_of(pci), link.empty() ? "" : ", " + link, names_of(pci));
@@ -248,7 +342,7 @@ class Tree {
   // What the drivers call it: ", mlx5_0, eth0".
   std::string names_of(std::size_t pci) const {
     std::string names;
-    for (const End& end : view_.ends()) {
+    for (const End& end : ends_) {
       if (end.point.kind != Endpoint::Kind::nic || end.pci != static_cast<int>(pci)) continue;
       const Nic& nic = topology_.nics[static_cast<std::size_t>(end.point.index)];
       if (!nic.rdma_device.empty()) names += ", " + plain(nic.rdma_device, 64);
@@ -258,17 +352,16 @@ class Tree {
   }
 
   void print_others() {
-    for (const End& end : view_.ends()) {
+    for (const End& end : ends_) {
       if (element(topology_.pci, end.pci) == nullptr)
-        report_.print("not in the PCI tree: [{}] {}\n", end.label, view_.text_of(end));
+        report_.print("not in the PCI tree: [{}] {}\n", end.label, text_of(topology_, end));
     }
   }
 
   Report& report_;
-  const View& view_;
   const Topology& topology_;
-  std::vector<std::vector<std::size_t>> children_;  // that are shown
-  std::vector<int> nodes_;
+  const std::vector<End> ends_ = shown_ends(topology_);
+  std::vector<std::vector<std::size_t>> children_;                        // that are shown
   std::map<int, std::map<std::string, std::vector<std::size_t>>> roots_;  // by NUMA node and root complex
   std::size_t hidden_count_ = 0;
 };
@@ -283,23 +376,25 @@ void print_nvlinks(Report& report, const Topology& topology) {
 
 }  // namespace
 
-void print_matrix(Report& report, const View& view, bool has_all_routes) {
-  if (view.topology().gpus.empty()) report.print("no NVIDIA GPU\n");
-  if (view.topology().nics.empty()) report.print("no NIC\n");
-  if (!view.ends().empty()) {
-    const std::set<Relation> used = print_cells(report, view);
-    print_names(report, view);
-    print_deals(report, view);
+void print_matrix(Report& report, const Topology& topology, bool has_all_routes) {
+  if (topology.gpus.empty()) report.print("no NVIDIA GPU\n");
+  if (topology.nics.empty()) report.print("no NIC\n");
+  if (const std::vector<End> ends = shown_ends(topology); !ends.empty()) {
+    const std::vector<NicOrder> orders = nic_orders_to_show(topology);
+    const std::set<Relation> used = print_cells(report, topology, ends, orders);
+    report.print("\n");
+    for (const End& end : ends) report.print("{}: {}\n", end.label, text_of(topology, end));
+    print_deals(report, ends, orders);
     print_symbols(report, used);
   }
-  print_nodes(report, view.topology());
-  print_pairs(report, view, has_all_routes);
+  print_nodes(report, topology);
+  print_pairs(report, topology, has_all_routes);
 }
 
-void print_tree(Report& report, const View& view) {
-  if (view.topology().gpus.empty()) report.print("no NVIDIA GPU\n");
-  Tree(report, view).print();
-  print_nvlinks(report, view.topology());
+void print_tree(Report& report, const Topology& topology) {
+  if (topology.gpus.empty()) report.print("no NVIDIA GPU\n");
+  Tree(report, topology).print();
+  print_nvlinks(report, topology);
 }
 
 }  // namespace gigabar::tool::topology

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A topology prepared for printing: the ends of its matrix with their short names.
+// The forms in which `gigabar topology` shows a machine, and what they have in common.
 #pragma once
 
 #include <string>
@@ -17,27 +17,9 @@ struct End {
   int pci = -1;  // of GPUs and NICs, an index into Topology::pci
 };
 
-class View {
- public:
-  explicit View(Topology topology);
-
-  const Topology& topology() const noexcept { return topology_; }
-  // GPUs, then NICs, as ends_of() has them.
-  const std::vector<End>& ends() const noexcept { return ends_; }
-  std::size_t ends_left_out() const noexcept { return topology_.gpus.size() + topology_.nics.size() - ends_.size(); }
-  End end_of(Endpoint point) const;
-  // Of a GPU, its NICs in the order in which it should use them. Those with RDMA, unless no NIC has it. Null: it is no GPU.
-  const NicOrder* nic_order(const End& end) const;
-  // Of an index into Topology::pci: the GPU or the NICs that it is, "GPU0" or "NIC2 NIC3"; empty: neither.
-  std::string mark(int pci) const;
-  // What a GPU or NIC is, in words.
-  std::string text_of(const End& end) const;
-
- private:
-  Topology topology_;
-  std::vector<End> ends_;
-  std::vector<NicOrder> nic_orders_;  // by index into Topology::gpus
-};
+End end_of(const Topology& topology, Endpoint point);
+// GPUs, then NICs, as ends_of() has them.
+std::vector<End> shown_ends(const Topology& topology);
 
 // The element of that index, or nothing: indexes of a topology may be -1.
 template <class T>
@@ -47,27 +29,20 @@ const T* element(const std::vector<T>& all, int index) {
 
 // CPUs of a NUMA node, "0-15,32"; "unknown" without one, "none" for a node of memory only.
 std::string cpus_text(const Topology& topology, int numa_node);
-// "NUMA node 0: CPUs 0-15, 64.0 GiB of host memory on this node".
-std::string node_text(const Topology& topology, int numa_node);
 // "PCIe 4.0 x8 of PCIe 5.0 x16": as it runs now, and what the device can do where that is more. Empty: not told.
 std::string link_text(const PciLinkFacts& link);
 // Name of a PCI device, fit for printing.
 std::string device_text(const PciNode& node);
 
-// --- The forms in which `gigabar topology` shows a machine ---------------------------------------------------------------------
-
 // The matrix, what its names and symbols mean, and rate and bottleneck of each pair: distinct combinations where there are many
 // pairs, all of them with every hop when `has_all_routes`.
-void print_matrix(Report& report, const View& view, bool has_all_routes);
+void print_matrix(Report& report, const Topology& topology, bool has_all_routes);
 
 // NUMA nodes, root complexes, bridges and devices, each below the one it hangs on.
-void print_tree(Report& report, const View& view);
-
-// Numbers are numbers, and what is not known is null.
-Json to_json(const View& view);
+void print_tree(Report& report, const Topology& topology);
 
 // Has Graphviz's `dot` draw the machine as SVG, and writes that to the file. Ends the command when there is no such program, when
 // it fails or takes longer than `most_seconds`, and when the file cannot be written.
-void write_svg(const View& view, const std::string& title, const std::string& path, double most_seconds);
+void write_svg(const Topology& topology, const std::string& title, const std::string& path, double most_seconds);
 
 }  // namespace gigabar::tool::topology
