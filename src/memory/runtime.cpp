@@ -160,6 +160,7 @@ Result<void> wait_until_idle(int device, std::int64_t timeout_ns) {
 
 #else
 
+Runtime* cuda_runtime() { return nullptr; }
 Result<void> wait_until_idle(int, std::int64_t) { return {}; }
 
 #endif

@@ -140,11 +140,13 @@ Result<void> Run::prepare() {
   devices_ = std::move(known).value();
   if (Result<void> good = check_plan(plan_, static_cast<int>(devices_.size())); !good) return good;
   report_.is_stand_in = is_stand_in();
+#if GIGABAR_HAS_CUDA  // without it there are stand-ins only
   if (!is_stand_in()) {
     auto session = open_cuda_session(devices_, plan_);
     if (!session) return std::move(session).error();
     session_ = std::move(session).value();
   }
+#endif
   auto gate = HostMemory::allocate(kGateBytes);
   if (!gate) return std::move(gate).error();
   gate_ = std::make_unique<HostMemory>(std::move(gate).value());
