@@ -67,7 +67,6 @@ REASONS = [
     *because(
         "a check of what the library's own code gives, which only a mistake there would fail",
         ("src/gdrapi/log.hpp", "error.what()"),
-        ("src/gdrapi/stand_in.cpp", "errno_of(released.status())"),
         ("src/mapping/mapping.cpp", "the window does not reach the whole range"),
     ),
     *because(

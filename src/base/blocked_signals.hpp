@@ -4,10 +4,12 @@
 
 #include <csignal>
 
+#include "base/in_place.hpp"
+
 namespace gigabar::inline v0 {
 
 // For the scope in which threads are started, which inherit the mask of who starts them.
-class BlockedSignals {
+class BlockedSignals : InPlace {
  public:
   BlockedSignals() noexcept {
     sigset_t every;
@@ -15,8 +17,6 @@ class BlockedSignals {
     pthread_sigmask(SIG_SETMASK, &every, &before_);
   }
   ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
 
  private:
   sigset_t before_;

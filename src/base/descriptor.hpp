@@ -20,8 +20,6 @@ class Descriptor {
     std::swap(number_, moved.number_);
     return *this;
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor();
 
   int get() const noexcept { return number_; }

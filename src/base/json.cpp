@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 #include "base/shown.hpp"
 
 namespace gigabar::inline v0::json {
@@ -13,12 +14,9 @@ namespace {
 using Json = nlohmann::json;
 
 // Empties what is nested from the inside, so that the destructor, which lists what an object or array holds, has nothing to list.
-class Document {
+class Document : InPlace {
  public:
-  Document() = default;
   ~Document() { empty(root); }
-  Document(const Document&) = delete;
-  Document& operator=(const Document&) = delete;
 
   Json root;
 

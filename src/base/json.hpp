@@ -163,25 +163,34 @@ void read(const Value& from, std::vector<T>& to) {
   for (std::size_t i = 0; i < count; ++i) read(from.entry(i), to.emplace_back());
 }
 
+// The form of a field without one.
+struct AsItIs {
+  template <class T>
+  void read(const Value& from, T& to) const {
+    to = T{};
+    json::read(from, to);
+  }
+};
+
 class FieldReader {
  public:
   explicit FieldReader(const Value& object) : object_(object) {}
 
-  template <class T, class... Form>
-  void operator()(std::string_view name, T& to, const Form&... form) {
+  template <class T, class Form = AsItIs>
+  void operator()(std::string_view name, T& to, const Form& form = {}) {
     const std::optional<Value> found = find(name, object_.limits().is_exact);
     if (!found) return;
     if constexpr (kIsOptional<T>) {
       to.reset();
-      if (!object_.limits().is_exact || !found->is_null()) read_as(*found, to.emplace(), form...);
+      if (!object_.limits().is_exact || !found->is_null()) form.read(*found, to.emplace());
     } else {
-      read_as(*found, to, form...);
+      form.read(*found, to);
     }
   }
-  template <class T, class... Form>
-  void needed(std::string_view name, T& to, const Form&... form) {
+  template <class T, class Form = AsItIs>
+  void needed(std::string_view name, T& to, const Form& form = {}) {
     const Value found = *find(name, true);
-    read_as(found, to, form...);
+    form.read(found, to);
     if constexpr (std::same_as<T, std::string>) {
       // A thing without a name could not be told from another, nor be written again.
       if (to.empty()) found.refuse("is empty");
@@ -193,15 +202,6 @@ class FieldReader {
   void end() const;
 
  private:
-  template <class T>
-  static void read_as(const Value& from, T& to) {
-    to = T{};
-    read(from, to);
-  }
-  template <class T, class Form>
-  static void read_as(const Value& from, T& to, const Form& form) {
-    form.read(from, to);
-  }
   std::optional<Value> find(std::string_view name, bool is_needed);
 
   const Value& object_;
@@ -257,11 +257,11 @@ class FieldWriter {
  public:
   explicit FieldWriter(Writer& writer) : writer_(writer) {}
 
-  template <class T, class... Form>
-  void operator()(std::string_view name, const T& value, const Form&... form) {
+  template <class T, class Form = AsItIs>
+  void operator()(std::string_view name, const T& value, const Form& form = {}) {
     if constexpr (kIsOptional<T>) {
       if (value) {
-        needed(name, *value, form...);
+        needed(name, *value, form);
       } else if (writer_.limits().is_exact) {
         writer_.name(name);
         writer_.null();
@@ -270,17 +270,12 @@ class FieldWriter {
       if constexpr (std::same_as<T, std::string>) {
         if (value.empty() && !writer_.limits().is_exact) return;
       }
-      needed(name, value, form...);
+      needed(name, value, form);
     }
   }
-  template <class T>
-  void needed(std::string_view name, const T& value) {
-    writer_.name(name);
-    write(writer_, value);
-  }
   // A form without write() leaves the value as it is.
-  template <class T, class Form>
-  void needed(std::string_view name, const T& value, const Form& form) {
+  template <class T, class Form = AsItIs>
+  void needed(std::string_view name, const T& value, [[maybe_unused]] const Form& form = {}) {
     writer_.name(name);
     if constexpr (requires { form.write(writer_, value); }) {
       form.write(writer_, value);

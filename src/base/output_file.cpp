@@ -19,6 +19,7 @@
 #include "base/blocked_signals.hpp"
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
+#include "base/in_place.hpp"
 #include "base/undo.hpp"
 
 namespace gigabar::inline v0 {
@@ -33,7 +34,7 @@ constexpr int kMaxNames = 100;                      // new files of processes th
 Fault fault(const char* cause, int code) { return OutputFault{cause, code}; }
 
 // A write to a pipe without readers sends SIGPIPE to the thread; it is taken back here before anybody sees it.
-class NoPipeSignal {
+class NoPipeSignal : InPlace {
  public:
   NoPipeSignal() noexcept {
     sigset_t pending;
@@ -48,8 +49,6 @@ class NoPipeSignal {
     if (!was_pending_) sigtimedwait(&pipe_, nullptr, &now);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
 
  private:
   sigset_t pipe_, before_;

@@ -4,20 +4,19 @@
 
 #include <utility>
 
+#include "base/in_place.hpp"
 #include "base/quietly.hpp"
 
 namespace gigabar::inline v0 {
 
 // Runs `action` at the end of the scope, unless it was called off.
 template <class Action>
-class Undo {
+class Undo : InPlace {
  public:
   explicit Undo(Action action) noexcept : action_(std::move(action)) {}
   ~Undo() {
     if (is_armed_) quietly(action_);
   }
-  Undo(const Undo&) = delete;
-  Undo& operator=(const Undo&) = delete;
 
   void call_off() noexcept { is_armed_ = false; }
 

@@ -13,17 +13,17 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/options.hpp"
+#include "base/quietly.hpp"
 #include "base/uncancelled.hpp"
 #include "copy/kernels/kernels.hpp"
 #include "copy/readback/readback.hpp"
 #include "gigabar/device.hpp"
+#include "mapping/access.hpp"
 
 namespace gigabar::inline v0 {
 
 namespace {
-
-// By device and direction: what detail::cpu_below_bytes() answers.
-constinit std::array<std::array<std::atomic<std::size_t>, 2>, detail::kMaxDevices> cpu_below{};
 
 constexpr std::array kDirections = {CopyDirection::to_device, CopyDirection::from_device};
 
@@ -33,8 +33,22 @@ struct InUse {
   MethodTable methods;
 };
 
-// Readers take no lock and keep no count, so what was ever in use stays until the process ends: a few KiB per use_calibration().
-constinit std::array<std::atomic<const InUse*>, detail::kMaxDevices> in_use{};
+// What copies of a device go by.
+struct OfDevice {
+  std::array<std::atomic<std::size_t>, 2> cpu_below{};  // by direction: what detail::cpu_below_bytes() answers
+  // Readers take no lock and keep no count, so what was ever in use stays until the process ends: a few KiB per use_calibration().
+  std::atomic<const InUse*> in_use{nullptr};
+  std::atomic<Readback*> readback{nullptr};  // null: copies may not use it
+  std::atomic<bool> has_heeded_environment{false};
+  std::atomic<Readback*> opened{nullptr};  // never closed: copies of static destructors still find it
+};
+constinit std::array<OfDevice, detail::kMaxDevices> all{};
+
+// Null where there can be no such device.
+OfDevice* of(int device) noexcept {
+  const auto index = static_cast<std::size_t>(device);  // beyond all for one that is negative
+  return index < all.size() ? &all[index] : nullptr;
+}
 
 struct Writers {
   std::mutex mutex;
@@ -77,8 +91,8 @@ Result<kernels::Choice> kernels_named_by(const Calibration& calibration) {
 void note_cpu_below(int device, const MethodTable& methods) {
   const bool with_readback = readback_in_use(device) != nullptr;
   for (const CopyDirection direction : kDirections) {
-    cpu_below[static_cast<std::size_t>(device)][static_cast<std::size_t>(direction)].store(
-        methods.cpu_below_bytes(direction, with_readback), std::memory_order_relaxed);
+    of(device)->cpu_below[static_cast<std::size_t>(direction)].store(methods.cpu_below_bytes(direction, with_readback),
+                                                                     std::memory_order_relaxed);
   }
 }
 
@@ -86,8 +100,7 @@ const InUse& put_in_use(int device, Calibration calibration) {
   auto made = std::make_unique<const InUse>(std::move(calibration));
   const InUse& result = *made;
   writers().kept.push_back(std::move(made));
-  const auto index = static_cast<std::size_t>(device);
-  in_use[index].store(&result, std::memory_order_release);
+  of(device)->in_use.store(&result, std::memory_order_release);
   note_cpu_below(device, result.methods);
   return result;
 }
@@ -114,20 +127,19 @@ const InUse& first_use(int device, bool is_stand_in) {
   std::optional<Calibration> stored = stored_calibration(device);
   readback_in_use(device);  // where the environment asks for it, it is opened before the lock is taken
   const std::lock_guard lock(writers().mutex);
-  const InUse* current = in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
-  if (current != nullptr) return *current;
+  if (const InUse* const current = of(device)->in_use.load(std::memory_order_acquire)) return *current;
   if (!stored) stored = is_stand_in ? cpu_only() : Calibration::defaults();
   return put_in_use(device, *std::move(stored));
 }
 
 const InUse& in_use_for(const Mapping& mapping) {
-  const int device = mapping.device();
-  if (device < 0 || static_cast<std::size_t>(device) >= detail::kMaxDevices) {
+  const OfDevice* const device = of(mapping.device());
+  if (device == nullptr) {
     static const InUse& host = *new InUse(cpu_only());
     return host;
   }
-  const InUse* current = in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
-  return current != nullptr ? *current : first_use(device, mapping.is_stand_in());
+  const InUse* const current = device->in_use.load(std::memory_order_acquire);
+  return current != nullptr ? *current : first_use(mapping.device(), mapping.is_stand_in());
 }
 
 // What describe() said about the pages this thread copied from or to lately. It can be out of date, which costs time and never
@@ -150,11 +162,39 @@ bool is_pinned(const void* host) {
   return answer.is_pinned;
 }
 
+std::mutex& opening() {
+  static std::mutex& mutex = *new std::mutex;
+  return mutex;
+}
+
+// Under opening().
+Result<Readback*> open_readback(int device) {
+  std::atomic<Readback*>& place = of(device)->opened;
+  if (Readback* const known = place) return known;
+  auto opened = Readback::open(device, readback_kernel_image());
+  if (!opened) return std::move(opened).error();
+  place = std::move(opened).value().release();
+  return place.load();
+}
+
+// A call of use_readback_kernel() before has the last word.
+void heed_environment(int device) {
+  const Uncancelled uncancelled;
+  const std::lock_guard lock(opening());
+  OfDevice& used = *of(device);
+  if (!used.has_heeded_environment && environment("GIGABAR_READBACK_KERNEL") == "1") {
+    const auto opened = open_readback(device);
+    if (!opened) log(LogLevel::warning, text("GIGABAR_READBACK_KERNEL: ", opened.error().message()));
+    used.readback = opened ? *opened : nullptr;
+  }
+  used.has_heeded_environment = true;
+}
+
 }  // namespace
 
 std::size_t detail::cpu_below_bytes(CopyDirection direction, int device) noexcept {
-  const auto index = static_cast<std::size_t>(device);  // beyond all for one that is negative
-  return index < kMaxDevices ? cpu_below[index][static_cast<std::size_t>(direction)].load(std::memory_order_relaxed) : 0;
+  const OfDevice* const used = of(device);
+  return used != nullptr ? used->cpu_below[static_cast<std::size_t>(direction)].load(std::memory_order_relaxed) : 0;
 }
 
 std::size_t MethodTable::first_bytes_of(std::size_t cell) noexcept {
@@ -188,12 +228,6 @@ CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const 
   const auto [pageable, pinned] = in_use_for(mapping).methods.methods(direction, bytes, with_readback);
   if (pageable == pinned) return pinned;
   return is_pinned(host) ? pinned : pageable;
-}
-
-void note_readback(int device) {
-  const std::lock_guard lock(writers().mutex);
-  const InUse* const current = in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
-  if (current != nullptr) note_cpu_below(device, current->methods);
 }
 
 unsigned calibrated_thread_count(const Mapping& mapping) { return in_use_for(mapping).calibration.thread_count; }
@@ -234,10 +268,60 @@ Calibration calibration_in_use(int device) try {
   const Uncancelled uncancelled;
   auto known = find_device("calibration_in_use", device);
   if (!known) return Calibration::defaults();
-  const InUse* current = in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+  const InUse* const current = of(device)->in_use.load(std::memory_order_acquire);
   return current != nullptr ? current->calibration : first_use(device, known->is_stand_in).calibration;
 } catch (...) {
   return {};
+}
+
+Result<Readback*> readback_of(int device) {
+  const OfDevice* const used = of(device);
+  if (Readback* const opened = used != nullptr ? used->opened.load(std::memory_order_acquire) : nullptr) return opened;
+  const auto known = find_device("readback", device);
+  if (!known) return known.error();
+  const std::lock_guard lock(opening());
+  return open_readback(device);
+}
+
+Readback* readback_in_use(int device) noexcept {
+  const OfDevice* const used = of(device);
+  if (used == nullptr) return nullptr;
+  if (!used->has_heeded_environment.load(std::memory_order_acquire)) [[unlikely]] {
+    quietly([&] { heed_environment(device); });
+  }
+  return used->readback.load(std::memory_order_acquire);
+}
+
+bool has_copied_by_readback(void* destination, const Mapping& mapping, std::size_t offset_bytes, std::size_t bytes) noexcept {
+  Readback* const readback = readback_in_use(mapping.device());
+  if (readback == nullptr) return false;
+  bool has_copied = false;
+  quietly([&] {
+    const Uncancelled uncancelled;
+    has_copied = choose_method(CopyDirection::from_device, mapping, destination, bytes, true) == CopyMethod::readback &&
+                 memory_at_address(mapping) == AtAddress::mapped &&
+                 readback->try_copy(mapping.device_address() + offset_bytes, destination, bytes);
+  });
+  return has_copied;
+}
+
+Result<void> use_readback_kernel(int device, bool is_used) try {
+  const Uncancelled uncancelled;
+  const auto known = find_device("use_readback_kernel", device);
+  if (!known) return known.error();
+  OfDevice& used = *of(device);
+  {
+    const std::lock_guard lock(opening());
+    used.has_heeded_environment = true;
+    const auto opened = is_used ? open_readback(device) : nullptr;
+    if (!opened) return opened.error();
+    used.readback = *opened;
+  }
+  const std::lock_guard lock(writers().mutex);
+  if (const InUse* const current = used.in_use.load(std::memory_order_acquire)) note_cpu_below(device, current->methods);
+  return {};
+} catch (...) {
+  return error_of_exception("use_readback_kernel");
 }
 
 }  // namespace gigabar::inline v0

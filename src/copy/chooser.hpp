@@ -48,9 +48,6 @@ class MethodTable {
 CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const void* host, std::size_t bytes,
                          bool with_readback = false);
 
-// Call it when copies of the device may use the readback kernel from now on, or no longer.
-void note_readback(int device);
-
 // One of devices(), as far as they can have a calibration. Errors of `operation`: invalid_argument.
 Result<DeviceInfo> find_device(const char* operation, int device);
 

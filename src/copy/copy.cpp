@@ -2,10 +2,12 @@
 #include "gigabar/copy.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/names.hpp"
 #include "base/uncancelled.hpp"
 #include "copy/chooser.hpp"
 #include "copy/readback/readback.hpp"
@@ -45,21 +47,13 @@ Result<CopyMethod> finished(CopyMethod method, Result<void> outcome) {
 }  // namespace
 
 std::string_view name_of(CopyDirection direction) noexcept {
-  switch (direction) {
-    case CopyDirection::to_device: return "to_device";
-    case CopyDirection::from_device: return "from_device";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 2> kNames{"to_device", "from_device"};
+  return name_at(kNames, direction);
 }
 
 std::string_view name_of(CopyMethod method) noexcept {
-  switch (method) {
-    case CopyMethod::cpu: return "cpu";
-    case CopyMethod::cpu_parallel: return "cpu_parallel";
-    case CopyMethod::copy_engine: return "copy_engine";
-    case CopyMethod::readback: return "readback";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, kCopyMethodCount> kNames{"cpu", "cpu_parallel", "copy_engine", "readback"};
+  return name_at(kNames, method);
 }
 
 Result<void> detail::refuse_copy(std::string_view operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,

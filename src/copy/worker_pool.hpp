@@ -10,11 +10,12 @@
 #include <mutex>
 #include <vector>
 
+#include "base/in_place.hpp"
 #include "gigabar/status.hpp"
 
 namespace gigabar::inline v0 {
 
-class WorkerPool {
+class WorkerPool : InPlace {
  public:
   static constexpr unsigned kMaxThreads = 64;  // of one call, the caller included
   using StartThread = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
@@ -22,8 +23,6 @@ class WorkerPool {
 
   // `start` is replaced by tests that need it to fail.
   explicit WorkerPool(StartThread start = ::pthread_create) noexcept : start_(start) {}
-  WorkerPool(const WorkerPool&) = delete;
-  WorkerPool& operator=(const WorkerPool&) = delete;
   ~WorkerPool() { stop(); }
 
   // Calls `part` once for each index below `part_count` (at most kMaxThreads) on this thread and workers, and returns when all

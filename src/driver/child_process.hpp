@@ -22,8 +22,6 @@ class ChildProcess {
 
   ChildProcess() = default;
   explicit ChildProcess(pid_t process) noexcept : process_(process) {}
-  ChildProcess(const ChildProcess&) = delete;
-  ChildProcess& operator=(const ChildProcess&) = delete;
   ChildProcess(ChildProcess&& other) noexcept : process_(std::exchange(other.process_, -1)) {}
   ChildProcess& operator=(ChildProcess&& other) noexcept {
     ChildProcess moved(std::move(other));

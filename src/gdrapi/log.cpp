@@ -7,29 +7,18 @@
 #include <array>
 #include <cstdlib>
 
-#include "base/options.hpp"
-
 namespace gigabar::gdrapi {
-namespace {
-
-constexpr int kError = 4;  // the highest number of GDRCOPY_LOG_LEVEL
 
 // GDRCopy turns its log on for every value of the first variable, 0 included, and takes what is no number in the second for 0.
-bool is_logged_by_environment() {
-  if (!environment("GDRCOPY_ENABLE_LOGGING")) return false;
-  const auto level = environment("GDRCOPY_LOG_LEVEL");
-  return !level || static_cast<int>(std::strtol(level->c_str(), nullptr, 10)) <= kError;
-}
-
-}  // namespace
-
+// Without base/options.hpp, which takes memory.
 bool is_logged() noexcept {
-  try {
-    static const bool is_on = is_logged_by_environment();
-    return is_on;
-  } catch (const std::exception&) {
-    return false;  // out of memory while reading the environment: asked again at the next message
-  }
+  constexpr int kError = 4;  // the highest number of GDRCOPY_LOG_LEVEL
+  static const bool is_on = [] {
+    const char* const level = secure_getenv("GDRCOPY_LOG_LEVEL");
+    return secure_getenv("GDRCOPY_ENABLE_LOGGING") != nullptr &&
+           (level == nullptr || static_cast<int>(std::strtol(level, nullptr, 10)) <= kError);
+  }();
+  return is_on;
 }
 
 int refuse(int code, std::string_view function, std::string_view message) noexcept {

@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/in_place.hpp"
 #include "gdrapi.h"
 #include "gdrapi/session.hpp"
 
@@ -42,14 +43,12 @@ struct Slot {
   Slot* next_free = nullptr;
 };
 
-class Table {
+class Table : InPlace {
  public:
   // The process's table. Made on first use and never destroyed: threads of the program may copy until the very end.
   static Table& instance();
 
   Table();
-  Table(const Table&) = delete;
-  Table& operator=(const Table&) = delete;
 
   // All return 0 or a positive errno. Threads: any.
 
@@ -92,11 +91,9 @@ class Table {
 };
 
 // The right to copy through a handle's mapping for as long as the guard lives. Takes no lock.
-class CopyGuard {
+class CopyGuard : InPlace {
  public:
   CopyGuard(Table& table, gdr_mh_t handle) noexcept;
-  CopyGuard(const CopyGuard&) = delete;
-  CopyGuard& operator=(const CopyGuard&) = delete;
   ~CopyGuard();
 
   // 0 when `bytes` bytes at `address` may be copied; then `offset_bytes` is where in the mapping they lie.

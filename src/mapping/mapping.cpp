@@ -16,6 +16,7 @@
 #include "base/check_ids.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
 #include "base/uncancelled.hpp"
@@ -266,7 +267,7 @@ Result<Window> open_peer_window(const PeerMemory& peer, DeviceRange range) {
   return window;
 }
 
-struct Mapping::State {
+struct Mapping::State : InPlace {
   WindowCache::Lease lease;
   const MappingReport& report;  // the leased window's
   bool is_stand_in;
@@ -281,8 +282,6 @@ struct Mapping::State {
         memory_address(memory.address),
         buffer_id(memory.buffer_id),
         generation(detail::process_generation()) {}
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
   ~State() {
     // The parent's windows are not a forked child's to unmap: the lease is forgotten, not returned.
     if (generation != detail::process_generation()) lease.abandon();

@@ -11,6 +11,7 @@
 #include "base/counted.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 #include "base/ranges.hpp"
 #include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
@@ -62,10 +63,8 @@ using PieceKey = std::pair<rm::Handle, rm::Handle>;  // CUDA's client and memory
 // back: all of it is its parent's.
 
 // A device opened in the resource manager.
-struct RmDevice {
+struct RmDevice : InPlace {
   explicit RmDevice(std::shared_ptr<rm::ResourceManager> client) : manager(std::move(client)) {}
-  RmDevice(const RmDevice&) = delete;
-  RmDevice& operator=(const RmDevice&) = delete;
   ~RmDevice() {
     if (device.device != 0 && is_of_this_process()) manager->close_device(device);
   }
@@ -79,10 +78,8 @@ struct RmDevice {
 };
 
 // Our handle for a block of GPU memory; while it lives the memory does.
-struct RmBlock {
+struct RmBlock : InPlace {
   explicit RmBlock(std::shared_ptr<RmDevice> device) : owner(std::move(device)) {}
-  RmBlock(const RmBlock&) = delete;
-  RmBlock& operator=(const RmBlock&) = delete;
   ~RmBlock() {
     if (handle != 0 && owner->is_of_this_process()) owner->manager->free(owner->device.device, handle);
   }
@@ -92,11 +89,9 @@ struct RmBlock {
 };
 
 // A mapped piece of a block.
-struct RmPiece {
+struct RmPiece : InPlace {
   RmPiece(std::shared_ptr<RmBlock> memory, DeviceRange where, bool inherited)
       : block(std::move(memory)), range(where), is_inherited(inherited) {}
-  RmPiece(const RmPiece&) = delete;
-  RmPiece& operator=(const RmPiece&) = delete;
   ~RmPiece() {
     const RmDevice& owner = *block->owner;
     if (mapping.address != nullptr && owner.is_of_this_process()) owner.manager->unmap(owner.device, block->handle, mapping);

@@ -187,14 +187,6 @@ Result<std::unique_ptr<CopyStream>> open_cuda_copies(int device) {
 }
 
 }  // namespace
-#else
-namespace {
-
-Result<std::unique_ptr<CopyStream>> open_cuda_copies(int device) {
-  return make_error(Status::unavailable, "copy stream", text("device ", device), "this build has no CUDA", {});
-}
-
-}  // namespace
 #endif
 
 namespace {
@@ -214,11 +206,12 @@ class HostCopies final : public CopyStream {
 }  // namespace
 
 Result<std::unique_ptr<CopyStream>> CopyStream::open(int device) {
-  if (device < 0) return std::unique_ptr<CopyStream>(std::make_unique<HostCopies>());
-  auto runtime = active_runtime();
+  auto runtime = device < 0 ? &stand_in_runtime() : active_runtime();
   if (!runtime) return std::move(runtime).error();
-  if (*runtime == &stand_in_runtime()) return std::unique_ptr<CopyStream>(std::make_unique<HostCopies>());
-  return open_cuda_copies(device);
+#if GIGABAR_HAS_CUDA
+  if (*runtime != &stand_in_runtime()) return open_cuda_copies(device);
+#endif
+  return std::unique_ptr<CopyStream>(std::make_unique<HostCopies>());
 }
 
 }  // namespace gigabar::inline v0

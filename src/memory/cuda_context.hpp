@@ -18,9 +18,6 @@ class ContextGuard {
   ContextGuard(ContextGuard&& other) noexcept
       : functions_(std::exchange(other.functions_, nullptr)), capture_mode_(other.capture_mode_), result_(other.result_) {}
   ~ContextGuard();
-  ContextGuard(const ContextGuard&) = delete;
-  ContextGuard& operator=(const ContextGuard&) = delete;
-  ContextGuard& operator=(ContextGuard&&) = delete;
 
   CUresult result() const noexcept { return result_; }
 

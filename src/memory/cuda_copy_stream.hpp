@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/in_place.hpp"
 #include "driver/cuda/cuda.hpp"
 #include "memory/copy_stream.hpp"
 
@@ -18,7 +19,7 @@ namespace gigabar::inline v0 {
 
 // Copies are counted, and a point has the number of the last copy before it. For one thread at a time. The device's context must be
 // current in every call that returns a CUresult; in look() only where uses_events().
-class CudaCopyStream {
+class CudaCopyStream : InPlace {
  public:
   enum class Points : std::uint8_t {
     words,  // the stream writes the number to pinned memory, so that looking is a load; events where the driver cannot do that
@@ -27,10 +28,6 @@ class CudaCopyStream {
 
   // Null, or the name of a function that this libcuda has not.
   static const char* missing_function(const cuda::Functions& functions) noexcept;
-
-  CudaCopyStream() = default;
-  CudaCopyStream(const CudaCopyStream&) = delete;
-  CudaCopyStream& operator=(const CudaCopyStream&) = delete;
 
   // `functions` live as long as this. Copies count up from `first_number` + 1.
   CUresult open(const cuda::Functions& functions, Points points, std::uint64_t first_number = 0);

@@ -456,12 +456,4 @@ Result<CUcontext> primary_context(int device) {
 
 }  // namespace gigabar::inline v0
 
-#else
-
-namespace gigabar::inline v0 {
-
-Runtime* cuda_runtime() { return nullptr; }
-
-}  // namespace gigabar::inline v0
-
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 #include "base/log.hpp"
 #include "base/quietly.hpp"
 #include "base/uncancelled.hpp"
@@ -11,14 +12,11 @@
 
 namespace gigabar::inline v0 {
 
-struct DeviceMemory::State {
+struct DeviceMemory::State : InPlace {
   DeviceBlock block;
   Runtime* runtime = nullptr;  // null while there is no block
   const pid_t process = ::getpid();
 
-  State() = default;
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
   ~State() {
     if (runtime == nullptr || process != ::getpid()) return;  // a forked child's memory is its parent's
     const Uncancelled uncancelled;

@@ -12,6 +12,7 @@
 #include "base/counted.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 #include "base/log.hpp"
 #include "base/names.hpp"
 #include "base/quietly.hpp"
@@ -24,7 +25,7 @@
 
 namespace gigabar::inline v0 {
 
-struct HostMemory::State {
+struct HostMemory::State : InPlace {
   PageMapping mapping;  // empty for write-combined memory, which the runtime allocated
   void* address = nullptr;
   std::size_t bytes = 0;        // as asked
@@ -35,9 +36,6 @@ struct HostMemory::State {
   std::shared_ptr<const Descriptor> file;  // of shared pages
   const pid_t process = ::getpid();
 
-  State() = default;
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
   ~State();
 };
 

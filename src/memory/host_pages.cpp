@@ -164,7 +164,7 @@ Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node, NodePoli
   const std::size_t whole_bytes = round_up(bytes, host_page_bytes());
   if (Result<void> room = check_room(whole_bytes, policy == NodePolicy::bind ? numa_node : -1); !room)
     return std::move(room).error();
-  auto mapped = file < 0 ? map_anonymous(whole_bytes) : map_file(file, whole_bytes);
+  auto mapped = file < 0 ? map_anonymous(whole_bytes) : map_file(file, 0, whole_bytes);
   if (!mapped) return mapped;
   const Backing backing = file < 0 ? Backing::none : Backing::file;
   if (policy == NodePolicy::prefer) {
@@ -182,12 +182,13 @@ Result<PageMapping> PageMapping::map_anonymous(std::size_t bytes) {
   return PageMapping(address, bytes, address, bytes);
 }
 
-Result<PageMapping> PageMapping::map_file(int file, std::size_t bytes) {
+Result<PageMapping> PageMapping::map_file(int file, std::uint64_t offset_bytes, std::size_t bytes) {
   auto taken = take_address_space(bytes);
   if (!taken) return taken;
-  if (::mmap(taken->address_, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+  const auto offset = static_cast<off_t>(offset_bytes);
+  if (::mmap(taken->address_, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, offset) == MAP_FAILED)
     return system_error(bytes, "mmap of a memory file", errno, "ask for less");
-  ::madvise(taken->address_, bytes, MADV_DONTFORK);
+  ::madvise(taken->taken_.get(), taken->taken_.get_deleter().bytes, MADV_DONTFORK);
   return taken;
 }
 

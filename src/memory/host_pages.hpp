@@ -62,14 +62,19 @@ class PageMapping {
   // Source: kernel, Documentation/admin-guide/mm/hugetlbpage.rst and transhuge.rst.
   static Result<PageMapping> make_huge(std::size_t bytes, int numa_node);
 
+  // Whole pages of a file from `offset_bytes` on, as they are: at the beginning of a huge page, shared; a forked child has nothing
+  // there.
+  // Errors: out_of_memory, no_permission; each with its errno.
+  static Result<PageMapping> map_file(int file, std::uint64_t offset_bytes, std::size_t bytes);
+
   PageMapping() noexcept = default;
 
   std::byte* address() const noexcept { return address_; }
   std::size_t bytes() const noexcept { return bytes_; }
+  bool is_of_this_process() const noexcept { return taken_.get_deleter().process == ::getpid(); }
 
  private:
   static Result<PageMapping> map_anonymous(std::size_t bytes);
-  static Result<PageMapping> map_file(int file, std::size_t bytes);
   static Result<PageMapping> make_reserved(std::size_t bytes, int numa_node);
   static Result<PageMapping> make_transparent(std::size_t bytes, int numa_node);
   static Result<PageMapping> take_address_space(std::size_t bytes);

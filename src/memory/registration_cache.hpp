@@ -55,8 +55,6 @@ class RegistrationCache {
       std::swap(place_, moved.place_);
       return *this;
     }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
     ~Lease() {
       if (cache_ != nullptr) cache_->give_back(place_);
     }

@@ -57,6 +57,7 @@ class Runtime {
   virtual std::uint64_t buffer_id(std::uintptr_t address) = 0;
 
   virtual Result<DeviceBlock> allocate(int device, std::size_t bytes, DeviceAllocator allocator) = 0;
+  // A stand-in knows a block by its address. Errors: invalid_argument (it has none there), foreign_process (of the parent).
   virtual Result<void> release(const DeviceBlock& block) = 0;
 
   virtual Result<void> pin_host(void* address, std::size_t bytes) = 0;

@@ -33,13 +33,13 @@ constexpr std::size_t kAlignment = 65536;
 
 // The pages of one allocation; unmapped when the allocation and every mapping of it are gone.
 struct Pages {
-  std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(mapped.get()); }
+  std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(mapped.address()); }
   bool is_of_file() const { return range.is_open(); }
 
   // What they are mapped from when they come from a file, else empty. Others get the range when this is closed, so after the pages
   // are unmapped.
   Descriptor range;
-  std::unique_ptr<void, UnmapPages> mapped;
+  PageMapping mapped;
   int device;
   std::size_t asked_bytes;
   std::uint64_t id;
@@ -53,23 +53,6 @@ struct Block {
 
 // The file that the memory comes from; empty: the host's memory.
 std::string memory_file() { return environment("GIGABAR_STAND_IN_MEMORY").value_or(""); }
-
-// Maps `bytes` of `file` from `offset_bytes` at an address that is a multiple of kAlignment.
-void* map_aligned(int file, std::uint64_t offset_bytes, std::size_t bytes) {
-  void* reserved = ::mmap(nullptr, bytes + kAlignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (reserved == MAP_FAILED) return nullptr;
-  const auto begin = reinterpret_cast<std::uintptr_t>(reserved);
-  const std::uintptr_t aligned = round_up(begin, std::uintptr_t{kAlignment});
-  void* address = ::mmap(reinterpret_cast<void*>(aligned), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
-                         static_cast<off_t>(offset_bytes));
-  const int code = errno;
-  if (aligned != begin) ::munmap(reserved, aligned - begin);
-  const std::uintptr_t end = begin + bytes + kAlignment;
-  const std::uintptr_t used_end = address == MAP_FAILED ? aligned : aligned + bytes;
-  if (end != used_end) ::munmap(reinterpret_cast<void*>(used_end), end - used_end);
-  errno = code;
-  return address == MAP_FAILED ? nullptr : address;
-}
 
 class StandInRuntime final : public Runtime {
  public:
@@ -126,11 +109,12 @@ class StandInRuntime final : public Runtime {
       if (!taken) return taken.error();
       range = std::move(*taken);
     }
-    void* const address = map_aligned(path.empty() ? memfd.get() : range.file.get(), range.offset_bytes, reserved_bytes);
-    if (address == nullptr) return path.empty() ? failed(device, bytes, errno) : not_mapped(path, range, reserved_bytes, errno);
-    ::madvise(address, reserved_bytes, MADV_DONTFORK);  // as GPU memory: a forked child does not have it
-    const auto pages = std::make_shared<const Pages>(
-        Pages{std::move(range.file), {address, UnmapPages{reserved_bytes}}, device, bytes, ++last_id_});
+    auto mapped = PageMapping::map_file(path.empty() ? memfd.get() : range.file.get(), range.offset_bytes, reserved_bytes);
+    if (!mapped) {
+      const auto code = static_cast<int>(mapped.error().record().native.code);
+      return path.empty() ? failed(device, bytes, code) : not_mapped(path, range, reserved_bytes, code);
+    }
+    const auto pages = std::make_shared<const Pages>(Pages{std::move(range.file), std::move(*mapped), device, bytes, ++last_id_});
     const std::unique_lock lock(mutex_);
     blocks_[pages->begin()] = {pages, std::move(memfd)};
     block_count_.store(blocks_.size(), std::memory_order_release);
@@ -138,13 +122,18 @@ class StandInRuntime final : public Runtime {
   }
 
   Result<void> release(const DeviceBlock& block) override {
+    const auto refuse = [&](Status status, const char* why) {
+      return make_error(status, "free device memory", hex_text(block.address), why);
+    };
     Block last;  // unmapped and closed outside the lock
     const std::unique_lock lock(mutex_);
-    if (const auto found = blocks_.find(block.address); found != blocks_.end()) {
-      last = std::move(found->second);
-      blocks_.erase(found);
-      block_count_.store(blocks_.size(), std::memory_order_release);
-    }
+    const auto found = blocks_.find(block.address);
+    if (found == blocks_.end()) return refuse(Status::invalid_argument, "the address was not allocated, or was freed");
+    if (!found->second.pages->mapped.is_of_this_process())
+      return refuse(Status::foreign_process, "the parent process allocated it");
+    last = std::move(found->second);
+    blocks_.erase(found);
+    block_count_.store(blocks_.size(), std::memory_order_release);
     return {};
   }
 

@@ -333,15 +333,4 @@ Result<std::unique_ptr<CudaSession>> open_cuda_session(std::span<const DeviceInf
 
 }  // namespace gigabar::inline v0
 
-#else
-
-namespace gigabar::inline v0 {
-
-Result<std::unique_ptr<CudaSession>> open_cuda_session(std::span<const DeviceInfo>, const StreamPlan&) {
-  return make_error(Status::unavailable, "run streams", "CUDA", "this build has no support for NVIDIA GPUs",
-                    "build with CUDA's headers");
-}
-
-}  // namespace gigabar::inline v0
-
 #endif

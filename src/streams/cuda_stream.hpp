@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/in_place.hpp"
 #include "driver/cuda/cuda.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
@@ -19,13 +20,11 @@
 namespace gigabar::inline v0 {
 
 // One GPU: its context, its kernels, its clock. Defined in cuda_device.cpp.
-class StreamDevice {
+class StreamDevice : InPlace {
  public:
   // `needs_kernels`: a failure to load them is an error.
   static Result<std::unique_ptr<StreamDevice>> open(const DeviceInfo& info, bool needs_kernels);
   ~StreamDevice();
-  StreamDevice(const StreamDevice&) = delete;
-  StreamDevice& operator=(const StreamDevice&) = delete;
 
   struct Kernels {
     CUfunction copy = nullptr;

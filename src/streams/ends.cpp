@@ -34,23 +34,15 @@ Error corrupted(std::size_t index, const Transfer& transfer, const PatternMismat
                     "run the transfer alone and with another executor; check the system log for PCIe, ECC and IOMMU errors");
 }
 
-// Calls act(offset, bytes) for pieces of [0, bytes), which begin at whole words, until it answers true.
-template <class Act>
-void in_pieces(std::size_t bytes, const GiveUp& give_up, const Act& act) {
-  for (std::size_t at = 0; at < bytes && !give_up(); at += kPieceBytes) {
-    if (act(at, std::min(kPieceBytes, bytes - at))) return;
-  }
-}
-
-// Compares what load(to, offset, bytes) brings, in pieces.
-template <class Load>
-Result<std::optional<PatternMismatch>> check_loaded(std::size_t bytes, std::size_t piece_bytes, std::uint64_t seed,
-                                                    const GiveUp& give_up, const Load& load) {
-  std::vector<std::byte> piece(std::min(bytes, piece_bytes));
-  for (std::size_t at = 0; at < bytes && !give_up(); at += piece.size()) {
-    const std::size_t length = std::min(piece.size(), bytes - at);
-    if (Result<void> loaded = load(piece.data(), at, length); !loaded) return std::move(loaded).error();
-    if (const auto mismatch = check_pattern(piece.data(), length, seed, at / 8)) return mismatch;
+// Compares what look(offset, bytes) shows, in pieces that begin at whole words.
+template <class Look>
+Result<std::optional<PatternMismatch>> check_pieces(std::size_t bytes, std::size_t piece_bytes, std::uint64_t seed,
+                                                    const GiveUp& give_up, const Look& look) {
+  for (std::size_t at = 0; at < bytes && !give_up(); at += piece_bytes) {
+    const std::size_t length = std::min(piece_bytes, bytes - at);
+    const Result<const std::byte*> seen = look(at, length);
+    if (!seen) return seen.error();
+    if (const auto mismatch = check_pattern(*seen, length, seed, at / 8)) return mismatch;
   }
   return std::optional<PatternMismatch>{};
 }
@@ -59,45 +51,61 @@ Result<std::optional<PatternMismatch>> check_loaded(std::size_t bytes, std::size
 Result<std::optional<PatternMismatch>> check_write_combined(const std::byte* memory, std::size_t bytes, std::uint64_t seed,
                                                             const GiveUp& give_up) {
   const auto& kernels = detail::active_kernels(MappingType::write_combined).load;
-  return check_loaded(bytes, std::size_t{256} << 10, seed, give_up, [&](std::byte* piece, std::size_t at, std::size_t length) {
+  constexpr std::size_t kLoadBytes = std::size_t{256} << 10;
+  std::vector<std::byte> piece(std::min(bytes, kLoadBytes));
+  return check_pieces(bytes, kLoadBytes, seed, give_up, [&](std::size_t at, std::size_t length) -> const std::byte* {
     detail::fence_before_loads(memory + at, length);
-    kernels[detail::size_class(length)].load(std::memory_order_relaxed)(piece, memory + at, length);
+    kernels[detail::size_class(length)].load(std::memory_order_relaxed)(piece.data(), memory + at, length);
     detail::fence_after_loads();
-    return Result<void>();
+    return piece.data();
   });
 }
 
+// By the CPU: host memory where it lies, a device's by the copy engine, through a piece of host memory.
 class HostSide final : public DeviceCode {
  public:
   Result<void> fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) override {
-    return send(device, address, bytes, give_up,
-                [seed](std::byte* piece, std::size_t at, std::size_t length) { fill_pattern(piece, length, seed, at / 8); });
+    return write(device, address, bytes, give_up,
+                 [seed](std::byte* piece, std::size_t at, std::size_t length) { fill_pattern(piece, length, seed, at / 8); });
   }
 
   Result<void> poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) override {
-    return send(device, address, bytes, give_up,
-                [](std::byte* piece, std::size_t, std::size_t length) { fill_poison(piece, length); });
+    return write(device, address, bytes, give_up,
+                 [](std::byte* piece, std::size_t, std::size_t length) { fill_poison(piece, length); });
   }
 
   Result<std::optional<PatternMismatch>> check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
                                                const GiveUp& give_up) override {
-    return check_loaded(bytes, kCopyBytes, seed, give_up, [=](std::byte* piece, std::size_t at, std::size_t length) {
-      return engine_copy_from(device, piece, address + at, length);
+    using Seen = Result<const std::byte*>;
+    if (device == StreamPlace::kHost) {
+      const auto* const memory = reinterpret_cast<const std::byte*>(address);
+      return check_pieces(bytes, kPieceBytes, seed, give_up, [=](std::size_t at, std::size_t) { return Seen(memory + at); });
+    }
+    std::vector<std::byte> piece(std::min(bytes, kCopyBytes));
+    return check_pieces(bytes, kCopyBytes, seed, give_up, [&](std::size_t at, std::size_t length) {
+      Result<void> copied = engine_copy_from(device, piece.data(), address + at, length);
+      return copied ? Seen(piece.data()) : Seen(std::move(copied).error());
     });
   }
 
  private:
+  // `make` writes the content of a piece.
   template <class Make>
-  static Result<void> send(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up, const Make& make) {
-    std::vector<std::byte> piece(std::min(bytes, kCopyBytes));
-    for (std::size_t at = 0; at < bytes && !give_up(); at += piece.size()) {
-      const std::size_t length = std::min(piece.size(), bytes - at);
-      make(piece.data(), at, length);
+  static Result<void> write(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up, const Make& make) {
+    const bool is_host = device == StreamPlace::kHost;
+    const std::size_t piece_bytes = is_host ? kPieceBytes : kCopyBytes;
+    std::vector<std::byte> piece(is_host ? 0 : std::min(bytes, piece_bytes));
+    for (std::size_t at = 0; at < bytes && !give_up(); at += piece_bytes) {
+      const std::size_t length = std::min(piece_bytes, bytes - at);
+      make(is_host ? reinterpret_cast<std::byte*>(address + at) : piece.data(), at, length);
+      if (is_host) continue;
       if (Result<void> copied = engine_copy_to(device, address + at, piece.data(), length); !copied) return copied;
     }
     return {};
   }
 };
+
+DeviceCode& code_of(const End& end, DeviceCode* code) { return end.host ? host_side_device_code() : *code; }
 
 }  // namespace
 
@@ -193,46 +201,24 @@ Result<void> Ends::fill_chain() const {
     std::memcpy(source_.address(), chain.data(), chain.size());
     return {};
   }
-  return engine_copy_to(transfer_->source.device, reinterpret_cast<std::uintptr_t>(source_.address()), chain.data(), chain.size());
+  return engine_copy_to(transfer_->source.device, source_.number(), chain.data(), chain.size());
 }
 
 Result<void> Ends::fill(DeviceCode* code, const GiveUp& give_up) const {
   if (give_up()) return {};
   if (transfer_->executor == StreamExecutor::pointer_chase) return fill_chain();
-  if (source_.host) {
-    in_pieces(bytes(), give_up, [&](std::size_t at, std::size_t length) {
-      fill_pattern(source_.address() + at, length, seed(), at / 8);
-      return false;
-    });
-    return {};
-  }
-  return code->fill(transfer_->source.device, reinterpret_cast<std::uintptr_t>(source_.address()), bytes(), seed(), give_up);
+  return code_of(source_, code).fill(transfer_->source.device, source_.number(), bytes(), seed(), give_up);
 }
 
 Result<void> Ends::poison(DeviceCode* code, const GiveUp& give_up) const {
-  if (destination_.host) {
-    in_pieces(bytes(), give_up, [&](std::size_t at, std::size_t length) {
-      fill_poison(destination_.address() + at, length);
-      return false;
-    });
-    return {};
-  }
-  return code->poison(transfer_->destination.device, reinterpret_cast<std::uintptr_t>(destination_.address()), bytes(), give_up);
+  return code_of(destination_, code).poison(transfer_->destination.device, destination_.number(), bytes(), give_up);
 }
 
 Result<void> Ends::check(DeviceCode* code, const GiveUp& give_up) const {
-  std::byte* const memory = destination_.address();
-  Result<std::optional<PatternMismatch>> checked = std::optional<PatternMismatch>();
-  if (!destination_.host) {
-    checked = code->check(transfer_->destination.device, reinterpret_cast<std::uintptr_t>(memory), bytes(), seed(), give_up);
-  } else if (transfer_->destination.pages == HostPages::write_combined) {
-    checked = check_write_combined(memory, bytes(), seed(), give_up);
-  } else {
-    in_pieces(bytes(), give_up, [&](std::size_t at, std::size_t length) {
-      checked = check_pattern(memory + at, length, seed(), at / 8);
-      return checked->has_value();
-    });
-  }
+  const StreamPlace& place = transfer_->destination;
+  const auto checked = destination_.host && place.pages == HostPages::write_combined
+                           ? check_write_combined(destination_.address(), bytes(), seed(), give_up)
+                           : code_of(destination_, code).check(place.device, destination_.number(), bytes(), seed(), give_up);
   if (!checked) return Error(failure_of(index_, *transfer_, checked.error().record()));
   if (*checked) return corrupted(index_, *transfer_, **checked);
   return {};

@@ -31,7 +31,7 @@ class DeviceCode {
                                                        const GiveUp& give_up) = 0;
 };
 
-// Where there is no device code for it, the same by the copy engine, through a piece of host memory.
+// The same by the CPU: of host memory (`device` -1), and of devices for which there is no code.
 DeviceCode& host_side_device_code();
 
 // One end. `address` is what copies are given: a host address, or a device's.
@@ -42,6 +42,7 @@ struct End {
   std::byte* address() const noexcept {
     return static_cast<std::byte*>(host ? host->address() : device ? device->address() : nullptr);
   }
+  std::uintptr_t number() const noexcept { return reinterpret_cast<std::uintptr_t>(address()); }
 };
 
 class Ends {

@@ -19,39 +19,29 @@ constexpr std::size_t kMaxTransfers = 4096;  // from one line
 constexpr std::uint64_t kMaxNode = 1023;
 constexpr std::string_view kExample = "write for example gpu0->host ce bytes=1G, in quotes where a shell reads it";
 
-// A part of the text and where it stands, from 1.
-struct Word {
-  std::string_view text;
-  std::size_t column = 1;
+constexpr std::string_view kSpaces = " \t\r\n";
 
-  Word sub(std::size_t begin, std::size_t count = std::string_view::npos) const {
-    return {text.substr(begin, count), column + begin};
+// The text, of which every word below is a part.
+struct Line {
+  const char* begin;
+  std::size_t number;
+
+  Error refuse(std::string_view word, std::string_view what, std::string_view remedy = kExample) const {
+    return make_error(Status::invalid_argument, "read transfer", text(number, ":", word.data() - begin + 1),
+                      text(quoted_word(word), " ", what), std::string(remedy));
   }
 };
 
-constexpr std::string_view kSpaces = " \t\r\n";
-
-Error refuse_word(std::size_t line, const Word& word, std::string_view what, std::string_view remedy = kExample) {
-  return make_error(Status::invalid_argument, "read transfer", text(line, ":", word.column),
-                    text(quoted_word(word.text), " ", what), std::string(remedy));
-}
-
 // What stands between separators: one more than there are separators.
-std::vector<Word> split(const Word& part, std::string_view separators) {
-  std::vector<Word> parts;
+std::vector<std::string_view> split(std::string_view part, std::string_view separators) {
+  std::vector<std::string_view> parts;
   std::size_t begin = 0;
   for (;;) {
-    const std::size_t end = part.text.find_first_of(separators, begin);
-    parts.push_back(part.sub(begin, end - begin));
+    const std::size_t end = part.find_first_of(separators, begin);
+    parts.push_back(part.substr(begin, end - begin));
     if (end == std::string_view::npos) return parts;
     begin = end + 1;
   }
-}
-
-std::vector<Word> words_of(const Word& part) {
-  std::vector<Word> words = split(part, kSpaces);
-  std::erase_if(words, [](const Word& word) { return word.text.empty(); });
-  return words;
 }
 
 // A decimal number within [least, most], nothing else around it; "nan" and "inf" are in no range.
@@ -111,10 +101,10 @@ struct End {
 // Reads the words of one transfer line.
 class TransferReader {
  public:
-  TransferReader(const Transfer& defaults, int device_count, std::size_t line)
+  TransferReader(const Transfer& defaults, int device_count, const Line& line)
       : defaults_(defaults), transfer_(defaults), device_count_(device_count), line_(line) {}
 
-  Result<void> read(const std::vector<Word>& words) {
+  Result<void> read(const std::vector<std::string_view>& words) {
     ends_word_ = words.front();
     if (auto read = read_ends(words.front()); !read) return read;
     for (std::size_t i = 1; i < words.size(); ++i) {
@@ -145,19 +135,19 @@ class TransferReader {
   }
 
  private:
-  using Setter = Result<void> (TransferReader::*)(const Word& value);
+  using Setter = Result<void> (TransferReader::*)(std::string_view value);
   struct KeyRow {
     std::string_view name;
     Setter set;
   };
 
-  Error refuse(const Word& word, std::string_view what, std::string_view remedy = kExample) const {
-    return refuse_word(line_, word, what, remedy);
+  Error refuse(std::string_view word, std::string_view what, std::string_view remedy = kExample) const {
+    return line_.refuse(word, what, remedy);
   }
 
   // Stores what was read of the word; nothing: it is refused.
   template <class Read, class Field>
-  Result<void> take(const Word& word, const std::optional<Read>& read, Field& field, std::string_view what,
+  Result<void> take(std::string_view word, const std::optional<Read>& read, Field& field, std::string_view what,
                     std::string_view remedy = kExample) const {
     if (!read) return refuse(word, what, remedy);
     field = static_cast<Field>(*read);
@@ -166,46 +156,46 @@ class TransferReader {
 
   // --- ends
 
-  Result<void> read_ends(const Word& word) {
-    const std::size_t arrow = word.text.find("->");
+  Result<void> read_ends(std::string_view word) {
+    const std::size_t arrow = word.find("->");
     if (arrow == std::string_view::npos) {
       return refuse(word, "is no pair of ends; expected SOURCE->DESTINATION, without spaces around the arrow");
     }
-    auto source = read_end(word.sub(0, arrow), defaults_.source);
+    auto source = read_end(word.substr(0, arrow), defaults_.source);
     if (!source) return std::move(source).error();
-    auto destination = read_end(word.sub(arrow + 2), defaults_.destination);
+    auto destination = read_end(word.substr(arrow + 2), defaults_.destination);
     if (!destination) return std::move(destination).error();
     source_ = std::move(source).value();
     destination_ = std::move(destination).value();
     return {};
   }
 
-  Result<End> read_end(const Word& word, const StreamPlace& defaults) const {
-    if (word.text == "host" || word.text.starts_with("host:")) return read_host(word, defaults);
-    if (!word.text.starts_with("gpu")) {
+  Result<End> read_end(std::string_view word, const StreamPlace& defaults) const {
+    if (word == "host" || word.starts_with("host:")) return read_host(word, defaults);
+    if (!word.starts_with("gpu")) {
       return refuse(word, "is no place; expected gpuN, gpu[A,B], gpu[A..B], gpu*, host, host:NODE or host:any");
     }
-    const Word devices = word.sub(3);
-    if (devices.text == "*") return read_all(word);
-    if (!devices.text.starts_with('[')) {
+    const std::string_view devices = word.substr(3);
+    if (devices == "*") return read_all(word);
+    if (!devices.starts_with('[')) {
       auto device = read_device(devices, word);
       if (!device) return std::move(device).error();
       return End{{{.device = *device}}};
     }
-    if (!devices.text.ends_with(']')) return refuse(word, "is not closed; expected ']' at its end");
-    return read_set(devices.sub(1, devices.text.size() - 2));
+    if (!devices.ends_with(']')) return refuse(word, "is not closed; expected ']' at its end");
+    return read_set(devices.substr(1, devices.size() - 2));
   }
 
-  Result<End> read_host(const Word& word, const StreamPlace& defaults) const {
-    if (word.text == "host") return End{{{.pages = defaults.pages, .numa_node = defaults.numa_node}}};
-    const Word node = word.sub(5);
-    if (node.text == "any") return End{{{.pages = defaults.pages, .numa_node = StreamPlace::kAnyNode}}};
-    const auto number = parse_number(node.text, 0, kMaxNode);
+  Result<End> read_host(std::string_view word, const StreamPlace& defaults) const {
+    if (word == "host") return End{{{.pages = defaults.pages, .numa_node = defaults.numa_node}}};
+    const std::string_view node = word.substr(5);
+    if (node == "any") return End{{{.pages = defaults.pages, .numa_node = StreamPlace::kAnyNode}}};
+    const auto number = parse_number(node, 0, kMaxNode);
     if (!number) return refuse(node, text("is no NUMA node; expected a number up to ", kMaxNode, ", or any"));
     return End{{{.pages = defaults.pages, .numa_node = static_cast<int>(*number)}}};
   }
 
-  Result<End> read_all(const Word& word) const {
+  Result<End> read_all(std::string_view word) const {
     if (device_count_ <= 0) return refuse(word, text("stands for every GPU; ", devices_text(device_count_)));
     End end{.places = {}, .is_set = true};
     if (auto added = add_range(end, word, 0, device_count_ - 1); !added) return std::move(added).error();
@@ -213,12 +203,12 @@ class TransferReader {
   }
 
   // Between the brackets: numbers and ranges.
-  Result<End> read_set(const Word& list) const {
+  Result<End> read_set(std::string_view list) const {
     End end{.places = {}, .is_set = true};
-    for (const Word& part : split(list, ",")) {
-      const std::size_t dots = part.text.find("..");
-      const Word first_word = part.sub(0, dots);
-      const Word last_word = dots == std::string_view::npos ? part : part.sub(dots + 2);
+    for (const std::string_view part : split(list, ",")) {
+      const std::size_t dots = part.find("..");
+      const std::string_view first_word = part.substr(0, dots);
+      const std::string_view last_word = dots == std::string_view::npos ? part : part.substr(dots + 2);
       const auto first = read_device(first_word, first_word);
       if (!first) return first.error();
       const auto last = read_device(last_word, last_word);
@@ -229,7 +219,7 @@ class TransferReader {
     return end;
   }
 
-  Result<void> add_range(End& end, const Word& word, int first, int last) const {
+  Result<void> add_range(End& end, std::string_view word, int first, int last) const {
     for (int device = first; device <= last; ++device) {
       const StreamPlace place{.device = device};
       if (std::find(end.places.begin(), end.places.end(), place) != end.places.end()) {
@@ -242,10 +232,10 @@ class TransferReader {
   }
 
   // `shown`: the word that a message quotes.
-  Result<int> read_device(const Word& word, const Word& shown) const {
-    const bool is_number = !word.text.empty() && word.text.find_first_not_of("0123456789") == std::string_view::npos;
+  Result<int> read_device(std::string_view word, std::string_view shown) const {
+    const bool is_number = !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
     if (!is_number) return refuse(shown, "is no device; expected a number, as in gpu0, gpu[0,1] or gpu[0..3]");
-    const auto number = parse_number(word.text, 0, INT_MAX);
+    const auto number = parse_number(word, 0, INT_MAX);
     if (!number || static_cast<int>(*number) >= device_count_) {
       return refuse(shown, text("does not exist; ", devices_text(device_count_)), "name a device that exists");
     }
@@ -254,37 +244,36 @@ class TransferReader {
 
   // --- everything behind the ends
 
-  Result<void> read_word(const Word& word) {
-    if (const std::size_t equals = word.text.find('='); equals != std::string_view::npos) return read_key(word, equals);
-    if (const FlagRow* flag = find_row(kFlags, word.text)) {
+  Result<void> read_word(std::string_view word) {
+    if (const std::size_t equals = word.find('='); equals != std::string_view::npos) return read_key(word, equals);
+    if (const FlagRow* flag = find_row(kFlags, word)) {
       if (is_repeated(flag->name)) return refuse(word, "stands here a second time");
       transfer_.*flag->field = true;
       return {};
     }
-    const std::size_t colon = std::min(word.text.find(':'), word.text.size());
-    if (const ExecutorRow* executor = find_row(kExecutors, word.text.substr(0, colon)))
-      return read_executor(word, colon, *executor);
+    const std::size_t colon = std::min(word.find(':'), word.size());
+    if (const ExecutorRow* executor = find_row(kExecutors, word.substr(0, colon))) return read_executor(word, colon, *executor);
     return refuse(word, text("is unknown; expected an executor (", names_of(kExecutors), "), a word (", names_of(kFlags),
                              ") or KEY=VALUE (", names_of(kKeys), ")"));
   }
 
-  Result<void> read_executor(const Word& word, std::size_t colon, const ExecutorRow& executor) {
+  Result<void> read_executor(std::string_view word, std::size_t colon, const ExecutorRow& executor) {
     if (is_repeated("executor")) return refuse(word, "is a second executor");
     if (transfer_.executor != executor.executor) transfer_.worker_count = 0;  // the defaults' are another executor's
     transfer_.executor = executor.executor;
     transfer_.side = executor.side;
-    if (colon == word.text.size()) return {};
+    if (colon == word.size()) return {};
     if (executor.most_workers == 0) return refuse(word, "has no blocks or threads to choose; expected sm:BLOCKS or cpu:THREADS");
-    const Word count = word.sub(colon + 1);
-    return take(count, parse_number(count.text, 1, executor.most_workers), transfer_.worker_count,
+    const std::string_view count = word.substr(colon + 1);
+    return take(count, parse_number(count, 1, executor.most_workers), transfer_.worker_count,
                 text("is no number of blocks or threads; expected 1 to ", executor.most_workers));
   }
 
-  Result<void> read_key(const Word& word, std::size_t equals) {
-    const KeyRow* key = find_row(kKeys, word.text.substr(0, equals));
+  Result<void> read_key(std::string_view word, std::size_t equals) {
+    const KeyRow* key = find_row(kKeys, word.substr(0, equals));
     if (key == nullptr) return refuse(word, text("has an unknown key; expected ", names_of(kKeys)));
     if (is_repeated(key->name)) return refuse(word, "gives its key a second time");
-    return (this->*key->set)(word.sub(equals + 1));
+    return (this->*key->set)(word.substr(equals + 1));
   }
 
   // Each word may stand once; the second time it is repeated.
@@ -294,36 +283,36 @@ class TransferReader {
     return false;
   }
 
-  Result<void> set_bytes(const Word& value) {
-    auto bytes = parse_bytes(value.text);
+  Result<void> set_bytes(std::string_view value) {
+    auto bytes = parse_bytes(value);
     if (bytes > kMaxTransferBytes) bytes.reset();
     return take(value, bytes, transfer_.bytes,
                 text("is no size; expected bytes as a whole number with K, M or G, from 1 to ", kMaxTransferBytes >> 30, "G"),
                 "write for example bytes=256M");
   }
 
-  Result<void> set_iterations(const Word& value) {
+  Result<void> set_iterations(std::string_view value) {
     length_ = value;
-    return take(value, parse_number(value.text, 0, kMaxIterations), transfer_.iterations,
+    return take(value, parse_number(value, 0, kMaxIterations), transfer_.iterations,
                 text("is no number of iterations; expected 0 to ", kMaxIterations), "write for example iterations=100");
   }
 
-  Result<void> set_seconds(const Word& value) {
+  Result<void> set_seconds(std::string_view value) {
     seconds_ = value;
-    auto seconds = parse_decimal(value.text, 0, kMaxSeconds);
+    auto seconds = parse_decimal(value, 0, kMaxSeconds);
     if (seconds == 0.0) seconds.reset();
     return take(value, seconds, transfer_.seconds, "is no duration; expected seconds above 0 and up to 86400",
                 "write for example seconds=2.5");
   }
 
-  Result<void> set_delay(const Word& value) {
-    return take(value, parse_decimal(value.text, 0, kMaxDelaySeconds), transfer_.delay_seconds,
+  Result<void> set_delay(std::string_view value) {
+    return take(value, parse_decimal(value, 0, kMaxDelaySeconds), transfer_.delay_seconds,
                 "is no delay; expected seconds from 0 to 3600", "write for example delay=0.5");
   }
 
   // One kind for the host end or both, or two for source and destination.
-  Result<void> set_pages(const Word& value) {
-    const std::vector<Word> kinds = split(value, ",");
+  Result<void> set_pages(std::string_view value) {
+    const std::vector<std::string_view> kinds = split(value, ",");
     const bool has_two_hosts = source_.is_host() && destination_.is_host();
     if (!source_.is_host() && !destination_.is_host()) {
       return refuse(value, "chooses host pages, and neither end is host memory", "leave pages away");
@@ -331,10 +320,10 @@ class TransferReader {
     if (kinds.size() > (has_two_hosts ? 2U : 1U)) {
       return refuse(value, "names more kinds of pages than there are host ends", "write for example pages=huge");
     }
-    for (const Word& kind : kinds) {
-      const auto pages = pages_named(kind.text);
+    for (const std::string_view kind : kinds) {
+      const auto pages = pages_named(kind);
       if (!pages) return refuse(kind, "is no kind of host pages; expected pinned, pageable, wc or huge");
-      if (source_.is_host() && kind.column == value.column) source_.places.front().pages = *pages;
+      if (source_.is_host() && kind.data() == value.data()) source_.places.front().pages = *pages;
       if (destination_.is_host()) destination_.places.front().pages = *pages;
     }
     return {};
@@ -347,16 +336,16 @@ class TransferReader {
     return {};
   }
 
-  Result<void> set_group(const Word& value) {
-    if (!is_group_name(value.text)) {
+  Result<void> set_group(std::string_view value) {
+    if (!is_group_name(value)) {
       return refuse(value, "is no name of a group; expected 1 to 64 characters without spaces", "write for example group=nvlink");
     }
-    transfer_.group = value.text;
+    transfer_.group = value;
     return {};
   }
 
-  Result<void> set_count(const Word& value) {
-    return take(value, parse_number(value.text, 1, kMaxTransfers), count_, text("is no count; expected 1 to ", kMaxTransfers),
+  Result<void> set_count(std::string_view value) {
+    return take(value, parse_number(value, 1, kMaxTransfers), count_, text("is no count; expected 1 to ", kMaxTransfers),
                 "write for example count=2");
   }
 
@@ -387,12 +376,12 @@ class TransferReader {
   const Transfer& defaults_;
   Transfer transfer_;
   int device_count_;
-  std::size_t line_;
-  Word ends_word_;
+  const Line& line_;
+  std::string_view ends_word_;
   End source_;
   End destination_;
-  std::optional<Word> length_;
-  std::optional<Word> seconds_;
+  std::optional<std::string_view> length_;
+  std::optional<std::string_view> seconds_;
   std::size_t count_ = 1;
   std::vector<std::string_view> seen_;
 };
@@ -402,15 +391,16 @@ class TransferReader {
 Result<std::vector<Transfer>> parse_transfers(std::string_view text, const Transfer& defaults, int device_count,
                                               std::size_t line) try {
   const Uncancelled uncancelled;
-  const Word whole = {text.substr(0, text.find_last_not_of(kSpaces) + 1)};
-  if (const std::size_t at = whole.text.find('\n'); at != std::string_view::npos) {
-    return refuse_word(line, whole.sub(at, 1), "is a line break; expected one line");  // a comment would hide the lines behind it
+  const std::string_view whole = text.substr(0, text.find_last_not_of(kSpaces) + 1);
+  const Line origin{text.data(), line};
+  if (const std::size_t at = whole.find('\n'); at != std::string_view::npos) {
+    return origin.refuse(whole.substr(at, 1), "is a line break; expected one line");  // a comment would hide the lines behind it
   }
   std::vector<Transfer> transfers;
-  for (const Word& part : split(whole.sub(0, whole.text.find('#')), ";")) {
-    const std::vector<Word> words = words_of(part);
+  for (const std::string_view part : split(whole.substr(0, whole.find('#')), ";")) {
+    const std::vector<std::string_view> words = words_of(part, kSpaces);
     if (words.empty()) continue;
-    TransferReader reader(defaults, device_count, line);
+    TransferReader reader(defaults, device_count, origin);
     if (auto read = reader.read(words); !read) return std::move(read).error();
     if (auto appended = reader.append_to(transfers); !appended) return std::move(appended).error();
   }

@@ -3,12 +3,14 @@
 #include "streams/plan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
 #include <vector>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/names.hpp"
 #include "base/options.hpp"
 #include "base/shown.hpp"
 #include "base/uncancelled.hpp"
@@ -235,14 +237,8 @@ Error refuse(std::string object, Fault fault) {
 }  // namespace
 
 std::string_view name_of(StreamExecutor executor) noexcept {
-  switch (executor) {
-    case StreamExecutor::copy_engine: return "ce";
-    case StreamExecutor::kernel: return "sm";
-    case StreamExecutor::cpu: return "cpu";
-    case StreamExecutor::flag: return "flag";
-    case StreamExecutor::pointer_chase: return "chase";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, kStreamExecutorCount> kNames{"ce", "sm", "cpu", "flag", "chase"};
+  return name_at(kNames, executor);
 }
 
 std::string to_string(const Transfer& transfer) try {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/in_place.hpp"
 #include "gigabar/status.hpp"
 #include "gigabar/streams.hpp"
 #include "streams/ends.hpp"
@@ -46,13 +47,11 @@ class TransferRun {
   std::optional<ErrorRecord> error_;
 };
 
-class Repeat {
+class Repeat : InPlace {
  public:
   // `gate_word` is pinned host memory that GPUs can read.
   Repeat(std::uint32_t* gate_word, std::size_t foreground_count, double timeout_seconds, const std::atomic<bool>* stop);
   ~Repeat() { abort(); }
-  Repeat(const Repeat&) = delete;
-  Repeat& operator=(const Repeat&) = delete;
 
   // For workers: everything that can be prepared is; wait until the gate opens. False when the repeat was given up.
   bool arrive_and_wait();

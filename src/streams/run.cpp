@@ -12,6 +12,7 @@
 #include "base/clock.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 #include "base/start_thread.hpp"
 #include "base/uncancelled.hpp"
 #include "gigabar/device.hpp"
@@ -44,7 +45,7 @@ std::string path_on_cpu(const Transfer& transfer, const Ends& ends, bool is_stan
 }
 
 // The threads of one repeat, joined at its end however that comes about. What is thrown in one ends the repeat.
-class RepeatThreads {
+class RepeatThreads : InPlace {
  public:
   explicit RepeatThreads(Repeat& repeat) noexcept : repeat_(repeat) {}
   ~RepeatThreads() {
@@ -52,8 +53,6 @@ class RepeatThreads {
     repeat_.abort();
     static_cast<void>(join());
   }
-  RepeatThreads(const RepeatThreads&) = delete;
-  RepeatThreads& operator=(const RepeatThreads&) = delete;
 
   // `object`: all of them, for the error of one that cannot be started.
   Result<void> start(const Worker& worker, const std::string& object) {
@@ -88,12 +87,10 @@ class RepeatThreads {
   std::vector<std::thread> threads_;
 };
 
-class Run {
+class Run : InPlace {
  public:
   Run(const StreamPlan& plan, const StreamOptions& options) : plan_(plan), options_(options), results_(plan) {}
   ~Run();
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
 
   Result<void> prepare();
   Result<void> repeat(unsigned number);
@@ -143,11 +140,13 @@ Result<void> Run::prepare() {
   devices_ = std::move(known).value();
   if (Result<void> good = check_plan(plan_, static_cast<int>(devices_.size())); !good) return good;
   report_.is_stand_in = is_stand_in();
+#if GIGABAR_HAS_CUDA  // without it there are stand-ins only
   if (!is_stand_in()) {
     auto session = open_cuda_session(devices_, plan_);
     if (!session) return std::move(session).error();
     session_ = std::move(session).value();
   }
+#endif
   auto gate = HostMemory::allocate(kGateBytes);
   if (!gate) return std::move(gate).error();
   gate_ = std::make_unique<HostMemory>(std::move(gate).value());

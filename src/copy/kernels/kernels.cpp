@@ -105,16 +105,6 @@ std::span<const CopyKernel> copy_kernels() noexcept {
 }  // namespace gigabar::inline v0
 
 namespace gigabar::kernels {
-namespace {
-
-const CopyKernel& best_supported_kernel() noexcept {
-  const auto table = copy_kernels();
-  const auto found = std::find_if(table.begin(), table.end(), [](const CopyKernel& kernel) { return kernel.is_supported; });
-  return found != table.end() ? *found : table.back();
-}
-
-}  // namespace
-
 const CopyKernel* find_supported_kernel(std::string_view name) noexcept {
   for (const CopyKernel& kernel : copy_kernels()) {
     if (kernel.name == name) return kernel.is_supported ? &kernel : nullptr;
@@ -126,10 +116,15 @@ const CopyKernel& default_store_kernel(std::size_t size_class) noexcept {
   if (size_class >= detail::size_class(1024) && size_class < detail::size_class(8192)) {
     if (const CopyKernel* kernel = find_supported_kernel("movdir64b"); kernel != nullptr) return *kernel;
   }
-  return best_supported_kernel();
+  return default_load_kernel();
 }
 
-const CopyKernel& default_load_kernel() noexcept { return best_supported_kernel(); }
+// The best that this CPU has.
+const CopyKernel& default_load_kernel() noexcept {
+  const auto table = copy_kernels();
+  const auto found = std::find_if(table.begin(), table.end(), [](const CopyKernel& kernel) { return kernel.is_supported; });
+  return found != table.end() ? *found : table.back();
+}
 
 bool is_kernel_name(std::string_view name) noexcept {
   constexpr std::array<std::string_view, 6> kNames = {"sse2", "avx2", "avx512", "movdir64b", "neon", "generic"};

@@ -15,19 +15,6 @@
 
 namespace gigabar::readback {
 
-// The two loads of a line, in the order that finds its data behind its number (device::WholeLine::load).
-struct AnswerLine {
-  explicit AnswerLine(const device::MessageLine& line)
-      : high(device::load_acquire(&line.halves[1])), low(device::load_relaxed(&line.halves[0])) {}
-  std::uint32_t number() const { return static_cast<std::uint32_t>(high >> 32); }
-  void copy_to(std::byte* destination) const {
-    std::memcpy(destination, &low, sizeof low);
-    std::memcpy(destination + sizeof low, &high, kWordBytes);
-  }
-
-  std::uint64_t high, low;
-};
-
 #if defined(__x86_64__) && !defined(GIGABAR_SANITIZE_THREAD)  // which knows atomic accesses only
 // Four lines at once, of one line of the CPU's cache: few instructions, so that many cache lines are under way. A CPU that has AVX
 // loads 16 aligned bytes by one access (Intel SDM volume 3, "Guaranteed Atomic Operations"; AMD APM volume 2, "Access Atomicity").
@@ -72,20 +59,18 @@ bool take_answer(const HostSide& host, const Request& request, std::uint32_t ski
         next_line += kQuadLines;
       }
     }
-    const AnswerLine line(*next_line);
-    if (line.number() != request.number) [[unlikely]] {
+    std::uint32_t words[device::WholeLine::kWords];
+    if (!device::WholeLine::load<device::Order::none>(next_line, request.number, words)) [[unlikely]] {
       if (has_given_up) return false;
       if (++poll % kPollsPerQuestion == 0) has_given_up = gives_up();
       continue;
     }
-    if (begin >= skip && begin + kLineBytes <= request.bytes) [[likely]] {
-      line.copy_to(destination + (begin - skip));
-    } else {
-      std::byte bytes[kLineBytes];
-      line.copy_to(bytes);
-      const std::uint32_t first = begin < skip ? skip - begin : 0;
-      const std::uint32_t end = std::min(request.bytes - begin, kLineBytes);
-      if (first < end) std::memcpy(destination + (begin + first - skip), bytes + first, end - first);
+    const std::uint32_t first = begin < skip ? skip - begin : 0;
+    const std::uint32_t end = std::min(request.bytes - begin, kLineBytes);
+    if (first == 0 && end == kLineBytes) [[likely]] {
+      std::memcpy(destination + (begin - skip), words, kLineBytes);
+    } else if (first < end) {
+      std::memcpy(destination + (begin + first - skip), reinterpret_cast<const std::byte*>(words) + first, end - first);
     }
     begin += kLineBytes;
     ++next_line;

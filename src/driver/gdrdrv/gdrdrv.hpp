@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/in_place.hpp"
 #include "gigabar/status.hpp"
 
 namespace gigabar::gdrdrv {
@@ -25,14 +26,12 @@ struct PinnedMapping {
 };
 
 // One open device file. Threads: any; the module serialises. Only the process that opened it may use it.
-class Module {
+class Module : InPlace {
  public:
   // Opens <dev>/gdrdrv and shakes hands. Errors: unavailable (no such file, version before 2.0 or one that refuses our API
   // version), no_permission, out_of_descriptors, device_error.
   static Result<std::unique_ptr<Module>> open(const std::string& device_folder);
   ~Module();
-  Module(const Module&) = delete;
-  Module& operator=(const Module&) = delete;
 
   std::string version() const;  // "2.5"
   // True when memory freed under a mapping stays valid until it is unpinned (2.5 and newer, module parameter).

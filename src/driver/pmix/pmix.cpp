@@ -14,16 +14,14 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 #include "driver/loader.hpp"
 
 namespace gigabar::pmix {
 namespace detail {
 
 // Shared with the library, whose own thread answers it.
-struct Question {
-  Question() = default;
-  Question(const Question&) = delete;
-  Question& operator=(const Question&) = delete;
+struct Question : InPlace {
   ~Question() { ::explicit_bzero(bytes.data(), bytes.capacity()); }  // they may be the job's key
 
   std::string name;  // "gigabar.address.1 of rank 3"
@@ -74,11 +72,8 @@ Error failed(const char* call, const std::string& object, pmix_status_t status, 
 
 // The server of this process. Left when the process exits: a launcher takes a process that joined and did not leave for a crashed
 // one.
-class Server {
+class Server : InPlace {
  public:
-  Server() = default;
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
   ~Server() {
     // A forked child has its parent's connection in its memory and must not close it.
     if (process_ == ::getpid()) library().PMIx_Finalize(nullptr, 0);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/in_place.hpp"
 #include "driver/rm/abi.hpp"
 #include "gigabar/status.hpp"
 
@@ -40,15 +41,13 @@ struct CpuMapping {
 };
 
 // Threads: any; the kernel serialises. A forked child must not use its parent's.
-class ResourceManager {
+class ResourceManager : InPlace {
  public:
   // Opens <dev>/nvidiactl and makes a client. Errors: unavailable (no such file; driver_version is unknown, older than
   // kOldestBranch), no_permission, out_of_descriptors, device_error. A branch newer than kNewestComparedBranch is used, with an
   // info line in the log.
   static Result<std::unique_ptr<ResourceManager>> open(const std::string& device_folder, const std::string& driver_version);
   ~ResourceManager();
-  ResourceManager(const ResourceManager&) = delete;
-  ResourceManager& operator=(const ResourceManager&) = delete;
 
   const std::string& driver_version() const noexcept { return driver_version_; }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 #include "driver/loader.hpp"
 #include "driver/probe.hpp"
 
@@ -26,7 +27,7 @@ constexpr std::pair<const char*, const char*> kQuiet[] = {
 };
 
 // Sets what the user has not set, for the scope.
-class QuietEnvironment {
+class QuietEnvironment : InPlace {
  public:
   QuietEnvironment() {
     for (const auto& [name, value] : kQuiet) {
@@ -38,8 +39,6 @@ class QuietEnvironment {
   ~QuietEnvironment() {
     for (const char* name : set_) ::unsetenv(name);
   }
-  QuietEnvironment(const QuietEnvironment&) = delete;
-  QuietEnvironment& operator=(const QuietEnvironment&) = delete;
 
  private:
   std::vector<const char*> set_;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/in_place.hpp"
 #include "driver/loader.hpp"
 
 namespace gigabar::verbs {
@@ -29,7 +30,7 @@ const LibraryOf<Functions>& functions();
 int code_of(int result) noexcept;
 
 // The devices that libibverbs lists, which may be opened while the list lives.
-class DeviceList {
+class DeviceList : InPlace {
  public:
   DeviceList() {
     errno = 0;
@@ -39,8 +40,6 @@ class DeviceList {
   ~DeviceList() {
     if (list_ != nullptr) functions().ibv_free_device_list(list_);
   }
-  DeviceList(const DeviceList&) = delete;
-  DeviceList& operator=(const DeviceList&) = delete;
 
   bool is_there() const { return list_ != nullptr; }
   int error() const { return error_; }  // an errno, when it is not there
