@@ -175,6 +175,7 @@ void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<c
   op.remote_id = message.segment;
   op.remote_offset = offset;
   op.finish = finish;
+  peer.is_ping_last = false;
   submit(op);
 }
 
