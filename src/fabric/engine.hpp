@@ -334,7 +334,8 @@ class Engine final : transport::Sink, WireupEvents {
   void on_segment_absent(Peer& peer, const Frame& frame);
   void on_segment_revoke(Peer& peer, const Frame& frame);
   void release(Peer& peer, RemoteState* remote);
-  bool has_under_way_on(const Peer& peer, const LocalSegment& segment) const;
+  enum class Whose : std::uint8_t { of_peer, of_both };
+  bool has_under_way_on(const Peer& peer, const LocalSegment& segment, Whose whose) const;
 
   Result<const Choice*> decide(Peer& peer, transport::Direction direction, const LocalSegment& local, const RemoteState& remote,
                                std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy, bool needs_message);
