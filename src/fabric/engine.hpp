@@ -426,7 +426,7 @@ class Engine final : transport::Sink, WireupEvents {
   void on_notify(Peer& peer, const Message& message);
   void pass_fences(Peer& peer);
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void on_get_done(Peer& peer, const Message& message);
+  void on_bytes_done(Peer& peer, const Message& message);
   Result<std::uint64_t> ask_for_atomic(Lock& lock, const AtomicRequest& asked, const Timeout& timeout);
   void on_atomic(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_pong(Peer& peer, const Message& message);
@@ -438,7 +438,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_eager(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_rendezvous_request(Peer& peer, const Message& message);
   void on_rendezvous_reply(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void on_rendezvous_done(Peer& peer, const Message& message);
   void on_rendezvous_cancelled(Peer& peer, const Message& message);
   bool take_back(Op& op);
   void unlist_receive(Op& op) noexcept;

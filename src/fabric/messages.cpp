@@ -354,18 +354,6 @@ void Engine::learn_buffer(Peer& peer, SegmentId id, std::string_view description
   peer.segments[id] = std::move(remote);
 }
 
-void Engine::on_rendezvous_done(Peer& peer, const Message& message) {
-  const auto found = peer.by_id.find(message.a);
-  if (found == peer.by_id.end() || found->second->kind != OpKind::receive) return;
-  Op& op = *found->second;
-  if (const Status status = status_of(message.b); status != Status::ok) {
-    op.fail(
-        make_error(status, "recv", text("from rank ", peer.rank), "the sender could not send the bytes", "see that rank's log"));
-  }
-  if (op.outstanding > 0) --op.outstanding;
-  end_if_over(op);
-}
-
 void Engine::on_rendezvous_cancelled(Peer& peer, const Message& message) {
   // Where a receive has taken it, the sender answers the reply.
   peer.unexpected_request_count -= std::erase_if(
