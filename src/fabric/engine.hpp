@@ -224,10 +224,9 @@ class Engine final : transport::Sink, WireupEvents {
     std::int64_t timeout_ns_;
     std::int64_t deadline_ns_ = 0;
     std::int64_t last_change_ns_ = 0;
-    std::uint64_t seen_changes_;
+    std::uint64_t seen_changes_;  // when the time was looked at
     std::int64_t switches_ = -1;  // of this thread, when it had yielded for kYieldNs; -1: it has not
     std::uint32_t seen_waits_ = 0;
-    bool has_changed_ = false;  // since the time was looked at
     bool has_slept_ = false;
     unsigned turns_ = 0;  // since the time was looked at
   };
