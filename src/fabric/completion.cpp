@@ -71,7 +71,7 @@ void Engine::end(Op& op) {
   }
   ++changes_;
   op.is_over = true;
-  unlist_receive(op);
+  if (op.kind == OpKind::receive && !op.is_matched) spare_receives_.splice(spare_receives_.begin(), receives_, op.receive_place);
   // A message's operation stays until it is waited for.
   if (ops_.find(op.id) == nullptr) give_back(op);
 }

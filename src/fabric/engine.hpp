@@ -439,7 +439,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_rendezvous_reply(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_rendezvous_cancelled(Peer& peer, const Message& message);
   bool take_back(Op& op);
-  void unlist_receive(Op& op) noexcept;
   Op* find_receive(const Peer& peer, Tag tag);
   void match(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes) noexcept;
   void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
@@ -503,7 +502,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::array<std::array<const Choice*, 2>, kTransportKinds> eager_choices_{};  // by transport and whether the source is a device's
 
   RecentMemory recent_memory_;
-  std::list<Op*> receives_, spare_receives_;
+  std::list<Op*> receives_, spare_receives_;  // that are not matched; and nodes that are kept for the next ones
   std::list<Unexpected> unexpected_;
 
   std::map<std::pair<int, bool>, std::unique_ptr<CopyStream>> copy_streams_;  // by device and whether outgoing

@@ -237,10 +237,9 @@ struct Op : Record {
   std::shared_ptr<const LocalMemory> memory;
   std::uint64_t capacity = 0;
   Received received;
-  bool is_matched = false, is_over = false;  // over: wait_message may take it
-  bool has_opened_buffer = false;            // `local`, to the peer whose message goes there
-  bool is_receive_listed = false;            // among those that wait for a message, at
-  std::list<Op*>::iterator receive_place;
+  bool is_matched = false, is_over = false;               // over: wait_message may take it
+  bool has_opened_buffer = false;                         // `local`, to the peer whose message goes there
+  std::list<Op*>::iterator receive_place;                 // of a receive that is not matched: among those that wait for a message
   std::array<std::byte, kMaxOrderedBytes> ordered_bytes;  // place
   // what is said to the peer after the data: get_done or send_done
   std::optional<Message> finish;
