@@ -43,7 +43,7 @@ void Engine::done(transport::Link& link, std::uint64_t cookie, const Result<void
 void Engine::end_if_over(Op& op) {
   if (!op.is_posted || op.outstanding != 0) return;
   // One that could not be opened went in messages.
-  if (op.kind == OpKind::write && op.is_opened && op.staged_sent < op.bytes && !op.error) return;
+  if (op.kind == OpKind::write && op.staged_number != 0 && op.staged_sent < op.bytes && !op.error) return;
   // A rendezvous becomes a write when its reply comes.
   if (op.kind == OpKind::rendezvous && !op.error) return;
   if (op.is_over) return;

@@ -468,14 +468,13 @@ void Engine::on_segment_revoke(Peer& peer, const Frame& frame) {
   list_busy(peer);
   peer.revoked.push_back(nullptr);  // there is room for it
   peer.revoked.back() = std::move(found->second);
-  peer.revoked.back()->is_revoked = true;
   peer.segments.erase(found);
   peer.recent_segment = nullptr;
 }
 
 void Engine::release(Peer& peer, RemoteState* remote) {
   if (remote == nullptr || remote->users == 0) return;
-  if (remote->users == 1 && remote->is_revoked) list_busy(peer);
+  if (remote->users == 1 && !peer.revoked.empty()) list_busy(peer);  // it may be one of those
   --remote->users;
 }
 
