@@ -76,7 +76,7 @@ MUTANTS = [
         ("word_overtakes_messages", "if (peer.data_said != peer.data_placed || peer.fence_marks != 0) way = kBehindMessages;", "", "*FabricNotificationPair.ItsWayIsReported/*"),
     ),
     *of("engine", "src/fabric/segments.cpp", "fabric_fault")(
-        ("segments_key_without_a_reason", "key.bytes.empty() ? \"the peer has no key for it, and gives no reason\" : shown(key.bytes, kMaxSaidBytes);", "shown(key.bytes, kMaxSaidBytes);", "FabricNotifications.WithoutAKey*"),
+        ("segments_key_without_a_reason", "key.bytes.empty() ? \"the peer has no key for it, and gives no reason\" : shown(key.bytes, kMaxSaidBytes)};", "shown(key.bytes, kMaxSaidBytes)};", "FabricNotifications.WithoutAKey*"),
     ),
     *of("engine", "src/fabric/staged.cpp", "fabric_fault")(
         ("staged_chunk_of_any_length", " && bytes <= found->second.chunk_bytes &&", " &&", "*FabricInsider.*/chunk_too_long"),

@@ -43,7 +43,7 @@ void Engine::done(transport::Link& link, std::uint64_t cookie, const Result<void
 void Engine::end_if_over(Op& op) {
   if (!op.is_posted || op.outstanding != 0) return;
   // One that could not be opened went in messages.
-  if (op.kind == OpKind::write && op.is_opened && op.staged_sent < op.bytes && !op.error) return;
+  if (op.kind == OpKind::write && op.staged_number != 0 && op.staged_sent < op.bytes && !op.error) return;
   // A rendezvous becomes a write when its reply comes.
   if (op.kind == OpKind::rendezvous && !op.error) return;
   if (op.is_over) return;
@@ -71,7 +71,7 @@ void Engine::end(Op& op) {
   }
   ++changes_;
   op.is_over = true;
-  unlist_receive(op);
+  if (op.kind == OpKind::receive && !op.is_matched) spare_receives_.splice(spare_receives_.begin(), receives_, op.receive_place);
   // A message's operation stays until it is waited for.
   if (ops_.find(op.id) == nullptr) give_back(op);
 }

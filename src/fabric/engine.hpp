@@ -224,10 +224,9 @@ class Engine final : transport::Sink, WireupEvents {
     std::int64_t timeout_ns_;
     std::int64_t deadline_ns_ = 0;
     std::int64_t last_change_ns_ = 0;
-    std::uint64_t seen_changes_;
+    std::uint64_t seen_changes_;  // when the time was looked at
     std::int64_t switches_ = -1;  // of this thread, when it had yielded for kYieldNs; -1: it has not
     std::uint32_t seen_waits_ = 0;
-    bool has_changed_ = false;  // since the time was looked at
     bool has_slept_ = false;
     unsigned turns_ = 0;  // since the time was looked at
   };
@@ -334,7 +333,8 @@ class Engine final : transport::Sink, WireupEvents {
   void on_segment_absent(Peer& peer, const Frame& frame);
   void on_segment_revoke(Peer& peer, const Frame& frame);
   void release(Peer& peer, RemoteState* remote);
-  bool has_under_way_on(const Peer& peer, const LocalSegment& segment) const;
+  enum class Whose : std::uint8_t { of_peer, of_both };
+  bool has_under_way_on(const Peer& peer, const LocalSegment& segment, Whose whose) const;
 
   Result<const Choice*> decide(Peer& peer, transport::Direction direction, const LocalSegment& local, const RemoteState& remote,
                                std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy, bool needs_message);
@@ -425,7 +425,7 @@ class Engine final : transport::Sink, WireupEvents {
   void on_notify(Peer& peer, const Message& message);
   void pass_fences(Peer& peer);
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void on_get_done(Peer& peer, const Message& message);
+  void on_bytes_done(Peer& peer, const Message& message);
   Result<std::uint64_t> ask_for_atomic(Lock& lock, const AtomicRequest& asked, const Timeout& timeout);
   void on_atomic(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_pong(Peer& peer, const Message& message);
@@ -437,10 +437,8 @@ class Engine final : transport::Sink, WireupEvents {
   void on_eager(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_rendezvous_request(Peer& peer, const Message& message);
   void on_rendezvous_reply(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void on_rendezvous_done(Peer& peer, const Message& message);
   void on_rendezvous_cancelled(Peer& peer, const Message& message);
   bool take_back(Op& op);
-  void unlist_receive(Op& op) noexcept;
   Op* find_receive(const Peer& peer, Tag tag);
   void match(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes) noexcept;
   void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
@@ -504,7 +502,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::array<std::array<const Choice*, 2>, kTransportKinds> eager_choices_{};  // by transport and whether the source is a device's
 
   RecentMemory recent_memory_;
-  std::list<Op*> receives_, spare_receives_;
+  std::list<Op*> receives_, spare_receives_;  // that are not matched; and nodes that are kept for the next ones
   std::list<Unexpected> unexpected_;
 
   std::map<std::pair<int, bool>, std::unique_ptr<CopyStream>> copy_streams_;  // by device and whether outgoing

@@ -79,8 +79,8 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::put:
     case MessageType::place: on_put(peer, message, payload); return;
     case MessageType::notify: on_notify(peer, message); return;
-    case MessageType::get_done: on_get_done(peer, message); return;
-    case MessageType::rendezvous_done: on_rendezvous_done(peer, message); return;
+    case MessageType::get_done:
+    case MessageType::rendezvous_done: on_bytes_done(peer, message); return;
     case MessageType::ping: say(peer, {.type = MessageType::pong, .a = message.a}); return;
     case MessageType::fence:
       // It stops what comes behind it on the first rail until all of its marks are in.
@@ -218,17 +218,21 @@ void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byt
   submit(op);
 }
 
-void Engine::on_get_done(Peer& peer, const Message& message) {
+// The peer has written the bytes of a read, or of a message that this rank receives.
+void Engine::on_bytes_done(Peer& peer, const Message& message) {
+  const bool is_read = message.type == MessageType::get_done;
   const auto found = peer.by_id.find(message.a);
-  if (found == peer.by_id.end() || found->second->kind != OpKind::read) return;
+  if (found == peer.by_id.end() || found->second->kind != (is_read ? OpKind::read : OpKind::receive)) return;
   Op& op = *found->second;
   const Status status = status_of(message.b);
   const auto path =
       static_cast<TransferPath>(std::min<std::uint64_t>(message.b >> 8 & 0xff, static_cast<std::uint64_t>(TransferPath::staged)));
   if (status != Status::ok) {
-    op.fail(make_error(status, "read", text("segment ", op.remote_id, " of rank ", peer.rank), "the peer could not send the bytes",
-                       "see that rank's log"));
-  } else {
+    op.fail(is_read ? make_error(status, "read", text("segment ", op.remote_id, " of rank ", peer.rank),
+                                 "the peer could not send the bytes", "see that rank's log")
+                    : make_error(status, "recv", text("from rank ", peer.rank), "the sender could not send the bytes",
+                                 "see that rank's log"));
+  } else if (is_read) {
     const Choice*& known = answered_[{op.choice, path}];
     if (known == nullptr) {
       Choice choice = *op.choice;

@@ -175,6 +175,7 @@ void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<c
   op.remote_id = message.segment;
   op.remote_offset = offset;
   op.finish = finish;
+  peer.is_ping_last = false;
   submit(op);
 }
 
@@ -219,14 +220,11 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   ++statistics_.operations;
   const Operation id{op.id};
   ops_.insert(op.id, &op);
-  if (waiting == unexpected_.end()) {
-    // The node that was kept, or made above.
-    spare_receives_.front() = &op;
-    op.receive_place = spare_receives_.begin();
-    receives_.splice(receives_.end(), spare_receives_, op.receive_place);
-    op.is_receive_listed = true;
-    return id;
-  }
+  // The node that was kept, or made above.
+  spare_receives_.front() = &op;
+  op.receive_place = spare_receives_.begin();
+  receives_.splice(receives_.end(), spare_receives_, op.receive_place);
+  if (waiting == unexpected_.end()) return id;
   Unexpected message = std::move(*waiting);
   unexpected_.erase(waiting);
   try {
@@ -244,11 +242,6 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
     starve(*message.peer);  // which is not lost: its request has come
   }
   return id;
-}
-
-// Nodes of the list are kept for the next receive.
-void Engine::unlist_receive(Op& op) noexcept {
-  if (std::exchange(op.is_receive_listed, false)) spare_receives_.splice(spare_receives_.begin(), receives_, op.receive_place);
 }
 
 Op* Engine::find_receive(const Peer& peer, Tag tag) {
@@ -277,7 +270,7 @@ void Engine::took_eager(Peer& peer, std::uint64_t bytes) {
 }
 
 void Engine::match(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes) noexcept {
-  unlist_receive(receive);
+  spare_receives_.splice(spare_receives_.begin(), receives_, receive.receive_place);
   receive.is_matched = true;
   receive.peer = &peer;
   receive.received = {peer.rank, tag, bytes};
@@ -351,18 +344,6 @@ void Engine::learn_buffer(Peer& peer, SegmentId id, std::string_view description
   ByteReader reader(description);
   if (!learn_segment(peer, *remote, reader, {})) return accuse(peer, "its key of a buffer is malformed");
   peer.segments[id] = std::move(remote);
-}
-
-void Engine::on_rendezvous_done(Peer& peer, const Message& message) {
-  const auto found = peer.by_id.find(message.a);
-  if (found == peer.by_id.end() || found->second->kind != OpKind::receive) return;
-  Op& op = *found->second;
-  if (const Status status = status_of(message.b); status != Status::ok) {
-    op.fail(
-        make_error(status, "recv", text("from rank ", peer.rank), "the sender could not send the bytes", "see that rank's log"));
-  }
-  if (op.outstanding > 0) --op.outstanding;
-  end_if_over(op);
 }
 
 void Engine::on_rendezvous_cancelled(Peer& peer, const Message& message) {

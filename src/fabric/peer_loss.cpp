@@ -72,8 +72,11 @@ void Engine::retire_ill() {
       retire(*peer, *peer->why);
     }
   }
-  has_starved_ = false;
-  has_half_lost_ = std::ranges::any_of(peers_, [](const auto& entry) { return entry.second->is_half_lost; });
+  const auto has = [&](bool Peer::* flag) {
+    return std::ranges::any_of(peers_, [&](const auto& entry) { return (*entry.second).*flag; });
+  };
+  has_starved_ = has(&Peer::is_starved);  // by what was said meanwhile
+  has_half_lost_ = has(&Peer::is_half_lost);
 }
 
 // Once: nothing more comes from a peer that is lost, and nobody asks it. Begun again where memory was wanting.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <iterator>
 #include <new>
+#include <tuple>
+#include <utility>
 
 #include "base/bytes.hpp"
 #include "base/errors.hpp"
@@ -231,7 +233,7 @@ Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
       local_ranks += text(local_ranks.empty() ? "" : ", ", rank);
       continue;
     }
-    const bool is_under_way = !peer->is_self && has_under_way_on(*peer, segment);
+    const bool is_under_way = !peer->is_self && has_under_way_on(*peer, segment, Whose::of_peer);
     if (!is_under_way && !is_silent) continue;
     const std::string cause = is_under_way ? text("a write or a read of it on ", segment_text(id), " did not end in time")
                                            : text("it did not answer in time that it has left ", segment_text(id));
@@ -239,13 +241,9 @@ Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
   }
   // Copies of a lost one, which nothing can stop, end soon.
   const auto is_of_lost = [&] {
-    return std::ranges::any_of(op_store_,
-                               [&](const Op& op) {
-                                 return op.id != 0 && !op.is_over && op.local == &segment && op.peer != nullptr &&
-                                        op.peer->is_half_lost;
-                               }) ||
-           std::ranges::any_of(
-               peers_, [&](const auto& entry) { return entry.second->is_half_lost && has_under_way_on(*entry.second, segment); });
+    return std::ranges::any_of(peers_, [&](const auto& entry) {
+      return entry.second->is_half_lost && has_under_way_on(*entry.second, segment, Whose::of_both);
+    });
   };
   if (progress_until(lock, Timeout::of(kLossTime), [&] { return is_quiet() || !is_of_lost(); }) && is_quiet()) return {};
   return make_error(Status::timed_out, "quiesce", segment_text(id),
@@ -254,11 +252,12 @@ Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
                     "call again, or end those ranks");
 }
 
-// Staged writes of the peer, and its reads, which end when it takes what it asked for.
-bool Engine::has_under_way_on(const Peer& peer, const LocalSegment& segment) const {
+// Of the peer: its staged writes, and its reads, which end when it takes what it asked for.
+bool Engine::has_under_way_on(const Peer& peer, const LocalSegment& segment, Whose whose) const {
   return std::ranges::any_of(peer.incoming, [&](const auto& entry) { return entry.second.segment == &segment; }) ||
          std::ranges::any_of(op_store_, [&](const Op& op) {
-           return op.id != 0 && !op.is_over && op.is_answer && op.peer == &peer && op.local == &segment;
+           return op.id != 0 && !op.is_over && (op.is_answer || whose == Whose::of_both) && op.peer == &peer &&
+                  op.local == &segment;
          });
 }
 
@@ -417,30 +416,21 @@ bool Engine::learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, 
   remote.kind = static_cast<MemoryKind>(kind);
   remote.is_device = is_device != 0;
   auto descriptor = std::make_move_iterator(descriptors.begin());
-  const auto open = [&](const auto& key, std::uint64_t needed_bytes, std::string& why_not) {
-    std::unique_ptr<transport::RemoteRegion> opened;
-    if (key.descriptor_count != 0 && lacks_descriptors) {
-      why_not = "this process had no room for its descriptor (ulimit -n)";
-      return opened;
-    }
+  const auto open = [&](const auto& key,
+                        std::uint64_t needed_bytes) -> std::pair<std::unique_ptr<transport::RemoteRegion>, std::string> {
+    if (key.descriptor_count != 0 && lacks_descriptors) return {nullptr, "this process had no room for its descriptor (ulimit -n)"};
     transport::Parcel parcel{std::string(key.bytes), {descriptor, descriptor + key.descriptor_count}};
     descriptor += key.descriptor_count;
-    if (key.is_there == 0) {
-      why_not = key.bytes.empty() ? "the peer has no key for it, and gives no reason" : shown(key.bytes, kMaxSaidBytes);
-    } else if (peer.transport != nullptr) {
-      auto region = peer.transport->open_region(peer.identity, std::move(parcel));
-      if (!region) {
-        why_not = region.error().record().cause;
-      } else if ((*region)->bytes() < needed_bytes) {
-        why_not = "its key is for less than its bytes";
-      } else {
-        opened = std::move(*region);
-      }
-    }
-    return opened;
+    if (key.is_there == 0)
+      return {nullptr, key.bytes.empty() ? "the peer has no key for it, and gives no reason" : shown(key.bytes, kMaxSaidBytes)};
+    if (peer.transport == nullptr) return {};
+    auto region = peer.transport->open_region(peer.identity, std::move(parcel));
+    if (!region) return {nullptr, region.error().record().cause};
+    if ((*region)->bytes() < needed_bytes) return {nullptr, "its key is for less than its bytes"};
+    return {std::move(*region), std::string()};
   };
-  remote.region = open(keys[0], bytes, remote.why_not);
-  remote.words = open(keys[1], transport::bytes_of_words(1), remote.why_no_words);
+  std::tie(remote.region, remote.why_not) = open(keys[0], bytes);
+  std::tie(remote.words, remote.why_no_words) = open(keys[1], transport::bytes_of_words(1));
   remote.ways = {};
   remote.know = RemoteState::Know::known;
   return true;
@@ -478,14 +468,13 @@ void Engine::on_segment_revoke(Peer& peer, const Frame& frame) {
   list_busy(peer);
   peer.revoked.push_back(nullptr);  // there is room for it
   peer.revoked.back() = std::move(found->second);
-  peer.revoked.back()->is_revoked = true;
   peer.segments.erase(found);
   peer.recent_segment = nullptr;
 }
 
 void Engine::release(Peer& peer, RemoteState* remote) {
   if (remote == nullptr || remote->users == 0) return;
-  if (remote->users == 1 && remote->is_revoked) list_busy(peer);
+  if (remote->users == 1 && !peer.revoked.empty()) list_busy(peer);  // it may be one of those
   --remote->users;
 }
 

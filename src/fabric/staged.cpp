@@ -121,7 +121,7 @@ Result<void> Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& sta
 // --- The writer -----------------------------------------------------------------------------------------------------------------
 
 bool Engine::post_staged(Op& op) {
-  if (op.is_opened) return true;  // here again because what comes behind it found the link full
+  if (op.staged_number != 0) return true;  // here again because what comes behind it found the link full
   Peer& peer = *op.peer;
   if (const Result<void> made = make_staging(peer, peer.staging_out); !made) {
     log(LogLevel::info, made.message());
@@ -157,7 +157,6 @@ bool Engine::say_opened(Op& op, std::uint64_t chunk_bytes) {
                      .c = op.bytes};
   const std::string payload = ByteWriter().number(static_cast<std::uint32_t>(chunk_bytes)).number(peer.staged_opened + 1).take();
   if (!seal(peer) || !say_first(peer, open, std::as_bytes(std::span(payload)))) return false;
-  op.is_opened = true;
   op.staged_number = ++peer.staged_opened;
   ++statistics_.staged_operations;
   peer.by_id[op.id] = &op;

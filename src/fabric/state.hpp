@@ -126,7 +126,6 @@ struct RemoteState {
   std::array<Way, 2> ways;
   Status absence = Status::out_of_range;
   unsigned users = 0;
-  bool is_revoked = false;  // the peer asked for it: no new operation; gone and answered when users is 0
 
   // Decisions that were made for it lately.
   struct Decision {
@@ -218,17 +217,16 @@ struct Op : Record {
   std::uint64_t chunk_bytes = kNotGiven;   // staged: at most so many at once
   std::uint64_t stripe_bytes = kNotGiven;  // else the limits of the peer
   // progress
-  std::uint64_t next = 0;          // bytes whose pieces were posted
-  std::uint32_t outstanding = 0;   // pieces without done()
-  bool is_posted = false;          // nothing is left to post
-  bool is_straight = false;        // staged: from the source to the peer's staging memory without a copy between
-  bool could_be_word = false;      // its notification, if nothing before it had taken a message
-  bool is_opened = false;          // staged: the peer was told of it
-  bool is_placed_by_link = false;  // staged: from this rank's staging memory to its place
-  std::uint64_t staged_number = 0;
-  bool is_notified = false;                                     // the notification was said
-  std::uint8_t rail = 0;                                        // that carries the next piece
-  std::uint64_t staged_sent = 0;                                // bytes whose chunks were announced
+  std::uint64_t next = 0;           // bytes whose pieces were posted
+  std::uint32_t outstanding = 0;    // pieces without done()
+  bool is_posted = false;           // nothing is left to post
+  bool is_straight = false;         // staged: from the source to the peer's staging memory without a copy between
+  bool could_be_word = false;       // its notification, if nothing before it had taken a message
+  bool is_placed_by_link = false;   // staged: from this rank's staging memory to its place
+  std::uint64_t staged_number = 0;  // by which the peer was told of it; 0: not staged, or not yet
+  bool is_notified = false;         // the notification was said
+  std::uint8_t rail = 0;            // that carries the next piece
+  std::uint64_t staged_sent = 0;    // bytes whose chunks were announced
   std::vector<std::pair<std::uint64_t, std::uint32_t>> grants;  // offsets in the peer's staging region
   // messages
   Tag tag = 0, mask = 0;
@@ -237,10 +235,9 @@ struct Op : Record {
   std::shared_ptr<const LocalMemory> memory;
   std::uint64_t capacity = 0;
   Received received;
-  bool is_matched = false, is_over = false;  // over: wait_message may take it
-  bool has_opened_buffer = false;            // `local`, to the peer whose message goes there
-  bool is_receive_listed = false;            // among those that wait for a message, at
-  std::list<Op*>::iterator receive_place;
+  bool is_matched = false, is_over = false;               // over: wait_message may take it
+  bool has_opened_buffer = false;                         // `local`, to the peer whose message goes there
+  std::list<Op*>::iterator receive_place;                 // of a receive that is not matched: among those that wait for a message
   std::array<std::byte, kMaxOrderedBytes> ordered_bytes;  // place
   // what is said to the peer after the data: get_done or send_done
   std::optional<Message> finish;
@@ -334,7 +331,7 @@ struct Peer {
 
   std::map<SegmentId, std::unique_ptr<RemoteState>> segments;
   RemoteState* recent_segment = nullptr;              // of them, whose key is known; found again without a search
-  std::vector<std::unique_ptr<RemoteState>> revoked;  // in use still
+  std::vector<std::unique_ptr<RemoteState>> revoked;  // the peer asked for them: no new operation; gone and answered without users
 
   // outgoing
   std::deque<Op*> pending;  // to be started, in order

@@ -275,10 +275,6 @@ bool Engine::Waiter::is_to_yield(std::int64_t waited_ns) noexcept {
 }
 
 bool Engine::Waiter::progress(Lock& lock) {
-  if (engine_.changes_ != seen_changes_) {
-    seen_changes_ = engine_.changes_;
-    has_changed_ = true;
-  }
   if (++turns_ < engine_.patience_.polls_per_look) return true;
   turns_ = 0;
   const std::int64_t now = now_ns();
@@ -287,7 +283,7 @@ bool Engine::Waiter::progress(Lock& lock) {
     last_change_ns_ = now;
   }
   if (now >= deadline_ns_ || !engine_.is_open()) return false;
-  if (std::exchange(has_changed_, false)) {
+  if (std::exchange(seen_changes_, engine_.changes_) != engine_.changes_) {
     last_change_ns_ = now;
     switches_ = -1;
   }
