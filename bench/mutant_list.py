@@ -295,7 +295,7 @@ MUTANTS = [
         ("softhca_half_arrived_request", "if (device::load_acquire(&block.segments[i].words[mlx5::kTagWord]) != mlx5::sequence_tag(index)) return false;", "", "SoftHca.WaitsForEachSegmentOfATaggedRequest"),
         ("softhca_request_of_another_queue", " && whose >> 8 == queue_number;", ";", "SoftHca.*"),
     ),
-    *of("device queues", "src/device/soft_hca/memory_table.cpp", "unit_test")(
+    *of("device queues", "src/device/soft_hca/soft_hca.cpp", "unit_test")(
         ("softhca_old_key_is_good", "return ranges_.erase(key) == 1;", "return ranges_.contains(key);", "MemoryTable.*"),
         ("softhca_writes_where_it_may_read", "if (found == ranges_.end() || !includes(found->second.access, wanted)) return nullptr;", "if (found == ranges_.end()) return nullptr;", "MemoryTable.*"),
         ("softhca_writes_beyond_the_range", "fits(offset, bytes, range.bytes)", "(offset < range.bytes)", "MemoryTable.*"),

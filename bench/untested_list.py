@@ -73,7 +73,6 @@ REASONS = [
     ),
     *because(
         "sixteen million keys, each found by a look at all before it",
-        ("src/device/soft_hca/memory_table.cpp", "no key is left"),
     ),
     *because(
         "a file of a third user, which only root can make",
