@@ -157,7 +157,7 @@ MUTANTS = [
         ("local_sleeper_misses_a_word", "if (consumer_.has_message() || words_written() != seen_words_) return false;", "if (consumer_.has_message()) return false;", "*LocalWords.WakeWhoHasArmed/*"),
         ("local_writes_beyond_the_region", "if (!is_inside(transfer.remote_offset, transfer.bytes, remote.bytes()) || !remote.is_registered()) {", "if (!remote.is_registered()) {", "LocalRegion.RangesOutsideAreAnsweredAndNothingMoves"),
         ("local_slices_land_at_one_place", "  transfer.remote_offset += bytes;\n", "", "LocalRegion.*:LocalProcesses.MessagesComeAfterTheWritesBeforeThem"),
-        ("local_answer_counts_twice", "if (state_ == LinkState::connecting && is_whole && told.magic == kAnswerMagic", "if (is_whole && told.magic == kAnswerMagic", "LocalOffer.*"),
+        ("local_answer_counts_twice", "if (state_ == LinkState::connecting && is_whole) {", "if (is_whole) {", "LocalOffer.*"),
         ("local_sleeper_is_not_woken", "if ((wish.load(std::memory_order_seq_cst) & what) == 0) return;", "return;", "LocalLink.ArmsOnlyWhenNothingIsPendingAndWakes"),
     ),
     *of("local", "src/transport/local/region.cpp", "unit_test")(
