@@ -166,7 +166,7 @@ MUTANTS = [
         ("local_descriptors_uncounted", 'if (descriptor_count != (brings_one ? 1 : 0)) return "comes with a wrong number of descriptors";', "", "LocalKey.*"),
     ),
     *of("ucx", "src/transport/ucx/wire.cpp", "unit_ucx")(
-        ("ucx_damaged_parcel", "if (reader.number<std::uint64_t>() != sum_of(std::string(bytes))) {", "if (reader.number<std::uint64_t>() == 0) {", "UcxHostile.DamagedParcelsAndKeysAreRefused"),
+        ("ucx_damaged_parcel", "if (sum != fnv1a(summed))", "if (sum == 0)", "UcxHostile.DamagedParcelsAndKeysAreRefused"),
         ("ucx_header_of_another_length", " || parsed.data_bytes != data_bytes) return {};", ") return {};", "UcxHostile.*"),
     ),
     *of("ucx", "src/transport/placing.cpp", "unit_ucx")(
