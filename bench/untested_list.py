@@ -70,10 +70,6 @@ REASONS = [
         ("src/mapping/mapping.cpp", "the window does not reach the whole range"),
     ),
     *because(
-        "sixteen million keys, each found by a look at all before it",
-        ("src/device/soft_hca/memory_table.cpp", "no key is left"),
-    ),
-    *because(
         "a file of a third user, which only root can make",
         ("src/fabric/job/job_key.cpp", "the file belongs to user"),
     ),

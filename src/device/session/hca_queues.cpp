@@ -51,7 +51,7 @@ class HcaQueues final : public SessionQueues {
   std::string describe() const override {
     return why_cpu_.empty() ? hca_->name() : text(hca_->name(), "; kernels cannot ring: ", why_cpu_);
   }
-  Result<std::uint32_t> add_segment(const OwnSegment& segment) override;
+  Result<std::uint32_t> add_segment(const soft_hca::FabricRange& segment) override;
   // Ends with a request of the CPU's in each queue.
   Result<void> connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) override;
   void refuse(Rank rank) override;
@@ -119,11 +119,11 @@ class HcaQueues final : public SessionQueues {
   std::thread ringing_;
 };
 
-Result<std::uint32_t> HcaQueues::add_segment(const OwnSegment& segment) {
-  const auto keys = hca_->register_memory(segment.address, segment.bytes);
+Result<std::uint32_t> HcaQueues::add_segment(const soft_hca::FabricRange& segment) {
+  const auto keys = hca_->register_memory(segment.cpu, segment.bytes);
   if (!keys) return keys.error();
-  const SegmentKey key{reinterpret_cast<std::uintptr_t>(segment.address), keys->remote, 1};
-  const std::size_t at = memory_.layout().introduction_at + ControlLayout::kPortBytes + segment.id * sizeof key;
+  const SegmentKey key{reinterpret_cast<std::uintptr_t>(segment.cpu), keys->remote, 1};
+  const std::size_t at = memory_.layout().introduction_at + ControlLayout::kPortBytes + segment.segment * sizeof key;
   if (Result<void> told = memory_.put_shared(at, bytes_of(key)); !told) return std::move(told).error();
   return keys->local;
 }

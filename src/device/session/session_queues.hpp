@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "device/fabric_wire/fabric_wire.hpp"
 #include "device/session/control_memory.hpp"
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/device_session.hpp"
@@ -16,12 +17,6 @@
 
 namespace gigabar::inline v0 {
 
-// A segment of this rank that work requests name.
-struct OwnSegment {
-  SegmentId id = 0;
-  std::byte* address = nullptr;  // as kernels know it
-  std::uint64_t bytes = 0;
-};
 // A segment of a peer.
 struct RemoteBytes {
   SegmentId id = 0;
@@ -39,8 +34,9 @@ class SessionQueues {
   virtual QueueEngine engine() const noexcept = 0;
   // "mlx5_0/1"; behind it why the CPU rings, if it was not asked to. Empty for the software HCA.
   virtual std::string describe() const { return {}; }
-  // Its key in work requests. All of them before the first connect(). Errors: out_of_memory, not_supported.
-  virtual Result<std::uint32_t> add_segment(const OwnSegment& segment) = 0;
+  // The key in work requests of a segment of this rank, which is where kernels know it. All of them before the first connect().
+  // Errors: out_of_memory, not_supported.
+  virtual Result<std::uint32_t> add_segment(const soft_hca::FabricRange& segment) = 0;
   // New queues to the rank, which does the same, in place of those it had, which no kernel uses. `segments`: all that the rank has,
   // the control segment last. Errors: out_of_memory, device_error, timed_out, not_supported.
   virtual Result<void> connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) = 0;

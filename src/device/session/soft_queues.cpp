@@ -36,7 +36,7 @@ class SoftQueues final : public SessionQueues {
   ~SoftQueues() override;
 
   QueueEngine engine() const noexcept override { return QueueEngine::software_hca; }
-  Result<std::uint32_t> add_segment(const OwnSegment& segment) override;
+  Result<std::uint32_t> add_segment(const soft_hca::FabricRange& segment) override;
   Result<void> connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) override;
   device::Remote place(Rank rank, SegmentId id) const override { return {0, soft_hca::fabric_key(rank, id)}; }
   void leave(Rank rank) noexcept override;
@@ -98,10 +98,10 @@ SoftQueues::~SoftQueues() {
 }
 
 // The HCA never looks at the bytes of a segment: the wire names it to the fabric.
-Result<std::uint32_t> SoftQueues::add_segment(const OwnSegment& segment) {
-  local_.push_back({segment.id, segment.address, segment.bytes});
-  return hca_.memory().register_memory({segment.address, reinterpret_cast<std::uintptr_t>(segment.address), segment.bytes,
-                                        Access::local_read | Access::local_write});
+Result<std::uint32_t> SoftQueues::add_segment(const soft_hca::FabricRange& segment) {
+  local_.push_back(segment);
+  return hca_.memory().register_memory(
+      soft_hca::MemoryRange::plain(segment.cpu, segment.bytes, Access::local_read | Access::local_write));
 }
 
 Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index, device::PeerQueue& queue) {

@@ -40,11 +40,6 @@ void read_data(const Reader& reader, std::size_t segment, WorkRequest& request) 
   request.local_address = reader.value64(word + 2);
 }
 
-void read_remote(const Reader& reader, WorkRequest& request) {
-  request.remote_address = reader.value64(kWordsPerSegment);
-  request.remote_key = reader.value32(kWordsPerSegment + 2);
-}
-
 bool read_inline(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
   constexpr std::size_t kHeader = 2 * kWordsPerSegment;
   const std::uint32_t bytes = reader.value32(kHeader) & ~mlx5::kInlineFlag;
@@ -55,36 +50,26 @@ bool read_inline(const Reader& reader, std::uint32_t segment_count, WorkRequest&
   return true;
 }
 
-bool read_read(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
-  read_remote(reader, request);
-  read_data(reader, 2, request);
-  return segment_count == 3;
-}
-
-bool read_write(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
-  if ((reader.value32(2 * kWordsPerSegment) & mlx5::kInlineFlag) == 0) return read_read(reader, segment_count, request);
-  read_remote(reader, request);
-  return read_inline(reader, segment_count, request);
-}
-
-bool read_atomic(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
-  read_remote(reader, request);
-  request.swap_or_add = reader.value64(2 * kWordsPerSegment);
-  request.compare = reader.value64(2 * kWordsPerSegment + 2);
-  read_data(reader, 3, request);
-  return segment_count == 4 && request.bytes == sizeof(std::uint64_t);
-}
-
+// What follows the first segment: where the peer's memory is, an atomic's operands, the data or where they are.
 bool read_segments(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
-  switch (request.opcode) {
-    case Opcode::nop: return segment_count == 1;
-    case Opcode::rdma_write: return read_write(reader, segment_count, request);
-    case Opcode::rdma_read: return read_read(reader, segment_count, request);
-    case Opcode::compare_swap:
-    case Opcode::fetch_add: return read_atomic(reader, segment_count, request);
-    case Opcode::dump: read_data(reader, 1, request); return segment_count == 2;
+  const bool is_atomic = request.opcode == Opcode::compare_swap || request.opcode == Opcode::fetch_add;
+  const bool is_remote = is_atomic || request.opcode == Opcode::rdma_write || request.opcode == Opcode::rdma_read;
+  if (!is_remote && request.opcode != Opcode::dump) return request.opcode == Opcode::nop && segment_count == 1;
+  std::size_t segment = 1;
+  if (is_remote) {
+    request.remote_address = reader.value64(segment * kWordsPerSegment);
+    request.remote_key = reader.value32(segment * kWordsPerSegment + 2);
+    ++segment;
   }
-  return false;
+  if (is_atomic) {
+    request.swap_or_add = reader.value64(segment * kWordsPerSegment);
+    request.compare = reader.value64(segment * kWordsPerSegment + 2);
+    ++segment;
+  }
+  const bool is_inline = (reader.value32(segment * kWordsPerSegment) & mlx5::kInlineFlag) != 0;
+  if (is_inline && request.opcode == Opcode::rdma_write) return read_inline(reader, segment_count, request);
+  read_data(reader, segment, request);
+  return segment_count == segment + 1 && (!is_atomic || request.bytes == sizeof(std::uint64_t));
 }
 
 // Whether the WQE with this index of this queue is in its place as a whole: one without tags as soon as its name is, since its

@@ -122,9 +122,8 @@ void LocalLink::fail(Error error) {
 }
 
 Result<void> LocalLink::complete(Parcel answer) {
-  AnswerBytes told;
-  const bool is_whole = answer.bytes.size() == sizeof told && read_front(answer.bytes, told) && answer.descriptors.empty();
-  if (state_ == LinkState::connecting && is_whole && told.magic == kAnswerMagic && told.is_accepted == 1) {
+  const bool is_whole = answer.bytes == kAnswer && answer.descriptors.empty();
+  if (state_ == LinkState::connecting && is_whole) {
     state_ = LinkState::ready;
     return {};
   }

@@ -86,10 +86,7 @@ Result<std::unique_ptr<Link>> LocalTransport::offer(const Peer& peer, std::size_
   Descriptor own;
   Descriptor peers;
   if (Result<void> made = make_wake_pair(own, peers); !made) return std::move(made).error();
-  OfferBytes told;
-  told.ring_lines = kRingLines;
-  told.file_bytes = kLinkFileBytes;
-  offer = {bytes_of(told), {}};
+  offer = {std::string(kOffer), {}};
   offer.descriptors.push_back(std::move(file));
   offer.descriptors.push_back(std::move(peers));
   return std::unique_ptr<Link>(std::make_unique<LocalLink>(core_, 0, std::move(*memory), std::move(own)));
@@ -97,17 +94,12 @@ Result<std::unique_ptr<Link>> LocalTransport::offer(const Peer& peer, std::size_
 
 Result<std::unique_ptr<Link>> LocalTransport::accept(const Peer& peer, Parcel offer, Parcel& answer) {
   if (const Availability can = can_reach(peer); !can.is_ok()) return make_error("connect", text("rank ", peer.rank), can);
-  OfferBytes told;
-  if (offer.bytes.size() != sizeof told || !read_front(offer.bytes, told)) return malformed_offer("has a wrong length");
-  if (told.magic != kOfferMagic) return malformed_offer("is of another kind or version");
-  if (told.ring_lines != kRingLines || told.file_bytes != kLinkFileBytes) return malformed_offer("has rings of another size");
+  if (offer.bytes != kOffer) return malformed_offer("is of another kind or version");
   if (offer.descriptors.size() != 2) return malformed_offer("comes with a wrong number of descriptors");
   auto memory = LinkMemory::open(offer.descriptors[0]);
   if (!memory) return std::move(memory).error();
   if (Result<void> checked = check_wake_socket(offer.descriptors[1]); !checked) return std::move(checked).error();
-  AnswerBytes accepted;
-  accepted.is_accepted = 1;
-  answer = {bytes_of(accepted), {}};
+  answer = {std::string(kAnswer), {}};
   return std::unique_ptr<Link>(std::make_unique<LocalLink>(core_, 1, std::move(*memory), std::move(offer.descriptors[1])));
 }
 

@@ -13,22 +13,11 @@
 
 namespace gigabar::transport::local {
 
-inline constexpr std::string_view kAddress = "gigabar local 1";
-inline constexpr std::uint32_t kOfferMagic = 0x316c6f67;   // "gol1"
-inline constexpr std::uint32_t kAnswerMagic = 0x316c6167;  // "gal1"
-inline constexpr std::uint32_t kKeyMagic = 0x316c6b67;     // "gkl1"
-
-// Descriptors: the link's memory, the acceptor's socket.
-struct OfferBytes {
-  std::uint32_t magic = kOfferMagic;
-  std::uint32_t ring_lines = 0;
-  std::uint64_t file_bytes = 0;
-};
-
-struct AnswerBytes {
-  std::uint32_t magic = kAnswerMagic;
-  std::uint32_t is_accepted = 0;
-};
+// Their number is that of all below, and of the link's memory.
+inline constexpr std::string_view kAddress = "gigabar local 2";
+inline constexpr std::string_view kOffer = "gigabar local offer 2";  // descriptors: the link's memory, the acceptor's socket
+inline constexpr std::string_view kAnswer = "gigabar local answer 2";
+inline constexpr std::uint32_t kKeyMagic = 0x316c6b67;  // "gkl1"
 
 enum class KeyForm : std::uint32_t {
   none,     // cannot be reached from another process; the reason follows the key's bytes
@@ -58,19 +47,10 @@ struct KeyBytes {
 static_assert(std::is_trivially_copyable_v<KeyBytes> && sizeof(KeyBytes) == 192);
 inline constexpr std::size_t kMaxReasonBytes = 512;
 
-template <class T>
-std::string bytes_of(const T& value) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-
+inline std::string bytes_of(const KeyBytes& key) { return {reinterpret_cast<const char*>(&key), sizeof key}; }
 // False when there are fewer bytes.
-template <class T>
-bool read_front(std::string_view bytes, T& value) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  if (bytes.size() < sizeof value) return false;
-  bytes.copy(reinterpret_cast<char*>(&value), sizeof value);
-  return true;
+inline bool read_front(std::string_view bytes, KeyBytes& key) {
+  return bytes.copy(reinterpret_cast<char*>(&key), sizeof key) == sizeof key;
 }
 
 }  // namespace gigabar::transport::local

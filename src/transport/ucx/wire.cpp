@@ -13,43 +13,30 @@ namespace {
 constexpr std::string_view kParcelMagic = "GBUX";
 constexpr const char* kWhat = "the peer's UCX parcel";
 
-// Of an invitation: magic, version, kind, length of the address, sum, number of the link, bytes of a piece, zeros. The address
-// follows.
-constexpr std::size_t kHeadBytes = 32;
-constexpr std::size_t kSumAt = 8;
-
-// Of everything else in an invitation: against damage, not against a forger.
-std::uint64_t sum_of(std::string invitation) {
-  invitation.replace(kSumAt, sizeof(std::uint64_t), sizeof(std::uint64_t), '\0');
-  return fnv1a(invitation);
-}
-
 }  // namespace
 
 std::string encode(InvitationKind kind, const Invitation& invitation) {
   ByteWriter writer(kParcelMagic);
-  writer.number(kVersion).number(static_cast<std::uint8_t>(kind)).number(static_cast<std::uint16_t>(invitation.address.size()));
-  writer.number(std::uint64_t{0}).number(invitation.link).number(invitation.piece_bytes).number(std::uint32_t{0});
-  std::string bytes = writer.bytes(invitation.address).take();
-  const std::uint64_t sum = sum_of(bytes);
-  std::memcpy(bytes.data() + kSumAt, &sum, sizeof sum);
-  return bytes;
+  writer.number(kVersion).number(static_cast<std::uint8_t>(kind)).number(invitation.link).number(invitation.piece_bytes);
+  const std::string bytes = writer.string(invitation.address).take();
+  return ByteWriter(bytes).number(fnv1a(bytes)).take();
 }
 
 Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes) {
-  if (bytes.size() <= kHeadBytes || bytes.size() > kMaxParcelBytes) return malformed(kWhat, "its length cannot be");
   ByteReader reader(bytes);
   const bool is_ours = reader.bytes(kParcelMagic.size()) == kParcelMagic;
   if (reader.number<std::uint8_t>() != kVersion || !is_ours) return malformed(kWhat, "it is of another kind or version");
   if (reader.number<std::uint8_t>() != static_cast<std::uint8_t>(kind))
     return malformed(kWhat, "an offer was mistaken for an answer");
-  if (reader.number<std::uint16_t>() != bytes.size() - kHeadBytes) return malformed(kWhat, "it was cut");
-  if (reader.number<std::uint64_t>() != sum_of(std::string(bytes))) {
-    return malformed(kWhat, "its sum is wrong: it was damaged on the way");
-  }
-  Invitation invitation{reader.number<std::uint64_t>(), reader.number<std::uint32_t>(), std::string(bytes.substr(kHeadBytes))};
-  if (reader.number<std::uint32_t>() != 0 || invitation.link == 0 || invitation.piece_bytes < kMinPieceBytes ||
-      invitation.piece_bytes > kMaxPieceBytes) {
+  Invitation invitation{reader.number<std::uint64_t>(), reader.number<std::uint32_t>(),
+                        std::string(reader.string(kMaxParcelBytes))};
+  const std::string_view summed = bytes.substr(0, reader.offset());
+  const auto sum = reader.number<std::uint64_t>();
+  if (!reader.is_done()) return malformed(kWhat, "it was cut");
+  // Against damage, not against a forger.
+  if (sum != fnv1a(summed)) return malformed(kWhat, "its sum is wrong: it was damaged on the way");
+  if (invitation.link == 0 || invitation.piece_bytes < kMinPieceBytes || invitation.piece_bytes > kMaxPieceBytes ||
+      invitation.address.empty()) {
     return malformed(kWhat, "a number in it is out of range");
   }
   return invitation;

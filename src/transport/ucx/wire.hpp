@@ -15,7 +15,7 @@
 
 namespace gigabar::transport::ucx {
 
-inline constexpr std::uint8_t kVersion = 5;  // of everything below
+inline constexpr std::uint8_t kVersion = 6;  // of everything below
 
 // How much one side may ask of the other: both sides count alike.
 inline constexpr std::size_t kMaxPayloadBytes = 65536;
@@ -37,7 +37,7 @@ std::string encode(InvitationKind kind, const Invitation& invitation);
 // UCX believes every byte of a worker's address, so a sum over all of it is checked first. Errors: bad_file.
 Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes);
 
-// "ucx 1 1.13.1": protocol version and UCX's own.
+// "ucx 6 1.13.1": protocol version and UCX's own.
 std::string address_text(std::string_view library_version);
 // The peer's UCX version; nothing when it is no address of this transport's version.
 std::optional<std::string> library_version_of_address(std::string_view address);

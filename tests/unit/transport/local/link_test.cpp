@@ -253,11 +253,11 @@ TEST(LocalOffer, MalformedOnesAreRefused) {
   };
   constexpr int kGood = F_SEAL_SHRINK | F_SEAL_GROW;
   EXPECT_EQ(refused([](Parcel&) {}), Status::ok);
-  for (std::size_t bytes = 0; bytes < sizeof(local::OfferBytes); ++bytes) {
+  for (std::size_t bytes = 0; bytes < local::kOffer.size(); ++bytes) {
     EXPECT_EQ(refused([bytes](Parcel& offer) { offer.bytes.resize(bytes); }), Status::bad_file);
   }
   EXPECT_EQ(refused([](Parcel& offer) { offer.bytes += 'x'; }), Status::bad_file);
-  for (std::size_t at = 0; at < sizeof(local::OfferBytes); ++at) {
+  for (std::size_t at = 0; at < local::kOffer.size(); ++at) {
     EXPECT_EQ(refused([at](Parcel& offer) { offer.bytes[at] = static_cast<char>(offer.bytes[at] ^ 0x40); }), Status::bad_file);
   }
   EXPECT_EQ(refused([](Parcel& offer) { offer.descriptors.clear(); }), Status::bad_file);
@@ -284,10 +284,8 @@ TEST(LocalOffer, MalformedAnswersBreakTheLink) {
     Recorder sink;
     std::unique_ptr<Link> link;
     (void)offer_of(*one, link);
-    local::AnswerBytes good;
-    good.is_accepted = 1;
     Parcel answer;
-    answer.bytes = local::bytes_of(good);
+    answer.bytes = local::kAnswer;
     if (variant == 0) answer.bytes.pop_back();
     if (variant == 1) answer.bytes[0] ^= 1;
     if (variant == 2) answer.bytes[4] = 0;
@@ -304,10 +302,8 @@ TEST(LocalOffer, MalformedAnswersBreakTheLink) {
 
 TEST(LocalOffer, AnAnswerCountsOnce) {
   Pair pair;
-  local::AnswerBytes good;
-  good.is_accepted = 1;
   Parcel answer;
-  answer.bytes = local::bytes_of(good);
+  answer.bytes = local::kAnswer;
   EXPECT_EQ(pair.links[0]->complete(std::move(answer)).status(), Status::bad_file);
   EXPECT_EQ(pair.links[0]->state(), LinkState::broken);
 }
@@ -320,11 +316,8 @@ class HostilePeer {
     memory = must(local::LinkMemory::make(file));
     Descriptor peers;
     EXPECT_TRUE(local::make_wake_pair(socket, peers));
-    local::OfferBytes told;
-    told.ring_lines = local::kRingLines;
-    told.file_bytes = local::kLinkFileBytes;
     Parcel offer;
-    offer.bytes = local::bytes_of(told);
+    offer.bytes = local::kOffer;
     offer.descriptors.push_back(std::move(file));
     offer.descriptors.push_back(std::move(peers));
     Parcel answer;
