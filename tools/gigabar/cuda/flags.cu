@@ -7,15 +7,8 @@ namespace {
 
 constexpr std::uint32_t kMaxFlagThreads = 1024;
 
-template <class Body>
-__global__ void __launch_bounds__(kMaxFlagThreads) flags_by_block(const __grid_constant__ Body body) {
+__global__ void __launch_bounds__(kMaxFlagThreads) flags_by_block(const __grid_constant__ FlagBody body) {
   body(device::Block{}, blockIdx.x);
-}
-
-template <class Body>
-Result<device_ranks::AwaitKernel> start(int device, const Body& body, std::uint32_t threads) {
-  const device_ranks::Grid grid{device_ranks::ScopeKind::block, body.plan.block_count, threads, threads};
-  return device_ranks::gpu::start_reporting(device, grid, body, body.sample_count(), flags_by_block<Body>);
 }
 
 template <class Scope>
@@ -25,10 +18,10 @@ __global__ void __launch_bounds__(device_ranks::kMaxBlockThreads) calls_by(const
 
 }  // namespace
 
-Result<device_ranks::AwaitKernel> start_flags(int device, const FlagPlan& plan, bool device_starts,
-                                              std::uint32_t threads_per_block) {
-  return device_starts ? start(device, FlagBody<true>{plan}, threads_per_block)
-                       : start(device, FlagBody<false>{plan}, threads_per_block);
+Result<device_ranks::AwaitKernel> start_flags(int device, const FlagPlan& plan, std::uint32_t threads_per_block) {
+  const device_ranks::Grid grid{device_ranks::ScopeKind::block, plan.block_count, threads_per_block, threads_per_block};
+  const FlagBody body{plan};
+  return device_ranks::gpu::start_reporting(device, grid, body, body.sample_count(), flags_by_block);
 }
 
 Result<device_ranks::AwaitKernel> start_calls(int device, const CallPlan& plan, std::uint32_t threads) {
