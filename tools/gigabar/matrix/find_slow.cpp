@@ -32,7 +32,8 @@ constexpr int kMaxHosts = 1 << 15;  // whose pairs are numbered
 
 struct Path {
   int from = 0, to = 0;
-  double share = 0;  // of what is usual for its kind
+  double share = 0;       // of what is usual for its kind
+  std::size_t index = 0;  // in the comparison
   bool is_slow = false;
   bool is_slow_alone = false;  // enough to be named by itself
   bool is_explained = false;
@@ -65,7 +66,7 @@ std::vector<Path> paths_of(const Comparison& comparison) {
       const std::size_t index = from * comparison.count + to;
       const double share = comparison.shares[index];
       if (!(share > 0)) continue;
-      Path& path = paths.emplace_back(Path{static_cast<int>(from), static_cast<int>(to), share});
+      Path& path = paths.emplace_back(Path{static_cast<int>(from), static_cast<int>(to), share, index});
       path.is_slow = comparison.is_slow[index] != 0;
       path.is_slow_alone = path.is_slow && share < 1 - kPairFloor;
     }
@@ -154,6 +155,7 @@ Slow explain(const Key& key, std::vector<Path>& paths, std::span<const Placement
   Slow slow;
   std::tie(slow.part, slow.first, slow.way) = key;
   std::vector<double> shares;
+  double least = 0;
   std::map<int, std::size_t> crossing;  // how many of its paths cross another part of its kind
   std::map<int, std::size_t> all;
   for (Path& path : paths) {
@@ -167,6 +169,10 @@ Slow explain(const Key& key, std::vector<Path>& paths, std::span<const Placement
       if (is_part) ++crossing[number];
     }
     if (!is_part) continue;
+    if (shares.empty() || path.share < least) {
+      least = path.share;
+      slow.worst = path.index;
+    }
     shares.push_back(path.share);
     if (is_unexplained(path)) ++slow.path_count;
     path.is_explained = true;
@@ -186,16 +192,18 @@ Slow explain(const Key& key, std::vector<Path>& paths, std::span<const Placement
 
 // The slow paths that no part explains: a pair, where both of its directions are among them.
 void add_pairs(const std::vector<Path>& paths, std::vector<Slow>& found) {
-  std::map<std::pair<int, int>, double> left;
+  std::map<std::pair<int, int>, Path> left;
   for (const Path& path : paths) {
-    if (path.is_slow_alone && !path.is_explained) left.emplace(std::pair(path.from, path.to), path.share);
+    if (path.is_slow_alone && !path.is_explained) left.emplace(std::pair(path.from, path.to), path);
   }
-  for (const auto& [ends, share] : left) {
+  for (const auto& [ends, path] : left) {
     const auto back = left.find({ends.second, ends.first});
     const bool is_both = back != left.end();
     if (is_both && ends.second < ends.first) continue;  // named already
-    const double both = is_both ? (share + back->second) / 2 : share;
-    found.push_back({Part::pair, is_both ? Way::both : Way::sending, ends.first, ends.second, both, is_both ? 2U : 1U, {}});
+    const Path& other = is_both ? back->second : path;
+    const std::size_t worst = other.share < path.share ? other.index : path.index;
+    const double share = (path.share + other.share) / 2;
+    found.push_back({Part::pair, is_both ? Way::both : Way::sending, ends.first, ends.second, share, is_both ? 2U : 1U, worst, {}});
   }
 }
 

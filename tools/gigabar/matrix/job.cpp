@@ -210,23 +210,6 @@ std::optional<RankRow> row_from(const Json& values, const Json& paths, std::size
   return row;
 }
 
-std::size_t worst_of(const Slow& slow, const Comparison& comparison, std::span<const Placement> ranks, std::size_t count) {
-  if (slow.part == Part::pair) {  // of which there may be thousands
-    const std::size_t there = static_cast<std::size_t>(slow.first) * count + static_cast<std::size_t>(slow.second);
-    const std::size_t back = static_cast<std::size_t>(slow.second) * count + static_cast<std::size_t>(slow.first);
-    return slow.way == Way::both && comparison.shares[back] < comparison.shares[there] ? back : there;
-  }
-  std::size_t worst = 0;
-  float least = -1;
-  for (std::size_t index = 0; index < comparison.shares.size(); ++index) {
-    const float share = comparison.shares[index];
-    if (!(share > 0) || (least >= 0 && share >= least) || !crosses(slow, ranks, index / count, index % count)) continue;
-    least = share;
-    worst = index;
-  }
-  return worst;
-}
-
 }  // namespace
 
 PathIndex PathTexts::index_of(const std::string& text) {
@@ -324,7 +307,6 @@ Judgement judge(const Figures& figures, bool is_latency, std::span<const Placeme
   for (double& value : rates.gb_per_s) value = is_latency && value > 0 ? 1 / value : value;
   judgement.comparison = compare_paths(rates, ranks);
   judgement.slow = explain_slow(judgement.comparison, ranks);
-  for (const Slow& slow : judgement.slow) judgement.worst.push_back(worst_of(slow, judgement.comparison, ranks, figures.count));
   return judgement;
 }
 

@@ -162,7 +162,6 @@ struct Judgement {
   bool is_latency = false;
   Comparison comparison;  // of rates: of a latency, of its reciprocal
   std::vector<Slow> slow;
-  std::vector<std::size_t> worst;  // for each of `slow`, the index of its slowest path
 
   // Of a kind of paths, in the figure's unit; 0: there are no such paths.
   double usual(Kind kind) const noexcept;
