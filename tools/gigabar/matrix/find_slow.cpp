@@ -151,24 +151,17 @@ const std::pair<const Key, Count>* best_of(const std::map<Key, Count>& counts) {
 }
 
 // Explains its paths, and finds the parts of the same kind that exactly these paths cross as well.
-Slow explain(const Key& key, std::vector<Path>& paths, std::span<const Placement> ranks) {
+Slow explain(const Key& key, const std::map<Key, Count>& counts, std::vector<Path>& paths, std::span<const Placement> ranks) {
   Slow slow;
   std::tie(slow.part, slow.first, slow.way) = key;
   std::vector<double> shares;
   double least = 0;
   std::map<int, std::size_t> crossing;  // how many of its paths cross another part of its kind
-  std::map<int, std::size_t> all;
   for (Path& path : paths) {
-    std::set<int> crossed;
+    if (!is_of_part(path, ranks, key)) continue;
     visit_parts(path, ranks, [&](const Key& other) {
-      if (std::get<Part>(other) == slow.part) crossed.insert(std::get<1>(other));
+      if (std::get<Part>(other) == slow.part && std::get<Way>(other) == Way::both) ++crossing[std::get<int>(other)];
     });
-    const bool is_part = is_of_part(path, ranks, key);
-    for (const int number : crossed) {
-      ++all[number];
-      if (is_part) ++crossing[number];
-    }
-    if (!is_part) continue;
     if (shares.empty() || path.share < least) {
       least = path.share;
       slow.worst = path.index;
@@ -184,7 +177,8 @@ Slow explain(const Key& key, std::vector<Path>& paths, std::span<const Placement
     return slow;
   }
   for (const auto& [number, count] : crossing) {
-    const bool crosses_the_same = count == shares.size() && (slow.way != Way::both || all[number] == count);
+    const bool crosses_the_same =
+        count == shares.size() && (slow.way != Way::both || counts.at(Key(slow.part, number, Way::both)).all == count);
     if (number != slow.first && crosses_the_same) slow.others.push_back(number);
   }
   return slow;
@@ -311,7 +305,7 @@ std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Pla
     const auto* const best = best_of(counts);
     if ((best == nullptr || is_pair(std::get<Part>(best->first))) && leave_out_second_speeds(paths, ranks)) continue;
     if (best == nullptr) break;
-    found.push_back(explain(best->first, paths, ranks));
+    found.push_back(explain(best->first, counts, paths, ranks));
   }
   add_pairs(paths, found);
   return found;
