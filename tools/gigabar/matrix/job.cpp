@@ -192,9 +192,8 @@ Places places_of(std::span<const Whereabouts> ranks, const Switches& switches) {
 
 namespace {
 
-constexpr std::size_t kMaxText = 256;            // bytes of a path or a complaint
-constexpr std::size_t kMaxNumberBytes = 9;       // in CBOR
-constexpr std::size_t kMaxPathTextsOfRank = 64;  // on its way to rank 0
+constexpr std::size_t kMaxText = 256;       // bytes of a path or a complaint
+constexpr std::size_t kMaxNumberBytes = 9;  // in CBOR
 
 std::optional<RankRow> row_from(const Json& values, const Json& paths, std::size_t rank_count, std::size_t text_count) {
   if (!values.is_array() || !paths.is_array() || values.size() != rank_count || paths.size() != rank_count) return {};
@@ -214,11 +213,11 @@ std::optional<RankRow> row_from(const Json& values, const Json& paths, std::size
 
 PathIndex PathTexts::index_of(const std::string& text) {
   const auto known = std::find(texts_.begin(), texts_.end(), text);
-  if (known == texts_.end() && texts_.size() < kMaxPathTexts) {
+  if (known == texts_.end() && texts_.size() < most_) {
     texts_.push_back(text);
     return static_cast<PathIndex>(texts_.size() - 1);
   }
-  return static_cast<PathIndex>(std::min<std::ptrdiff_t>(known - texts_.begin(), static_cast<std::ptrdiff_t>(kMaxPathTexts - 1)));
+  return static_cast<PathIndex>(std::min<std::ptrdiff_t>(known - texts_.begin(), static_cast<std::ptrdiff_t>(most_ - 1)));
 }
 
 void RankRow::keep_less(std::size_t peer, double value, PathIndex path) {
@@ -234,20 +233,11 @@ void RankRow::keep_more(std::size_t peer, double value, PathIndex path) {
 }
 
 std::string encode(const RankFigures& figures) {
-  std::vector<std::string> texts(
-      figures.path_texts.begin(),
-      figures.path_texts.begin() + static_cast<std::ptrdiff_t>(std::min(figures.path_texts.size(), kMaxPathTextsOfRank)));
-  for (std::string& text : texts) text = plain(text, kMaxText);
-  const auto paths = [&](const RankRow& row) {
-    std::vector<PathIndex> within = row.paths;
-    for (PathIndex& path : within) path = static_cast<PathIndex>(std::min<std::size_t>(path, kMaxPathTextsOfRank - 1));
-    return within;
-  };
   const Json json = {{"latency_us", figures.latency_us.values},
-                     {"latency_paths", paths(figures.latency_us)},
+                     {"latency_paths", figures.latency_us.paths},
                      {"gb_per_s", figures.gb_per_s.values},
-                     {"paths", paths(figures.gb_per_s)},
-                     {"path_texts", texts},
+                     {"paths", figures.gb_per_s.paths},
+                     {"path_texts", list_of(figures.path_texts, [](const std::string& text) { return plain(text, kMaxText); })},
                      {"rails", plain(figures.rails, kMaxText)},
                      {"wrong_count", figures.wrong_count},
                      {"first_wrong", plain(figures.first_wrong, kMaxText)}};
