@@ -307,7 +307,8 @@ class Session : public Pair {
     std::uint64_t bytes = 0;
     for (const std::uint64_t size : options_.message_bytes)
       bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
-    open(bytes, 2 * grid_.unit_count(), session_options());
+    choose_session();
+    open(bytes, 2 * grid_.unit_count());
     if (report() != nullptr) print_titles(*report());
     for (const std::uint64_t size : options_.message_bytes) do_size(size);
     close();
@@ -315,20 +316,18 @@ class Session : public Pair {
 
  private:
   // With rings for windows as far as memory allows.
-  DeviceSessionOptions session_options() const {
-    DeviceSessionOptions session;
+  void choose_session() {
     if (options_.queues.queue_count != 0) {
-      session = options_.queues;
-      session.queues = QueueUse::always;
+      session_options_ = options_.queues;
+      session_options_.queues = QueueUse::always;
     }
-    if (options_.op != Op::message) return session;
+    if (options_.op != Op::message) return;
     if (grid_.unit_count() > kMaxRings) {
       refuse_usage(fmt::format("--op message: {} units, and rings for {} at most; use fewer --blocks or --threads",
                                grid_.unit_count(), kMaxRings));
     }
     const RoundPlan layout = layout_of(options_, grid_, options_.message_bytes.back());
-    add_rings(session, layout.part_bytes, layout.window, grid_.unit_count());
-    return session;
+    add_rings(session_options_, layout.part_bytes, layout.window, grid_.unit_count());
   }
 
   void print_titles(Report& report) {

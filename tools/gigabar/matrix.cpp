@@ -449,7 +449,7 @@ class MatrixSession : public BufferSession {
   Timeout patience_ = timeout();  // of the batch under way
   // Of this rank.
   matrix::RankFigures figures_;
-  matrix::PathTexts paths_;
+  matrix::PathTexts paths_{matrix::kMaxPathTextsOfRank};
   std::set<std::string> rails_;  // of its writes to other hosts
   // Of all ranks, at rank 0.
   std::vector<matrix::Whereabouts> whereabouts_;

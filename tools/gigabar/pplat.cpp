@@ -158,9 +158,9 @@ class Game {
     plan.device_flag = device_flag_.device_pointer<std::uint32_t>();
     plan.host_flags = host_flags_.device_pointer<std::uint32_t>();
     plan.data = data_.device_pointer<std::uint64_t>();
-    const bool device_starts = options_.mode == 1;
-    if (!is_stand_in_) return start_flags(options_.device, plan, device_starts, options_.thread_count);
-    return device_starts ? play_kernel(FlagBody<true>{plan}) : play_kernel(FlagBody<false>{plan});
+    plan.device_starts = options_.mode == 1;
+    if (!is_stand_in_) return start_flags(options_.device, plan, options_.thread_count);
+    return play_kernel(FlagBody{plan});
   }
 
   void store_flag(std::uint32_t value) { require(copy_to(device_flag_.mapping(), 0, &value, sizeof value)); }

@@ -32,7 +32,7 @@ Result<double> plain_copy_rate(int, void*, const void*, std::size_t, std::uint64
   return refusal("time copies", "cudaMemcpyAsync");
 }
 
-Result<device_ranks::AwaitKernel> start_flags(int, const FlagPlan&, bool, std::uint32_t) {
+Result<device_ranks::AwaitKernel> start_flags(int, const FlagPlan&, std::uint32_t) {
   return refusal("start kernel", "flag kernel");
 }
 

@@ -28,6 +28,7 @@ struct FlagPlan {
   std::uint32_t rounds = 0;
   std::size_t data_bytes = 0;  // a multiple of 8; checked by whoever receives it, every round
   std::uint32_t block_count = 1;
+  bool device_starts = false;    // each round, and takes the time; or the CPU does
   std::uint64_t timeout_ns = 0;  // the kernel gives up this long after its start
   // Addresses as the GPU sees them.
   std::uint32_t* device_flag = nullptr;  // CPU writes, every block polls
@@ -43,7 +44,7 @@ GIGABAR_DEVICE std::uint64_t flag_word(std::uint32_t round, std::uint64_t index)
   return (std::uint64_t{round} << 32 | (index & 0xffffffffU)) * device_ranks::kOdd64;
 }
 
-template <class Scope, bool DeviceStarts>
+template <class Scope>
 struct FlagUnit {
   const Scope& scope;
   const FlagPlan& plan;
@@ -57,19 +58,19 @@ struct FlagUnit {
     const bool has_data = plan.data_bytes != 0;
     std::uint32_t round = 1;
     for (; round <= plan.rounds; ++round) {
-      if constexpr (DeviceStarts) {
+      if (plan.device_starts) {
         const std::uint64_t before = device_ranks::ticks();
         if (has_data) write_data(round);
-        tell<true>(round);
+        tell(round);
         if (!await(round, deadline_ns)) break;
         if (index == 0 && scope.rank() == 0) samples[round - 1] = device_ranks::ticks() - before;
       } else {
         if (!await(round, deadline_ns)) break;
         if (has_data) check_data(round);
-        tell<false>(round);
+        tell(round);
       }
     }
-    clock.report(scope, DeviceStarts, end->status, round - 1, end);
+    clock.report(scope, plan.device_starts, end->status, round - 1, end);
   }
 
  private:
@@ -102,10 +103,9 @@ struct FlagUnit {
   }
 
   // Behind what the scope's threads stored, or only loaded.
-  template <bool HasStored>
   GIGABAR_DEVICE void tell(std::uint32_t round) const {
-    if (HasStored && scope.size() > 1) scope.sync();
-    if (HasStored && plan.data_bytes != 0 && scope.rank() == 0) device::fence_system();
+    if (plan.device_starts && scope.size() > 1) scope.sync();
+    if (plan.device_starts && plan.data_bytes != 0 && scope.rank() == 0) device::fence_system();
     if constexpr (kPlaysAll) {
       for (std::uint32_t block = 0; block < plan.block_count; ++block) device::store_relaxed(plan.host_flags + block, round);
     } else {
@@ -136,22 +136,20 @@ struct FlagUnit {
   }
 };
 
-template <bool DeviceStarts>
 struct FlagBody {
   FlagPlan plan;
   std::uint64_t* samples = nullptr;
   device_ranks::UnitEnd* ends = nullptr;  // [block_count]
 
-  std::size_t sample_count() const { return DeviceStarts ? plan.rounds : 0; }
+  std::size_t sample_count() const { return plan.device_starts ? plan.rounds : 0; }
   template <class Scope>
   GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
-    FlagUnit<Scope, DeviceStarts>{scope, plan, unit, ends + unit}.run(samples);
+    FlagUnit<Scope>{scope, plan, unit, ends + unit}.run(samples);
   }
 };
 
 // Starts the kernel on a GPU. Errors: as device_ranks::run_rounds.
-Result<device_ranks::AwaitKernel> start_flags(int device, const FlagPlan& plan, bool device_starts,
-                                              std::uint32_t threads_per_block);
+Result<device_ranks::AwaitKernel> start_flags(int device, const FlagPlan& plan, std::uint32_t threads_per_block);
 
 // --- Messages -------------------------------------------------------------------------------------------------------------------
 //

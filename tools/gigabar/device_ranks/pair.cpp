@@ -60,9 +60,8 @@ void Pair::join_pair() {
     fail(fmt::format("kernels of device {}: {} ({}); {}", device_.index, runtime.reason, name_of(runtime.code), runtime.remedy));
 }
 
-void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const DeviceSessionOptions& session) {
+void Pair::open(std::uint64_t bytes, std::uint32_t notification_count) {
   constexpr std::uint32_t kMinNotifications = 64;
-  session_options_ = session;
   session_options_.segment_count = kDataSegment + 1;
   session_options_.notification_count = std::max(kMinNotifications, notification_count);
   session_options_.timeout = timeout();

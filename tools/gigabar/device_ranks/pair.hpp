@@ -86,9 +86,9 @@ class Pair : public ranks::RankSession {
 
   // Refuses a device whose kernels cannot be started.
   void join_pair();
-  // Memory of `bytes` at both ranks as kDataSegment, and a session in which kernels reach the partner's: with QueueUse::always by
-  // queues, though it is in reach. Prints who is who.
-  void open(std::uint64_t bytes, std::uint32_t notification_count, const DeviceSessionOptions& session);
+  // Memory of `bytes` at both ranks as kDataSegment, and a session in which kernels reach the partner's, as session_options_ says:
+  // with QueueUse::always by queues, though it is in reach. Prints who is who.
+  void open(std::uint64_t bytes, std::uint32_t notification_count);
   // The kernels have ended. Writes the report.
   void close();
 
@@ -116,13 +116,14 @@ class Pair : public ranks::RankSession {
   Complaint gather_complaints(const Complaint& own);
   void complain(const Complaint& complaint) { RankSession::complain(complaint, counted(complaint.wrong_count, "wrong word")); }
 
+  DeviceSessionOptions session_options_;
+
  private:
   void tell_queues();
   bool has_queues() const noexcept { return session_options_.queues == QueueUse::always; }
   DeviceReach require_reach() const;
 
   std::optional<DeviceSession> session_;
-  DeviceSessionOptions session_options_;
   DeviceInfo device_;
   void* address_ = nullptr;
   std::string path_;

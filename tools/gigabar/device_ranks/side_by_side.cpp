@@ -51,7 +51,6 @@ class SideBySide : public Pair {
   }
 
   Grid grid_;
-  DeviceSessionOptions session_;
 };
 
 // --- pingpong -------------------------------------------------------------------------------------------------------------------
@@ -87,8 +86,8 @@ class PingpongSession : public SideBySide {
                             name_of(grid_.scope), grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit,
                             options_.work_us, round_count(), options_.fault_bytes.value_or(~std::uint64_t{0}))));
     require_room_for_samples(round_count(), grid_);
-    add_rings(session_, std::min(part_of(options_.message_bytes.back(), grid_), kMessageLimitBytes), 1, grid_.unit_count());
-    open(2 * receive_offset(options_.message_bytes.back()), grid_.unit_count(), session_);
+    add_rings(session_options_, std::min(part_of(options_.message_bytes.back(), grid_), kMessageLimitBytes), 1, grid_.unit_count());
+    open(2 * receive_offset(options_.message_bytes.back()), grid_.unit_count());
     if (report() != nullptr) print_titles(*report());
     for (const std::uint64_t bytes : options_.message_bytes) do_size(bytes);
     close();
@@ -122,7 +121,7 @@ class PingpongSession : public SideBySide {
   void do_size(std::uint64_t bytes) {
     const TurnPlan plan = plan_of(bytes);
     TurnPlan kernel_plan = plan;
-    kernel_plan.uses_messages = are_for_messages(session_, plan.part_stride_bytes, 1);
+    kernel_plan.uses_messages = are_for_messages(session_options_, plan.part_stride_bytes, 1);
     tell_progress("kernels", plan);
     const Variant by_kernel = send_by_kernel(kernel_plan);
     tell_progress("CPUs", plan);
@@ -267,8 +266,8 @@ class MatvecSession : public SideBySide {
           fmt::format("-i {}: all products together are {}, and at most {} are kept; take fewer batches, vectors or blocks",
                       options_.batch_count, counted(bytes, "byte"), kMaxSegmentBytes));
     }
-    add_rings(session_, std::min(largest.part_bytes(), kMessageLimitBytes), options_.slot_count, grid_.unit_count());
-    open(bytes, grid_.unit_count() * options_.slot_count, session_);
+    add_rings(session_options_, std::min(largest.part_bytes(), kMessageLimitBytes), options_.slot_count, grid_.unit_count());
+    open(bytes, grid_.unit_count() * options_.slot_count);
     if (report() != nullptr) print_titles(*report());
     for (const std::uint64_t elements : options_.element_counts) {
       for (const std::uint64_t batch : options_.batch_sizes) do_size(elements, batch);
@@ -306,7 +305,7 @@ class MatvecSession : public SideBySide {
   void do_size(std::uint64_t elements, std::uint64_t batch) {
     MatvecPlan plan = layout_of(elements, batch);
     static_cast<PairPlan&>(plan) = pair_plan();
-    plan.uses_messages = are_for_messages(session_, plan.part_bytes(), plan.slot_count);
+    plan.uses_messages = are_for_messages(session_options_, plan.part_bytes(), plan.slot_count);
     const RepeatedKernel kernels = tool::take(open_matvec(device(), plan, grid_));
     const Variant by_kernel = measure("kernels", kernels, plan, [&] { return stream_by_kernel(kernels, plan); });
     const Variant by_cpu = measure("CPUs", kernels, plan, [&] { return stream_by_cpu(kernels, plan); });

@@ -28,11 +28,11 @@ constexpr double kBelowUsual = 1.39;    // of one, too: from its 0.8 quantile to
 // More of a kind that so many pairs of ranks or of hosts alone would explain are paths of another kind.
 constexpr double kMaxInPairs = 0.3;
 constexpr std::size_t kMinPairs = 4;
-constexpr int kMaxHosts = 1 << 15;  // whose pairs are numbered
 
 struct Path {
   int from = 0, to = 0;
-  double share = 0;  // of what is usual for its kind
+  double share = 0;       // of what is usual for its kind
+  std::size_t index = 0;  // in the comparison
   bool is_slow = false;
   bool is_slow_alone = false;  // enough to be named by itself
   bool is_explained = false;
@@ -65,7 +65,7 @@ std::vector<Path> paths_of(const Comparison& comparison) {
       const std::size_t index = from * comparison.count + to;
       const double share = comparison.shares[index];
       if (!(share > 0)) continue;
-      Path& path = paths.emplace_back(Path{static_cast<int>(from), static_cast<int>(to), share});
+      Path& path = paths.emplace_back(Path{static_cast<int>(from), static_cast<int>(to), share, index});
       path.is_slow = comparison.is_slow[index] != 0;
       path.is_slow_alone = path.is_slow && share < 1 - kPairFloor;
     }
@@ -75,9 +75,7 @@ std::vector<Path> paths_of(const Comparison& comparison) {
 
 bool is_unexplained(const Path& path) { return path.is_slow && !path.is_explained; }
 
-using Key = std::tuple<Part, int, Way>;
-
-int hosts_number(int from, int to) { return from * kMaxHosts + to; }  // of a pair, in its key
+using Key = std::tuple<Part, int, int, Way>;  // as Slow has them; of both ways between two hosts the lesser one is the first
 
 // Every part that a path crosses, but for the pair itself.
 template <class Visit>
@@ -88,18 +86,18 @@ void visit_parts(const Path& path, std::span<const Placement> ranks, const Visit
     if (sender == receiver) return;
     for (const auto& [number, way] : {std::pair(sender, Way::sending), std::pair(receiver, Way::receiving)}) {
       if (number < 0) continue;
-      visit(Key(part, number, way));
-      visit(Key(part, number, Way::both));
+      visit(Key(part, number, -1, way));
+      visit(Key(part, number, -1, Way::both));
     }
   };
   leave(Part::group, from.group, to.group);
   leave(Part::host, from.host, to.host);
   if (from.host != to.host) leave(Part::rail, from.rail, to.rail);
   leave(Part::rank, path.from, path.to);
-  if (from.host == to.host || std::min(from.host, to.host) < 0 || std::max(from.host, to.host) >= kMaxHosts) return;
-  visit(Key(Part::host_pair, hosts_number(from.host, to.host), Way::sending));
+  if (from.host == to.host || std::min(from.host, to.host) < 0) return;
+  visit(Key(Part::host_pair, from.host, to.host, Way::sending));
   const auto [lesser, greater] = std::minmax(from.host, to.host);
-  visit(Key(Part::host_pair, hosts_number(lesser, greater), Way::both));
+  visit(Key(Part::host_pair, lesser, greater, Way::both));
 }
 
 bool is_of_part(const Path& path, std::span<const Placement> ranks, const Key& part) {
@@ -150,35 +148,30 @@ const std::pair<const Key, Count>* best_of(const std::map<Key, Count>& counts) {
 }
 
 // Explains its paths, and finds the parts of the same kind that exactly these paths cross as well.
-Slow explain(const Key& key, std::vector<Path>& paths, std::span<const Placement> ranks) {
+Slow explain(const Key& key, const std::map<Key, Count>& counts, std::vector<Path>& paths, std::span<const Placement> ranks) {
   Slow slow;
-  std::tie(slow.part, slow.first, slow.way) = key;
+  std::tie(slow.part, slow.first, slow.second, slow.way) = key;
   std::vector<double> shares;
+  double least = 0;
   std::map<int, std::size_t> crossing;  // how many of its paths cross another part of its kind
-  std::map<int, std::size_t> all;
   for (Path& path : paths) {
-    std::set<int> crossed;
+    if (!is_of_part(path, ranks, key)) continue;
     visit_parts(path, ranks, [&](const Key& other) {
-      if (std::get<Part>(other) == slow.part) crossed.insert(std::get<1>(other));
+      if (std::get<Part>(other) == slow.part && std::get<Way>(other) == Way::both) ++crossing[std::get<1>(other)];
     });
-    const bool is_part = is_of_part(path, ranks, key);
-    for (const int number : crossed) {
-      ++all[number];
-      if (is_part) ++crossing[number];
+    if (shares.empty() || path.share < least) {
+      least = path.share;
+      slow.worst = path.index;
     }
-    if (!is_part) continue;
     shares.push_back(path.share);
     if (is_unexplained(path)) ++slow.path_count;
     path.is_explained = true;
   }
   slow.share = median(shares);
-  if (slow.part == Part::host_pair) {
-    slow.second = slow.first % kMaxHosts;
-    slow.first /= kMaxHosts;
-    return slow;
-  }
+  if (slow.part == Part::host_pair) return slow;
   for (const auto& [number, count] : crossing) {
-    const bool crosses_the_same = count == shares.size() && (slow.way != Way::both || all[number] == count);
+    const bool crosses_the_same =
+        count == shares.size() && (slow.way != Way::both || counts.at(Key(slow.part, number, -1, Way::both)).all == count);
     if (number != slow.first && crosses_the_same) slow.others.push_back(number);
   }
   return slow;
@@ -186,16 +179,18 @@ Slow explain(const Key& key, std::vector<Path>& paths, std::span<const Placement
 
 // The slow paths that no part explains: a pair, where both of its directions are among them.
 void add_pairs(const std::vector<Path>& paths, std::vector<Slow>& found) {
-  std::map<std::pair<int, int>, double> left;
+  std::map<std::pair<int, int>, Path> left;
   for (const Path& path : paths) {
-    if (path.is_slow_alone && !path.is_explained) left.emplace(std::pair(path.from, path.to), path.share);
+    if (path.is_slow_alone && !path.is_explained) left.emplace(std::pair(path.from, path.to), path);
   }
-  for (const auto& [ends, share] : left) {
+  for (const auto& [ends, path] : left) {
     const auto back = left.find({ends.second, ends.first});
     const bool is_both = back != left.end();
     if (is_both && ends.second < ends.first) continue;  // named already
-    const double both = is_both ? (share + back->second) / 2 : share;
-    found.push_back({Part::pair, is_both ? Way::both : Way::sending, ends.first, ends.second, both, is_both ? 2U : 1U, {}});
+    const Path& other = is_both ? back->second : path;
+    const std::size_t worst = other.share < path.share ? other.index : path.index;
+    const double share = (path.share + other.share) / 2;
+    found.push_back({Part::pair, is_both ? Way::both : Way::sending, ends.first, ends.second, share, is_both ? 2U : 1U, worst, {}});
   }
 }
 
@@ -256,9 +251,7 @@ bool crosses(const Slow& slow, std::span<const Placement> ranks, std::size_t fro
     return (path.from == slow.first && path.to == slow.second) ||
            (slow.way == Way::both && path.from == slow.second && path.to == slow.first);
   }
-  const auto [lesser, greater] = std::minmax(slow.first, slow.second);
-  const int hosts = slow.way == Way::both ? hosts_number(lesser, greater) : hosts_number(slow.first, slow.second);
-  return is_of_part(path, ranks, Key(slow.part, slow.part == Part::host_pair ? hosts : slow.first, slow.way));
+  return is_of_part(path, ranks, Key(slow.part, slow.first, slow.second, slow.way));
 }
 
 Kind kind_of(const Placement& from, const Placement& to) noexcept {
@@ -303,7 +296,7 @@ std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Pla
     const auto* const best = best_of(counts);
     if ((best == nullptr || is_pair(std::get<Part>(best->first))) && leave_out_second_speeds(paths, ranks)) continue;
     if (best == nullptr) break;
-    found.push_back(explain(best->first, paths, ranks));
+    found.push_back(explain(best->first, counts, paths, ranks));
   }
   add_pairs(paths, found);
   return found;

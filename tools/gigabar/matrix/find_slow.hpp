@@ -40,6 +40,7 @@ struct Slow {
   int second = -1;             // of a pair of hosts or of ranks
   double share = 0;            // median of its rates over what such paths usually have
   std::size_t path_count = 0;  // slow paths that it explains
+  std::size_t worst = 0;       // index of the slowest path that crosses it
   // Of the same kind, that the rates cannot tell from it: the same paths cross all of them.
   std::vector<int> others = {};  // GCC warns without it  NOLINT(readability-redundant-member-init)
 

@@ -192,9 +192,8 @@ Places places_of(std::span<const Whereabouts> ranks, const Switches& switches) {
 
 namespace {
 
-constexpr std::size_t kMaxText = 256;            // bytes of a path or a complaint
-constexpr std::size_t kMaxNumberBytes = 9;       // in CBOR
-constexpr std::size_t kMaxPathTextsOfRank = 64;  // on its way to rank 0
+constexpr std::size_t kMaxText = 256;       // bytes of a path or a complaint
+constexpr std::size_t kMaxNumberBytes = 9;  // in CBOR
 
 std::optional<RankRow> row_from(const Json& values, const Json& paths, std::size_t rank_count, std::size_t text_count) {
   if (!values.is_array() || !paths.is_array() || values.size() != rank_count || paths.size() != rank_count) return {};
@@ -210,32 +209,15 @@ std::optional<RankRow> row_from(const Json& values, const Json& paths, std::size
   return row;
 }
 
-std::size_t worst_of(const Slow& slow, const Comparison& comparison, std::span<const Placement> ranks, std::size_t count) {
-  if (slow.part == Part::pair) {  // of which there may be thousands
-    const std::size_t there = static_cast<std::size_t>(slow.first) * count + static_cast<std::size_t>(slow.second);
-    const std::size_t back = static_cast<std::size_t>(slow.second) * count + static_cast<std::size_t>(slow.first);
-    return slow.way == Way::both && comparison.shares[back] < comparison.shares[there] ? back : there;
-  }
-  std::size_t worst = 0;
-  float least = -1;
-  for (std::size_t index = 0; index < comparison.shares.size(); ++index) {
-    const float share = comparison.shares[index];
-    if (!(share > 0) || (least >= 0 && share >= least) || !crosses(slow, ranks, index / count, index % count)) continue;
-    least = share;
-    worst = index;
-  }
-  return worst;
-}
-
 }  // namespace
 
 PathIndex PathTexts::index_of(const std::string& text) {
   const auto known = std::find(texts_.begin(), texts_.end(), text);
-  if (known == texts_.end() && texts_.size() < kMaxPathTexts) {
+  if (known == texts_.end() && texts_.size() < most_) {
     texts_.push_back(text);
     return static_cast<PathIndex>(texts_.size() - 1);
   }
-  return static_cast<PathIndex>(std::min<std::ptrdiff_t>(known - texts_.begin(), static_cast<std::ptrdiff_t>(kMaxPathTexts - 1)));
+  return static_cast<PathIndex>(std::min<std::ptrdiff_t>(known - texts_.begin(), static_cast<std::ptrdiff_t>(most_ - 1)));
 }
 
 void RankRow::keep_less(std::size_t peer, double value, PathIndex path) {
@@ -251,20 +233,11 @@ void RankRow::keep_more(std::size_t peer, double value, PathIndex path) {
 }
 
 std::string encode(const RankFigures& figures) {
-  std::vector<std::string> texts(
-      figures.path_texts.begin(),
-      figures.path_texts.begin() + static_cast<std::ptrdiff_t>(std::min(figures.path_texts.size(), kMaxPathTextsOfRank)));
-  for (std::string& text : texts) text = plain(text, kMaxText);
-  const auto paths = [&](const RankRow& row) {
-    std::vector<PathIndex> within = row.paths;
-    for (PathIndex& path : within) path = static_cast<PathIndex>(std::min<std::size_t>(path, kMaxPathTextsOfRank - 1));
-    return within;
-  };
   const Json json = {{"latency_us", figures.latency_us.values},
-                     {"latency_paths", paths(figures.latency_us)},
+                     {"latency_paths", figures.latency_us.paths},
                      {"gb_per_s", figures.gb_per_s.values},
-                     {"paths", paths(figures.gb_per_s)},
-                     {"path_texts", texts},
+                     {"paths", figures.gb_per_s.paths},
+                     {"path_texts", list_of(figures.path_texts, [](const std::string& text) { return plain(text, kMaxText); })},
                      {"rails", plain(figures.rails, kMaxText)},
                      {"wrong_count", figures.wrong_count},
                      {"first_wrong", plain(figures.first_wrong, kMaxText)}};
@@ -324,7 +297,6 @@ Judgement judge(const Figures& figures, bool is_latency, std::span<const Placeme
   for (double& value : rates.gb_per_s) value = is_latency && value > 0 ? 1 / value : value;
   judgement.comparison = compare_paths(rates, ranks);
   judgement.slow = explain_slow(judgement.comparison, ranks);
-  for (const Slow& slow : judgement.slow) judgement.worst.push_back(worst_of(slow, judgement.comparison, ranks, figures.count));
   return judgement;
 }
 

@@ -96,15 +96,17 @@ Places places_of(std::span<const Whereabouts> ranks, const Switches& switches);
 // --- What the ranks have measured: a row of each rank, all of them at rank 0 ----------------------------------------------------
 
 using PathIndex = std::uint16_t;
-inline constexpr std::size_t kMaxPathTexts = 4096;  // of a job; further ones count as the last
+inline constexpr std::size_t kMaxPathTexts = 4096, kMaxPathTextsOfRank = 64;
 
-// Texts of paths, each once.
+// Texts of paths, each once. More than `most` count as the last.
 class PathTexts {
  public:
+  explicit PathTexts(std::size_t most) : most_(most) {}
   PathIndex index_of(const std::string& text);
   const std::vector<std::string>& all() const noexcept { return texts_; }
 
  private:
+  std::size_t most_;
   std::vector<std::string> texts_;
 };
 
@@ -121,9 +123,9 @@ struct RankRow {
 };
 
 struct RankFigures : Complaint {
-  RankRow latency_us, gb_per_s;  // to peers of a greater number; from this rank to each other
-  std::vector<std::string> path_texts;
-  std::string rails;  // of all that was written to other hosts; empty: several, or nothing was
+  RankRow latency_us, gb_per_s;         // to peers of a greater number; from this rank to each other
+  std::vector<std::string> path_texts;  // at most kMaxPathTextsOfRank
+  std::string rails;                    // of all that was written to other hosts; empty: several, or nothing was
 };
 
 // For the way to rank 0. What another process sent is not trusted: nothing when it is no row of so many ranks.
@@ -153,7 +155,7 @@ struct JobFigures {
   void set_row(std::size_t rank, const RankFigures& row);
 
   Figures latency_us, gb_per_s;
-  PathTexts paths;
+  PathTexts paths{kMaxPathTexts};
 };
 
 // --- The judgement --------------------------------------------------------------------------------------------------------------
@@ -162,7 +164,6 @@ struct Judgement {
   bool is_latency = false;
   Comparison comparison;  // of rates: of a latency, of its reciprocal
   std::vector<Slow> slow;
-  std::vector<std::size_t> worst;  // for each of `slow`, the index of its slowest path
 
   // Of a kind of paths, in the figure's unit; 0: there are no such paths.
   double usual(Kind kind) const noexcept;

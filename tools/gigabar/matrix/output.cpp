@@ -66,7 +66,7 @@ constexpr std::array<Named<Way>, 3> kWays = {{{Way::both, "both"}, {Way::sending
 
 Json slow_json(const Shown& shown, std::size_t slow_index) {
   const Slow& slow = shown.judgement.slow[slow_index];
-  const std::size_t worst = shown.judgement.worst[slow_index];
+  const std::size_t worst = slow.worst;
   const char* const key = shown.is_latency() ? "us" : "gb_per_s";
   return {{"part", label_of(slow.part)},
           {"number", slow.first},
@@ -87,7 +87,7 @@ Json slow_json(const Shown& shown, std::size_t slow_index) {
 
 std::string line_of(const Shown& shown, std::size_t slow_index) {
   const Slow& slow = shown.judgement.slow[slow_index];
-  const std::size_t worst = shown.judgement.worst[slow_index];
+  const std::size_t worst = slow.worst;
   const std::string share = shown.is_latency() ? fmt::format("{:.2f} times the latency", slow.share > 0 ? 1 / slow.share : 0.0)
                                                : fmt::format("{:.2f} of the bandwidth", slow.share);
   return fmt::format("{}: {} of such paths ({}); {}: {} {} instead of {}, {}", shown.places.text(slow), share,

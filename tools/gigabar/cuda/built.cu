@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real CUDA runtime behind cuda/runtime.hpp.
+// CUDA's runtime behind cuda/runtime.hpp, and pplat's kernels.
 #include <cuda_runtime.h>
 
+#include "cuda/pplat_units.hpp"
 #include "cuda/runtime.hpp"
+#include "device_ranks/run_on_gpu.cuh"
 
 namespace gigabar::tool {
 namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
+
+constexpr std::uint32_t kMaxFlagThreads = 1024;
+
+__global__ void __launch_bounds__(kMaxFlagThreads) flags_by_block(const __grid_constant__ FlagBody body) {
+  body(device::Block{}, blockIdx.x);
+}
 
 }  // namespace
 
@@ -64,5 +72,17 @@ Result<double> plain_copy_rate(int device, void* destination, const void* source
 }
 
 std::string cuda_error() { return std::string(cudaGetErrorName(last_error)) + ": " + cudaGetErrorString(last_error); }
+
+Result<device_ranks::AwaitKernel> start_flags(int device, const FlagPlan& plan, std::uint32_t threads_per_block) {
+  const device_ranks::Grid grid{device_ranks::ScopeKind::block, plan.block_count, threads_per_block, threads_per_block};
+  const FlagBody body{plan};
+  return device_ranks::gpu::start_reporting(device, grid, body, body.sample_count(), flags_by_block);
+}
+
+Result<device_ranks::AwaitKernel> start_calls(int device, const CallPlan& plan, std::uint32_t threads) {
+  const auto scope = threads == device_ranks::kWarpThreads ? device_ranks::ScopeKind::warp : device_ranks::ScopeKind::block;
+  const device_ranks::Grid grid{scope, 1, threads, threads};
+  return device_ranks::gpu::start_reporting(device, grid, CallBody{plan}, 0, device_ranks::gpu::kernel_of<CallBody>(scope));
+}
 
 }  // namespace gigabar::tool
