@@ -108,17 +108,12 @@ void limit_by_groups(const Hierarchy& hierarchy, AvailableHostMemory& available)
 }  // namespace
 
 std::optional<std::uint64_t> number_behind(std::string_view content, std::string_view key) {
-  for (std::size_t at = content.find(key); at != std::string_view::npos; at = content.find(key, at + 1)) {
-    const bool begins = at == 0 || content[at - 1] == '\n' || content[at - 1] == ' ';
-    std::string_view rest = content.substr(at + key.size());
-    rest = rest.substr(0, rest.find('\n'));
-    if (rest.starts_with(':')) rest.remove_prefix(1);
-    if (!begins || !rest.starts_with(' ')) continue;
-    const std::string_view number = first_word(rest);
-    const auto value = parse_number(number, 0, UINT64_MAX >> 10);
-    if (!value) return {};
-    rest.remove_prefix(static_cast<std::size_t>(number.data() - rest.data()) + number.size());
-    return first_word(rest) == "kB" ? *value << 10 : *value;
+  for (const std::string_view line : words_of(content, "\n")) {
+    const std::vector<std::string_view> words = words_of(line, " \t:");
+    const auto found = std::ranges::find(words, key);
+    if (found == words.end()) continue;
+    const auto value = words.end() - found > 1 ? parse_number(found[1], 0, UINT64_MAX >> 10) : std::nullopt;
+    return value && words.end() - found > 2 && found[2] == "kB" ? std::optional(*value << 10) : value;
   }
   return {};
 }

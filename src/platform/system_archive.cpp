@@ -320,55 +320,42 @@ class Reader {
 
 // ---- writing
 
-class ArchiveWriter {
- public:
-  void take(Captured&& found) {
-    if (found.kind == Captured::Kind::folder) return void(folders_.insert(found.path));
-    has_content(found.path);
-    switch (found.kind) {
-      case Captured::Kind::file: return add(tar::Kind::file, found.path, std::move(found.text));
-      case Captured::Kind::link: return add(tar::Kind::link, found.path, std::move(found.text));
-      case Captured::Kind::hidden: machine.unreadable[found.path] = std::move(found.text); break;
-      case Captured::Kind::device: machine.devices[found.path] = found.facts; break;
-      case Captured::Kind::folder: break;
-    }
-  }
-  // The folders that nothing else tells of.
-  void add_folders() {
-    for (const std::string& folder : folders_) has_content(folder);
-    for (const std::string& folder : folders_) {
-      if (!above_.contains(folder)) add(tar::Kind::folder, folder, {});
-    }
-  }
-
-  MachineEntry machine;
+// What is captured, as a tar file's entries; what tar cannot say goes to `machine`.
+std::vector<tar::Entry> captured_entries(const SystemFiles& files, MachineEntry& machine) {
   std::vector<tar::Entry> entries;
-
- private:
-  void add(tar::Kind kind, const std::string& path, std::string text) {
-    entries.push_back({kind, path.substr(1), std::move(text)});
-  }
-  void has_content(const std::string& path) {
+  std::set<std::string> folders, above;
+  const auto has_content = [&above](const std::string& path) {
     for (std::size_t slash = path.rfind('/'); slash != 0 && slash != std::string::npos; slash = path.rfind('/', slash - 1)) {
-      if (!above_.insert(path.substr(0, slash)).second) return;
+      if (!above.insert(path.substr(0, slash)).second) return;
     }
+  };
+  visit_captured(files, [&](Captured&& found) {
+    using enum Captured::Kind;
+    if (found.kind != folder) has_content(found.path);
+    switch (found.kind) {
+      case file: entries.push_back({tar::Kind::file, found.path.substr(1), std::move(found.text)}); break;
+      case link: entries.push_back({tar::Kind::link, found.path.substr(1), std::move(found.text)}); break;
+      case hidden: machine.unreadable[found.path] = std::move(found.text); break;
+      case device: machine.devices[found.path] = found.facts; break;
+      case folder: folders.insert(found.path); break;
+    }
+  });
+  // The folders that nothing else tells of.
+  for (const std::string& path : folders) has_content(path);
+  for (const std::string& path : folders) {
+    if (!above.contains(path)) entries.push_back({tar::Kind::folder, path.substr(1), {}});
   }
-
-  std::set<std::string> folders_;
-  std::set<std::string> above_;
-};
+  return entries;
+}
 
 }  // namespace
 
 Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head, std::size_t max_bytes) {
-  ArchiveWriter writer;
-  visit_captured(files, [&](Captured&& found) { writer.take(std::move(found)); });
-  writer.add_folders();
-  writer.machine.remark = head.remark;
-  writer.machine.date = head.date;
-  writer.entries.push_back({tar::Kind::file, kAnswersEntry, to_json(head.answers)});
-  writer.entries.push_back({tar::Kind::file, kMachineEntry, json::to_text(writer.machine, kLimits)});
-  Result<std::string> archive = tar::write(writer.entries);
+  MachineEntry machine{head.remark, head.date, {}, {}};
+  std::vector<tar::Entry> entries = captured_entries(files, machine);
+  entries.push_back({tar::Kind::file, kAnswersEntry, to_json(head.answers)});
+  entries.push_back({tar::Kind::file, kMachineEntry, json::to_text(machine, kLimits)});
+  Result<std::string> archive = tar::write(entries);
   if (archive && archive->size() > max_bytes) {
     return make_error(Status::not_supported, "write archive", "",
                       text("it would have ", counted(archive->size(), "byte"), ", more than the ", max_bytes, " that can be read"),
