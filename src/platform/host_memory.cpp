@@ -12,11 +12,6 @@
 namespace gigabar::inline v0 {
 namespace {
 
-std::string_view first_word(std::string_view text) {
-  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  return text.substr(begin, text.find_first_of(" \t\n", begin) - begin);
-}
-
 // In "cpu,memory".
 bool is_listed(std::string_view list, std::string_view name) {
   return text(',', list, ',').find(text(',', name, ',')) != std::string::npos;
@@ -118,9 +113,14 @@ std::optional<std::uint64_t> number_behind(std::string_view content, std::string
   return {};
 }
 
+std::string word_in_file(const std::string& path) {
+  const std::string content = read_small_file(path).value_or("");
+  const std::vector<std::string_view> words = words_of(content);
+  return words.empty() ? std::string() : std::string(words.front());
+}
+
 std::optional<std::uint64_t> number_in_file(const std::string& path) {
-  const auto content = read_small_file(path);
-  return content ? parse_number(first_word(*content), 0, UINT64_MAX) : std::nullopt;  // "max" is no number
+  return parse_number(word_in_file(path), 0, UINT64_MAX);  // "max" is no number
 }
 
 AvailableHostMemory available_host_memory() {
