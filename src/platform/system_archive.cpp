@@ -148,11 +148,10 @@ struct Node final : SourceFolder {
   }
 };
 
-// Builds the tree, and fills the head where one is wanted. All but read() throw json::Problem.
+// Builds the tree and fills the head. All but read() throw json::Problem.
 class Reader {
  public:
-  explicit Reader(ArchiveHead* head) : head_(head) {}
-
+  ArchiveHead head{{}, {}, no_answers()};
   ArchiveCounts counts;
   std::shared_ptr<Node> root = std::make_shared<Node>();
 
@@ -165,7 +164,7 @@ class Reader {
       }
       json::parse(archive, kLimits, [this](const json::Value& document) {
         read_document(document);
-        if (const auto answers = document.member("answers")) read_answers(*answers);
+        if (const auto answers = document.member("answers")) head.answers = read_answers(*answers);
       });
       return {};
     } catch (const json::Problem& problem) {
@@ -196,12 +195,8 @@ class Reader {
     if (!done) return done;
     if (!machine) throw json::Problem{kMachineEntry, "is missing: the archive was cut, or holds no captured machine"};
     json::parse(*machine, kLimits, [this](const json::Value& document) { read_document(document); });
-    if (answers && head_ != nullptr) json::parse(*answers, kLimits, [this](const json::Value& value) { read_answers(value); });
+    if (answers) json::parse(*answers, kLimits, [this](const json::Value& value) { head.answers = read_answers(value); });
     return {};
-  }
-
-  void read_answers(const json::Value& answers) {
-    if (head_ != nullptr) head_->answers = gigabar::read_answers(answers);
   }
 
   // gigabar-machine.json, or the whole document.
@@ -210,9 +205,8 @@ class Reader {
     field.constant("format", "gigabar-machine");
     field.constant("version", 1);
     add_files(document);
-    if (head_ == nullptr) return;
-    if (const auto remark = document.member("remark")) json::read(*remark, head_->remark);
-    if (const auto date = document.member("date")) json::read(*date, head_->date);
+    if (const auto remark = document.member("remark")) json::read(*remark, head.remark);
+    if (const auto date = document.member("date")) json::read(*date, head.date);
   }
 
   void add_files(const json::Value& document) {
@@ -315,7 +309,6 @@ class Reader {
   }
 
   std::size_t node_count_ = 1;
-  ArchiveHead* head_;  // null: not wanted
 };
 
 // ---- writing
@@ -364,22 +357,16 @@ Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& h
   return archive;
 }
 
-Result<SystemFiles> SystemFiles::of_archive(std::string_view archive, ArchiveHead* head) {
-  Reader reader(head);
+Result<Archive> read_archive(std::string_view archive) {
+  Reader reader;
   if (Result<void> done = reader.read(archive); !done) return std::move(done).error();
-  return SystemFiles(std::move(reader.root));
+  return Archive{SystemFiles(std::move(reader.root)), std::move(reader.head), reader.counts};
 }
 
-Result<ArchiveHead> read_archive_head(std::string_view archive) {
-  ArchiveHead head{{}, {}, no_answers()};
-  if (Result<SystemFiles> files = SystemFiles::of_archive(archive, &head); !files) return std::move(files).error();
-  return head;
-}
-
-Result<ArchiveCounts> count_archive(std::string_view archive) {
-  Reader reader(nullptr);
-  if (Result<void> done = reader.read(archive); !done) return std::move(done).error();
-  return reader.counts;
+Result<SystemFiles> SystemFiles::of_archive(std::string_view archive) {
+  Result<Archive> read = read_archive(archive);
+  if (!read) return std::move(read).error();
+  return std::move(read->files);
 }
 
 }  // namespace gigabar::inline v0
