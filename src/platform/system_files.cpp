@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <ranges>
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
@@ -122,8 +123,8 @@ class DiskFolder final : public SourceFolder {
 // The parts of `path` in front of those that are still ahead (the next one is the last of the vector); "" and "." are no parts.
 void put_ahead(std::vector<std::string>& ahead, std::string_view path) {
   const std::vector<std::string_view> parts = words_of(path, "/");
-  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-    if (*part != ".") ahead.emplace_back(*part);
+  for (const std::string_view part : std::views::reverse(parts)) {
+    if (part != ".") ahead.emplace_back(part);
   }
 }
 
@@ -182,9 +183,13 @@ SystemFiles::End SystemFiles::go(std::string_view path, bool is_last_followed) c
     }
     end.parts.push_back(part);
     end.is_folder = found.entry == Entry::folder;
-    if (end.is_folder) end.folders.push_back(std::move(found.folder));
-    if (found.entry == Entry::link) end.link_target = std::move(found.detail);
-    if (found.entry == Entry::leaf) end.hidden = std::move(found.detail);
+    if (end.is_folder) {
+      end.folders.push_back(std::move(found.folder));
+    } else if (found.entry == Entry::link) {
+      end.link_target = std::move(found.detail);
+    } else {
+      end.hidden = std::move(found.detail);
+    }
   }
   return end;
 }
