@@ -9,11 +9,11 @@
 #include <cstring>
 #include <iterator>
 
-#include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
 #include "base/quietly.hpp"
+#include "platform/host_memory.hpp"
 #include "platform/roots.hpp"
 
 namespace gigabar::inline v0 {
@@ -57,10 +57,7 @@ std::optional<int> first_cpu_outside(const std::vector<int>& cpus, const std::ve
 }
 
 std::vector<int> online_cpus() {
-  auto content = read_small_file(platform_roots().sys + "/devices/system/cpu/online");
-  if (!content) return {};
-  while (content->ends_with('\n')) content->pop_back();
-  return parse_cpu_list(*content).value_or(std::vector<int>());
+  return parse_cpu_list(word_in_file(platform_roots().sys + "/devices/system/cpu/online")).value_or(std::vector<int>());
 }
 
 std::vector<int> usable_cpus() {

@@ -12,11 +12,6 @@
 namespace gigabar::inline v0 {
 namespace {
 
-std::string_view first_word(std::string_view text) {
-  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  return text.substr(begin, text.find_first_of(" \t\n", begin) - begin);
-}
-
 // In "cpu,memory".
 bool is_listed(std::string_view list, std::string_view name) {
   return text(',', list, ',').find(text(',', name, ',')) != std::string::npos;
@@ -108,24 +103,24 @@ void limit_by_groups(const Hierarchy& hierarchy, AvailableHostMemory& available)
 }  // namespace
 
 std::optional<std::uint64_t> number_behind(std::string_view content, std::string_view key) {
-  for (std::size_t at = content.find(key); at != std::string_view::npos; at = content.find(key, at + 1)) {
-    const bool begins = at == 0 || content[at - 1] == '\n' || content[at - 1] == ' ';
-    std::string_view rest = content.substr(at + key.size());
-    rest = rest.substr(0, rest.find('\n'));
-    if (rest.starts_with(':')) rest.remove_prefix(1);
-    if (!begins || !rest.starts_with(' ')) continue;
-    const std::string_view number = first_word(rest);
-    const auto value = parse_number(number, 0, UINT64_MAX >> 10);
-    if (!value) return {};
-    rest.remove_prefix(static_cast<std::size_t>(number.data() - rest.data()) + number.size());
-    return first_word(rest) == "kB" ? *value << 10 : *value;
+  for (const std::string_view line : words_of(content, "\n")) {
+    const std::vector<std::string_view> words = words_of(line, " \t:");
+    const auto found = std::ranges::find(words, key);
+    if (found == words.end()) continue;
+    const auto value = words.end() - found > 1 ? parse_number(found[1], 0, UINT64_MAX >> 10) : std::nullopt;
+    return value && words.end() - found > 2 && found[2] == "kB" ? std::optional(*value << 10) : value;
   }
   return {};
 }
 
+std::string word_in_file(const std::string& path) {
+  const std::string content = read_small_file(path).value_or("");
+  const std::vector<std::string_view> words = words_of(content);
+  return words.empty() ? std::string() : std::string(words.front());
+}
+
 std::optional<std::uint64_t> number_in_file(const std::string& path) {
-  const auto content = read_small_file(path);
-  return content ? parse_number(first_word(*content), 0, UINT64_MAX) : std::nullopt;  // "max" is no number
+  return parse_number(word_in_file(path), 0, UINT64_MAX);  // "max" is no number
 }
 
 AvailableHostMemory available_host_memory() {

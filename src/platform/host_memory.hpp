@@ -23,7 +23,9 @@ AvailableHostMemory available_host_memory();
 // The number behind `key` in "key<separator>number[ kB]" lines, in bytes when it is followed by kB; the first such line counts.
 // What stands before the key on its line must be blank or end with a blank ("Node 0 MemFree:  12 kB").
 std::optional<std::uint64_t> number_behind(std::string_view content, std::string_view key);
-// That a small file begins with; nothing for other words and without the file.
+// What a small file begins with; empty without the file.
+std::string word_in_file(const std::string& path);
+// The same where it is a number; nothing for other words.
 std::optional<std::uint64_t> number_in_file(const std::string& path);
 
 }  // namespace gigabar::inline v0

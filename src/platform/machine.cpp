@@ -77,12 +77,11 @@ Result<Machine> Machine::open(const std::string& path) try {
     return make_error(text.state == FileState::unreadable ? Status::no_permission : Status::bad_file, kOpen, path, text.reason,
                       "name an archive of a machine that you may read");
   }
-  ArchiveHead head{{}, {}, no_answers()};
-  Result<SystemFiles> files = SystemFiles::of_archive(text.content, &head);
-  if (!files) return named(std::move(files).error(), path);
-  auto state = std::make_shared<State>(std::move(*files));
-  state->remark = std::move(head.remark);
-  state->answers = std::move(head.answers);
+  Result<Archive> archive = read_archive(text.content);
+  if (!archive) return named(std::move(archive).error(), path);
+  auto state = std::make_shared<State>(std::move(archive->files));
+  state->remark = std::move(archive->head.remark);
+  state->answers = std::move(archive->head.answers);
   return Machine(std::move(state), false, path);
 } catch (...) {
   return error_of_exception("open");

@@ -27,8 +27,7 @@ constexpr unsigned long kMaskBits = static_cast<unsigned long>(kMaxNumaNodes) + 
 
 // Of a file of one line, as "0-3,8".
 std::vector<int> numbers_in_file(const std::string& path, std::size_t end) {
-  const std::string content = read_small_file(path).value_or("");
-  return parse_number_list(std::string_view(content).substr(0, content.find_first_of(" \n")), end).numbers;
+  return parse_number_list(word_in_file(path), end).numbers;
 }
 
 std::string node_file(int node, const char* name) {

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <iterator>
 
-#include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "driver/nvml/nvml.hpp"
+#include "platform/host_memory.hpp"
 #include "platform/roots.hpp"
 #include "platform/topology_parts.hpp"
 
@@ -35,14 +35,9 @@ const Generation* generation_of(double gt_per_s) noexcept {
   return found == kGenerations.end() ? nullptr : &*found;
 }
 
-std::string first_word_in(const std::string& path) {
-  const std::string content = read_small_file(path).value_or("");
-  return content.substr(0, content.find_first_of(" \n"));
-}
-
 std::optional<PcieLink> link_in(const std::string& folder) {
-  const double gt_per_s = link_speed_in(first_word_in(folder + "/current_link_speed"));
-  return pcie_link_of_speed(gt_per_s, link_lanes_in(first_word_in(folder + "/current_link_width")));
+  const double gt_per_s = link_speed_in(word_in_file(folder + "/current_link_speed"));
+  return pcie_link_of_speed(gt_per_s, link_lanes_in(word_in_file(folder + "/current_link_width")));
 }
 
 // The bridge above; -1: none, or there is no such device.

@@ -148,11 +148,10 @@ struct Node final : SourceFolder {
   }
 };
 
-// Builds the tree, and fills the head where one is wanted. All but read() throw json::Problem.
+// Builds the tree and fills the head. All but read() throw json::Problem.
 class Reader {
  public:
-  explicit Reader(ArchiveHead* head) : head_(head) {}
-
+  ArchiveHead head{{}, {}, no_answers()};
   ArchiveCounts counts;
   std::shared_ptr<Node> root = std::make_shared<Node>();
 
@@ -165,7 +164,7 @@ class Reader {
       }
       json::parse(archive, kLimits, [this](const json::Value& document) {
         read_document(document);
-        if (const auto answers = document.member("answers")) read_answers(*answers);
+        if (const auto answers = document.member("answers")) head.answers = read_answers(*answers);
       });
       return {};
     } catch (const json::Problem& problem) {
@@ -196,12 +195,8 @@ class Reader {
     if (!done) return done;
     if (!machine) throw json::Problem{kMachineEntry, "is missing: the archive was cut, or holds no captured machine"};
     json::parse(*machine, kLimits, [this](const json::Value& document) { read_document(document); });
-    if (answers && head_ != nullptr) json::parse(*answers, kLimits, [this](const json::Value& value) { read_answers(value); });
+    if (answers) json::parse(*answers, kLimits, [this](const json::Value& value) { head.answers = read_answers(value); });
     return {};
-  }
-
-  void read_answers(const json::Value& answers) {
-    if (head_ != nullptr) head_->answers = gigabar::read_answers(answers);
   }
 
   // gigabar-machine.json, or the whole document.
@@ -210,9 +205,8 @@ class Reader {
     field.constant("format", "gigabar-machine");
     field.constant("version", 1);
     add_files(document);
-    if (head_ == nullptr) return;
-    if (const auto remark = document.member("remark")) json::read(*remark, head_->remark);
-    if (const auto date = document.member("date")) json::read(*date, head_->date);
+    if (const auto remark = document.member("remark")) json::read(*remark, head.remark);
+    if (const auto date = document.member("date")) json::read(*date, head.date);
   }
 
   void add_files(const json::Value& document) {
@@ -315,60 +309,46 @@ class Reader {
   }
 
   std::size_t node_count_ = 1;
-  ArchiveHead* head_;  // null: not wanted
 };
 
 // ---- writing
 
-class ArchiveWriter {
- public:
-  void take(Captured&& found) {
-    if (found.kind == Captured::Kind::folder) return void(folders_.insert(found.path));
-    has_content(found.path);
-    switch (found.kind) {
-      case Captured::Kind::file: return add(tar::Kind::file, found.path, std::move(found.text));
-      case Captured::Kind::link: return add(tar::Kind::link, found.path, std::move(found.text));
-      case Captured::Kind::hidden: machine.unreadable[found.path] = std::move(found.text); break;
-      case Captured::Kind::device: machine.devices[found.path] = found.facts; break;
-      case Captured::Kind::folder: break;
-    }
-  }
-  // The folders that nothing else tells of.
-  void add_folders() {
-    for (const std::string& folder : folders_) has_content(folder);
-    for (const std::string& folder : folders_) {
-      if (!above_.contains(folder)) add(tar::Kind::folder, folder, {});
-    }
-  }
-
-  MachineEntry machine;
+// What is captured, as a tar file's entries; what tar cannot say goes to `machine`.
+std::vector<tar::Entry> captured_entries(const SystemFiles& files, MachineEntry& machine) {
   std::vector<tar::Entry> entries;
-
- private:
-  void add(tar::Kind kind, const std::string& path, std::string text) {
-    entries.push_back({kind, path.substr(1), std::move(text)});
-  }
-  void has_content(const std::string& path) {
+  std::set<std::string> folders, above;
+  const auto has_content = [&above](const std::string& path) {
     for (std::size_t slash = path.rfind('/'); slash != 0 && slash != std::string::npos; slash = path.rfind('/', slash - 1)) {
-      if (!above_.insert(path.substr(0, slash)).second) return;
+      if (!above.insert(path.substr(0, slash)).second) return;
     }
+  };
+  visit_captured(files, [&](Captured&& found) {
+    using enum Captured::Kind;
+    if (found.kind != folder) has_content(found.path);
+    switch (found.kind) {
+      case file: entries.push_back({tar::Kind::file, found.path.substr(1), std::move(found.text)}); break;
+      case link: entries.push_back({tar::Kind::link, found.path.substr(1), std::move(found.text)}); break;
+      case hidden: machine.unreadable[found.path] = std::move(found.text); break;
+      case device: machine.devices[found.path] = found.facts; break;
+      case folder: folders.insert(found.path); break;
+    }
+  });
+  // The folders that nothing else tells of.
+  for (const std::string& path : folders) has_content(path);
+  for (const std::string& path : folders) {
+    if (!above.contains(path)) entries.push_back({tar::Kind::folder, path.substr(1), {}});
   }
-
-  std::set<std::string> folders_;
-  std::set<std::string> above_;
-};
+  return entries;
+}
 
 }  // namespace
 
 Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head, std::size_t max_bytes) {
-  ArchiveWriter writer;
-  visit_captured(files, [&](Captured&& found) { writer.take(std::move(found)); });
-  writer.add_folders();
-  writer.machine.remark = head.remark;
-  writer.machine.date = head.date;
-  writer.entries.push_back({tar::Kind::file, kAnswersEntry, to_json(head.answers)});
-  writer.entries.push_back({tar::Kind::file, kMachineEntry, json::to_text(writer.machine, kLimits)});
-  Result<std::string> archive = tar::write(writer.entries);
+  MachineEntry machine{head.remark, head.date, {}, {}};
+  std::vector<tar::Entry> entries = captured_entries(files, machine);
+  entries.push_back({tar::Kind::file, kAnswersEntry, to_json(head.answers)});
+  entries.push_back({tar::Kind::file, kMachineEntry, json::to_text(machine, kLimits)});
+  Result<std::string> archive = tar::write(entries);
   if (archive && archive->size() > max_bytes) {
     return make_error(Status::not_supported, "write archive", "",
                       text("it would have ", counted(archive->size(), "byte"), ", more than the ", max_bytes, " that can be read"),
@@ -377,22 +357,16 @@ Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& h
   return archive;
 }
 
-Result<SystemFiles> SystemFiles::of_archive(std::string_view archive, ArchiveHead* head) {
-  Reader reader(head);
+Result<Archive> read_archive(std::string_view archive) {
+  Reader reader;
   if (Result<void> done = reader.read(archive); !done) return std::move(done).error();
-  return SystemFiles(std::move(reader.root));
+  return Archive{SystemFiles(std::move(reader.root)), std::move(reader.head), reader.counts};
 }
 
-Result<ArchiveHead> read_archive_head(std::string_view archive) {
-  ArchiveHead head{{}, {}, no_answers()};
-  if (Result<SystemFiles> files = SystemFiles::of_archive(archive, &head); !files) return std::move(files).error();
-  return head;
-}
-
-Result<ArchiveCounts> count_archive(std::string_view archive) {
-  Reader reader(nullptr);
-  if (Result<void> done = reader.read(archive); !done) return std::move(done).error();
-  return reader.counts;
+Result<SystemFiles> SystemFiles::of_archive(std::string_view archive) {
+  Result<Archive> read = read_archive(archive);
+  if (!read) return std::move(read).error();
+  return std::move(read->files);
 }
 
 }  // namespace gigabar::inline v0

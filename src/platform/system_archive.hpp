@@ -38,14 +38,18 @@ struct ArchiveHead {
 // (libarchive is not there).
 Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head, std::size_t max_bytes = kMaxArchiveBytes);
 
-// Everything but the files, which SystemFiles::of_archive takes. Errors: bad_file, unavailable (a tar file without libarchive).
-Result<ArchiveHead> read_archive_head(std::string_view archive);
-
 // How much a tar file has, for those who wrote it.
 struct ArchiveCounts {
   std::size_t files = 0, links = 0;
   std::size_t denied = 0;  // files and folders that the user might not read
 };
-Result<ArchiveCounts> count_archive(std::string_view archive);
+
+struct Archive {
+  SystemFiles files;
+  ArchiveHead head;
+  ArchiveCounts counts;
+};
+// Errors: bad_file, unavailable (a tar file without libarchive).
+Result<Archive> read_archive(std::string_view archive);
 
 }  // namespace gigabar::inline v0

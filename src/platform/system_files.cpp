@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <ranges>
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
@@ -35,10 +36,9 @@ std::string reason_of(int error) {
 
 FolderNames unlisted(int error) { return {{}, error == ENOENT || error == ENOTDIR ? std::string() : reason_of(error)}; }
 
-// Names in an open folder, sorted and bounded.
-FolderNames names_in(int folder) {
-  // A descriptor of its own: reading moves the position in the folder.
-  Descriptor opened(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+// Names in `name` below `folder` (a descriptor, or AT_FDCWD), sorted and bounded.
+FolderNames names_in(int folder, const char* name) {
+  Descriptor opened(::openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!opened.is_open()) return unlisted(errno);
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(opened.get()), ::closedir);
   if (stream == nullptr) return unlisted(errno);
@@ -51,11 +51,20 @@ FolderNames names_in(int folder) {
       if (errno != 0) listed.reason = unlisted(errno).reason;
       break;
     }
-    const std::string_view name(&entry->d_name[0]);
-    if (name != "." && name != "..") listed.names.emplace_back(name);
+    const std::string_view found(&entry->d_name[0]);
+    if (found != "." && found != "..") listed.names.emplace_back(found);
   }
   std::sort(listed.names.begin(), listed.names.end());
   return listed;
+}
+
+// What a link below `folder` (a descriptor, or AT_FDCWD) holds; nothing, with errno, where there is none.
+std::optional<std::string> target_of(int folder, const char* name) {
+  std::string target(kMaxPathBytes, '\0');
+  const ssize_t bytes = ::readlinkat(folder, name, target.data(), target.size());
+  if (bytes < 0) return {};
+  target.resize(static_cast<std::size_t>(bytes));
+  return target;
 }
 
 // Of what was found under `name` in `folder`, and what this user may do with it.
@@ -82,13 +91,16 @@ class DiskFolder final : public SourceFolder {
   Found find(const std::string& part) const override {
     struct stat found{};
     if (::fstatat(folder_.get(), part.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0) return failed(errno);
-    if (S_ISLNK(found.st_mode)) return read_link(part);
+    if (S_ISLNK(found.st_mode)) {
+      auto target = target_of(folder_.get(), part.c_str());
+      return target ? Found{Entry::link, std::move(*target), {}} : failed(errno);
+    }
     if (!S_ISDIR(found.st_mode)) return {Entry::leaf, {}, {}};
     Descriptor entered(::openat(folder_.get(), part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!entered.is_open()) return failed(errno);
     return {Entry::folder, {}, std::make_shared<const DiskFolder>(std::move(entered))};
   }
-  FolderNames list() const override { return names_in(folder_.get()); }
+  FolderNames list() const override { return names_in(folder_.get(), "."); }
   FileText read(const std::string& leaf, std::size_t most_bytes) const override {
     return read_regular(folder_.get(), leaf, O_NOFOLLOW, most_bytes);
   }
@@ -104,13 +116,6 @@ class DiskFolder final : public SourceFolder {
     if (error == ENOENT || error == ENOTDIR || error == ELOOP) return {};
     return {Entry::denied, reason_of(error), {}};
   }
-  Found read_link(const std::string& part) const {
-    std::string target(kMaxPathBytes, '\0');
-    const ssize_t bytes = ::readlinkat(folder_.get(), part.c_str(), target.data(), target.size());
-    if (bytes < 0) return failed(errno);
-    target.resize(static_cast<std::size_t>(bytes));
-    return {Entry::link, std::move(target), {}};
-  }
 
   Descriptor folder_;
 };
@@ -118,8 +123,8 @@ class DiskFolder final : public SourceFolder {
 // The parts of `path` in front of those that are still ahead (the next one is the last of the vector); "" and "." are no parts.
 void put_ahead(std::vector<std::string>& ahead, std::string_view path) {
   const std::vector<std::string_view> parts = words_of(path, "/");
-  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-    if (*part != ".") ahead.emplace_back(*part);
+  for (const std::string_view part : std::views::reverse(parts)) {
+    if (part != ".") ahead.emplace_back(part);
   }
 }
 
@@ -178,9 +183,13 @@ SystemFiles::End SystemFiles::go(std::string_view path, bool is_last_followed) c
     }
     end.parts.push_back(part);
     end.is_folder = found.entry == Entry::folder;
-    if (end.is_folder) end.folders.push_back(std::move(found.folder));
-    if (found.entry == Entry::link) end.link_target = std::move(found.detail);
-    if (found.entry == Entry::leaf) end.hidden = std::move(found.detail);
+    if (end.is_folder) {
+      end.folders.push_back(std::move(found.folder));
+    } else if (found.entry == Entry::link) {
+      end.link_target = std::move(found.detail);
+    } else {
+      end.hidden = std::move(found.detail);
+    }
   }
   return end;
 }
@@ -207,11 +216,7 @@ FileText SystemFiles::read(const std::string& path, std::size_t most_bytes) cons
 }
 
 FolderNames SystemFiles::list(const std::string& folder) const {
-  if (is_live()) {
-    if (!folder.starts_with('/')) return {};
-    const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    return opened.is_open() ? names_in(opened.get()) : unlisted(errno);
-  }
+  if (is_live()) return folder.starts_with('/') ? names_in(AT_FDCWD, folder.c_str()) : FolderNames{};
   const End end = go(folder);
   if (!end.is_there()) return {{}, end.reason};
   return end.is_folder ? end.folders.back()->list() : FolderNames{{}, end.hidden};
@@ -244,11 +249,7 @@ std::optional<std::string> SystemFiles::real_path(const std::string& path) const
 
 std::optional<std::string> SystemFiles::link_target(const std::string& path) const {
   if (!is_live()) return go(path, false).link_target;
-  std::string target(kMaxPathBytes, '\0');
-  const ssize_t bytes = path.starts_with('/') ? ::readlink(path.c_str(), target.data(), target.size()) : -1;
-  if (bytes < 0) return {};
-  target.resize(static_cast<std::size_t>(bytes));
-  return target;
+  return path.starts_with('/') ? target_of(AT_FDCWD, path.c_str()) : std::nullopt;
 }
 
 std::optional<std::string> SystemFiles::word(const std::string& path) const {

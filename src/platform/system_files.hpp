@@ -56,7 +56,6 @@ struct NodeFacts {
   std::optional<int> open_errno;  // of an archive: as open_errno() of the machine was
 };
 
-struct ArchiveHead;
 class SourceFolder;
 
 // Paths are absolute ("/sys/class/net"), of the machine, not of the disk where a copy of it lies. Threads: any; reading does not
@@ -66,9 +65,10 @@ class SystemFiles {
   static SystemFiles live();
   // A folder, as the root. Errors: as Machine::open.
   static Result<SystemFiles> of_folder(const std::string& path);
-  // An archive (see system_archive.hpp); `head` takes the rest of it. Errors: bad_file, unavailable (a tar file without
-  // libarchive).
-  static Result<SystemFiles> of_archive(std::string_view archive, ArchiveHead* head = nullptr);
+  // Those of an archive. Errors: as read_archive() of system_archive.hpp.
+  static Result<SystemFiles> of_archive(std::string_view archive);
+  // A tree that somebody has made; null: this machine's.
+  explicit SystemFiles(std::shared_ptr<const SourceFolder> root) : root_(std::move(root)) {}
 
   bool is_live() const noexcept { return root_ == nullptr; }
 
@@ -94,11 +94,10 @@ class SystemFiles {
 
  private:
   struct End;
-  explicit SystemFiles(std::shared_ptr<const SourceFolder> root) : root_(std::move(root)) {}
   // Goes along `path`; not of this machine, where the kernel does.
   End go(std::string_view path, bool is_last_followed = true) const;
 
-  std::shared_ptr<const SourceFolder> root_;  // null: this machine's
+  std::shared_ptr<const SourceFolder> root_;
 };
 
 }  // namespace gigabar::inline v0

@@ -43,44 +43,6 @@ AnswersByAddress by_address(const DriverAnswers& answers) {
   return found;
 }
 
-std::vector<Gpu> gpus_of_tree(const std::vector<PciNode>& pci) {
-  std::vector<Gpu> gpus;
-  for (std::size_t i = 0; i < pci.size(); ++i) {
-    if (!is_gpu(pci[i])) continue;
-    Gpu gpu;
-    gpu.pci = static_cast<int>(i);
-    gpu.address = pci[i].address;
-    gpu.name = pci[i].name;
-    gpu.numa_node = pci[i].numa_node;
-    gpus.push_back(std::move(gpu));
-  }
-  return gpus;
-}
-
-// Those that the PCI tree does not have, or has without saying that they are GPUs.
-void add_driver_only(const DriverAnswers& answers, const std::vector<PciNode>& pci, std::vector<Gpu>& gpus,
-                     std::vector<std::string>& notes) {
-  const PciIndex index = index_of(pci);
-  PciIndex known = index_of(gpus);
-  for (const GpuAnswers& told : answers.gpus) {
-    const auto address = PciAddress::parse(told.pci);
-    if (!address) {
-      notes.emplace_back("the driver names a GPU without a PCI address; it is left out");
-      continue;
-    }
-    if (!known.emplace(key_of(*address), 0).second) continue;
-    Gpu gpu;
-    gpu.address = *address;
-    gpu.pci = find_in(index, *address);
-    if (gpu.pci >= 0) {
-      gpu.numa_node = pci[static_cast<std::size_t>(gpu.pci)].numa_node;
-    } else {
-      notes.push_back(text("the driver names the GPU ", address->to_string(), ", which the PCI tree does not have"));
-    }
-    gpus.push_back(std::move(gpu));
-  }
-}
-
 void note_missing_answers(const Sources& from, const std::vector<Gpu>& gpus) {
   if (gpus.empty()) return;
   const DriverAnswers& answers = from.answers;
@@ -94,56 +56,32 @@ void note_missing_answers(const Sources& from, const std::vector<Gpu>& gpus) {
   if (is_missing(answers.nvml, &GpuAnswers::nvlinks)) from.notes.push_back(text("NVLinks are not known: ", answers.nvml.reason));
 }
 
-// Active links of one GPU by what is at their other end.
-struct Links {
-  struct Some {
-    unsigned count = 0;
-    double gb_per_s = 0;
-    bool is_rate_known = true;
+// Active links from one GPU to another one, or to switches.
+struct Bundle {
+  unsigned count = 0;
+  double gb_per_s = 0;
+  bool is_rate_known = true;
 
-    void add(unsigned mb_per_s) {
-      ++count;
-      gb_per_s += mb_per_s / 1000.0;
-      is_rate_known = is_rate_known && mb_per_s != 0;
-    }
-  };
-  std::map<int, Some> to_gpus;
-  Some to_switches;
-  unsigned hidden_count = 0;
-};
-
-Links links_of(const GpuAnswers& answers, const PciIndex& gpu_at, const std::vector<PciNode>& pci, const PciIndex& index) {
-  Links links;
-  for (const nvml::NvLink& link : *answers.nvlinks) {
-    if (!link.is_active) continue;
-    const auto remote = PciAddress::parse(link.remote_pci);
-    const int gpu = remote ? find_in(gpu_at, *remote) : -1;
-    const int node = remote ? find_in(index, *remote) : -1;
-    if (!link.is_switch && gpu >= 0) {
-      links.to_gpus[gpu].add(link.mb_per_s);
-    } else if (link.is_switch || (node >= 0 && is_nvswitch(pci[static_cast<std::size_t>(node)]))) {
-      links.to_switches.add(link.mb_per_s);
-    } else {
-      ++links.hidden_count;
-    }
+  void add(unsigned mb_per_s) {
+    ++count;
+    gb_per_s += mb_per_s / 1000.0;
+    is_rate_known = is_rate_known && mb_per_s != 0;
   }
-  return links;
-}
+};
+constexpr int kSwitches = -1;                           // at the other end, instead of a GPU
+using Bundles = std::map<std::pair<int, int>, Bundle>;  // by the index of the GPU that tells of them, and of the other one
 
-using LinksByGpu = std::map<int, Links>;
-
-// Without any link between the two, one of none. Both ends tell of the same direct links; where only one does, it is believed. Of
-// those to switches all links of the one that has fewer reach the other.
-NvLinkBond bond_between(const LinksByGpu::value_type& first, const LinksByGpu::value_type& second) {
-  const auto one_way = [](const LinksByGpu::value_type& from, const LinksByGpu::value_type& to) {
-    const auto found = from.second.to_gpus.find(to.first);
-    return found == from.second.to_gpus.end() ? Links::Some{} : found->second;
+// Both ends tell of the same direct links; where only one does, it is believed. Of those to switches all links of the one that has
+// fewer reach the other.
+NvLinkBond bond_between(const Bundles& bundles, int first, int second) {
+  const auto told = [&bundles](int from, int to) {
+    const auto found = bundles.find({from, to});
+    return found == bundles.end() ? Bundle{} : found->second;
   };
-  const auto has_fewer = [](const Links::Some& a, const Links::Some& b) { return a.count < b.count; };
-  const Links::Some direct = std::max(one_way(first, second), one_way(second, first), has_fewer);
+  const Bundle direct = std::ranges::max(told(first, second), told(second, first), {}, &Bundle::count);
   const bool is_switched = direct.count == 0;
-  const Links::Some some = is_switched ? std::min(first.second.to_switches, second.second.to_switches, has_fewer) : direct;
-  return {first.first, second.first, some.count, some.is_rate_known ? some.gb_per_s : 0, is_switched};
+  const Bundle used = is_switched ? std::ranges::min(told(first, kSwitches), told(second, kSwitches), {}, &Bundle::count) : direct;
+  return {first, second, used.count, used.is_rate_known ? used.gb_per_s : 0, is_switched};
 }
 
 // ---- network adapters
@@ -330,13 +268,33 @@ class Adapters {
 
 }  // namespace
 
+// Those of the PCI tree, and those that it does not have, or has without saying that they are GPUs.
 std::vector<Gpu> read_gpus(const Sources& from, const std::vector<PciNode>& pci) {
-  std::vector<Gpu> gpus = gpus_of_tree(pci);
-  add_driver_only(from.answers, pci, gpus, from.notes);
+  const PciIndex index = index_of(pci);
+  std::map<std::uint64_t, Gpu> found;
+  const auto add = [&](const PciAddress& address) -> Gpu& {
+    Gpu& gpu = found[key_of(address)];
+    gpu.address = address;
+    gpu.pci = find_in(index, address);
+    if (gpu.pci >= 0) gpu.numa_node = pci[static_cast<std::size_t>(gpu.pci)].numa_node;
+    return gpu;
+  };
+  for (const PciNode& node : pci) {
+    if (is_gpu(node)) add(node.address).name = node.name;
+  }
+  for (const GpuAnswers& told : from.answers.gpus) {
+    const auto address = PciAddress::parse(told.pci);
+    if (!address) {
+      from.notes.emplace_back("the driver names a GPU without a PCI address; it is left out");
+    } else if (const bool is_known = found.contains(key_of(*address)); add(*address).pci < 0 && !is_known) {
+      from.notes.push_back(text("the driver names the GPU ", address->to_string(), ", which the PCI tree does not have"));
+    }
+  }
   const AnswersByAddress answers = by_address(from.answers);
-  for (Gpu& gpu : gpus) {
-    const auto found = answers.find(key_of(gpu.address));
-    if (found != answers.end()) add_answers(*found->second, gpu);
+  std::vector<Gpu> gpus;
+  for (auto& [address, gpu] : found) {
+    if (const auto told = answers.find(address); told != answers.end()) add_answers(*told->second, gpu);
+    gpus.push_back(std::move(gpu));
   }
   const auto place = [](const Gpu& gpu) { return std::pair(gpu.cuda_index.value_or(INT_MAX), key_of(gpu.address)); };
   std::ranges::sort(gpus, {}, place);
@@ -346,27 +304,33 @@ std::vector<Gpu> read_gpus(const Sources& from, const std::vector<PciNode>& pci)
 
 std::vector<NvLinkBond> read_nvlinks(const Sources& from, const std::vector<PciNode>& pci, const std::vector<Gpu>& gpus) {
   const AnswersByAddress answers = by_address(from.answers);
-  const PciIndex index = index_of(pci);
-  const PciIndex gpu_at = index_of(gpus);
-  LinksByGpu links;  // of GPUs with any: pairs are made of these only
+  const PciIndex index = index_of(pci), gpu_at = index_of(gpus);
+  Bundles bundles;
   for (const auto& [address, gpu] : gpu_at) {
     const auto told = answers.find(address);
     if (told == answers.end() || !told->second->nvlinks) continue;
-    const Links found = links_of(*told->second, gpu_at, pci, index);
-    if (found.hidden_count != 0) {
-      from.notes.push_back(
-          text("GPU ", told->second->pci, ": NVML does not say where ", found.hidden_count, " active NVLinks lead"));
+    unsigned hidden_count = 0;
+    for (const nvml::NvLink& link : *told->second->nvlinks) {
+      if (!link.is_active) continue;
+      const auto remote = PciAddress::parse(link.remote_pci);
+      const int peer = remote ? find_in(gpu_at, *remote) : -1;
+      const int node = remote ? find_in(index, *remote) : -1;
+      if (!link.is_switch && peer >= 0) {
+        bundles[{gpu, peer}].add(link.mb_per_s);
+      } else if (link.is_switch || (node >= 0 && is_nvswitch(pci[static_cast<std::size_t>(node)]))) {
+        bundles[{gpu, kSwitches}].add(link.mb_per_s);
+      } else {
+        ++hidden_count;
+      }
     }
-    if (found.to_switches.count != 0) links[gpu].to_switches = found.to_switches;
-    for (const auto& [peer, some] : found.to_gpus) {
-      links[gpu].to_gpus[peer] = some;
-      links[peer];
+    if (hidden_count != 0) {
+      from.notes.push_back(text("GPU ", told->second->pci, ": NVML does not say where ", hidden_count, " active NVLinks lead"));
     }
   }
   std::vector<NvLinkBond> bonds;
-  for (auto first = links.begin(); first != links.end(); ++first) {
-    for (auto second = std::next(first); second != links.end(); ++second) {
-      const NvLinkBond bond = bond_between(*first, *second);
+  for (int first = 0; first < std::ssize(gpus); ++first) {
+    for (int second = first + 1; second < std::ssize(gpus); ++second) {
+      const NvLinkBond bond = bond_between(bundles, first, second);
       if (bond.count != 0) bonds.push_back(bond);
     }
   }

@@ -335,9 +335,9 @@ ISOLATED_TEST(MachineAllocation, ArchiveOfAFolder) {
   folder.write("sys/devices/system/node/node0/cpulist", "0-1\n");
   folder.write("proc/cmdline", "quiet\n");
   const auto files = SystemFiles::of_folder(folder.path());
-  const auto head = read_archive_head(kDocument);
-  ASSERT_TRUE(files.is_ok() && head.is_ok());
-  const auto write = [&] { return caught([&] { return write_archive(*files, *head).status(); }); };
+  const auto document = read_archive(kDocument);
+  ASSERT_TRUE(files.is_ok() && document.is_ok());
+  const auto write = [&] { return caught([&] { return write_archive(*files, document->head).status(); }); };
   EXPECT_GT(fail_each_of(write, Failing::each_path), 50U);
 }
 

@@ -44,10 +44,9 @@ void expect_sane(const doctor::Check& check, const std::vector<Finding>& finding
 // whole, and no check ran.
 bool run_checks(const Json& document, const Topology& topology) {
   const std::string text = document.dump(-1, ' ', false, Json::error_handler_t::replace);
-  const auto files = SystemFiles::of_archive(text);
-  const auto head = read_archive_head(text);
-  if (!files || !head) return false;
-  const doctor::Patient patient{*files, head->answers, topology, false};
+  const auto archive = read_archive(text);
+  if (!archive) return false;
+  const doctor::Patient patient{archive->files, archive->head.answers, topology, false};
   for (const doctor::Check& check : doctor::all_checks()) {
     if (check.info.is_probe) continue;
     doctor::Findings findings(check.info.id);

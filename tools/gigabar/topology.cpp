@@ -38,7 +38,7 @@ void capture(Report& report, const Machine& machine, const std::string& path) {
   const std::string archive = take(machine.archive());
   // Counted before it is written: what no reader takes must not be left behind. Files that nobody can read are not denied ones: the
   // kernel refuses what does not apply, the speed of a link without one, say.
-  const auto [file_count, link_count, denied_count] = take(count_archive(archive));
+  const auto [file_count, link_count, denied_count] = take(read_archive(archive)).counts;
   write_file("--capture", path, archive);
   const std::size_t gpu_count = machine.answers().gpus.size();
   report.print("captured: {} in {}\n", counted(archive.size(), "byte"), plain(path));

@@ -189,10 +189,10 @@ TEST_F(CaptureOfThisMachine, IsAWholeFileThatOthersCanRead) {
   EXPECT_EQ(facts.st_mode & 0777U, 0644U);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()), 1);
   EXPECT_TRUE(std::regex_match(archive_["date"].get<std::string>(), std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")));
-  const auto head = read_archive_head(text_);
-  ASSERT_TRUE(head.is_ok()) << head.error().message();
-  EXPECT_EQ(head->remark, "");
-  EXPECT_NE(head->answers.cuda.reason, "no answer was captured");
+  const auto read = read_archive(text_);
+  ASSERT_TRUE(read.is_ok()) << read.error().message();
+  EXPECT_EQ(read->head.remark, "");
+  EXPECT_NE(read->head.answers.cuda.reason, "no answer was captured");
 }
 
 // Which user stands behind which is nobody's business, only whether it is the machine's own namespace.
@@ -275,7 +275,7 @@ class CaptureOfAFolder : public testing::Test {
   Json archive() const {
     text_ = write_archive(SystemFiles::of_folder(folder_.path()).value(), {"remark", "date", {}}).value();
     EXPECT_TRUE(SystemFiles::of_archive(text_).is_ok());
-    EXPECT_EQ(read_archive_head(text_)->remark, "remark");
+    EXPECT_EQ(read_archive(text_)->head.remark, "remark");
     return document_of(text_);
   }
   void link(const std::string& path, const std::string& target) const {
