@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <stop_token>
 #include <thread>
 
 #include "base/blocked_signals.hpp"
@@ -334,27 +335,22 @@ class Load {
  public:
   Load(int device, std::uintptr_t destination) {
     const BlockedSignals blocked;
-    thread_ = std::thread([this, device, destination] { run(device, destination); });
+    thread_ = std::jthread([this, device, destination](const std::stop_token& stop) { run(device, destination, stop); });
   }
-  ~Load() {
-    is_over_ = true;
-    thread_.join();
-  }
-  Load(const Load&) = delete;
-  Load& operator=(const Load&) = delete;
 
   bool has_failed() const { return has_failed_; }
 
  private:
-  void run(int device, std::uintptr_t destination) noexcept try {
+  void run(int device, std::uintptr_t destination, const std::stop_token& stop) noexcept try {
     const std::vector<unsigned char> bytes(kLoadBytes, 0x5a);
-    while (!is_over_ && !has_failed_) has_failed_ = !engine_copy_to(device, destination, bytes.data(), bytes.size()).is_ok();
+    while (!stop.stop_requested() && !has_failed_)
+      has_failed_ = !engine_copy_to(device, destination, bytes.data(), bytes.size()).is_ok();
   } catch (...) {
     has_failed_ = true;
   }
 
-  std::atomic<bool> is_over_ = false, has_failed_ = false;
-  std::thread thread_;
+  std::atomic<bool> has_failed_ = false;
+  std::jthread thread_;  // the last member: asked to end, and joined, before the other is gone
 };
 
 // The fastest that the link was seen at while data went over it.
