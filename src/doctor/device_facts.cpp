@@ -305,8 +305,7 @@ CpuFacts cpu_facts(const Patient& patient) {
   const FileText file = patient.files.read(kCpuInfoPath, kMaxCpuInfoBytes);
   std::set<std::string, std::less<>> packages;
   bool has_fields = false;
-  for (std::string_view rest = file.content; !rest.empty();) {
-    const std::string_view line = next_line(rest);
+  for (const std::string_view line : words_of(file.content, "\n")) {
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos) continue;
     take_field(cpu, packages, trimmed(line.substr(0, colon)), trimmed(line.substr(colon + 1)));

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <sstream>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
@@ -18,14 +17,11 @@ constexpr std::uint32_t kDisplay = 0x03;  // base class
 
 // "overlay / overlay rw,...": the root of a container that leaves no other mark.
 bool is_root_overlay(const Patient& patient) {
-  std::istringstream lines(patient.files.read("/proc/self/mounts").content);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string what, where, kind;
-    words >> what >> where >> kind;
-    if (where == "/" && kind == "overlay") return true;
-  }
-  return false;
+  const FileText mounts = patient.files.read("/proc/self/mounts");
+  return std::ranges::any_of(words_of(mounts.content, "\n"), [](std::string_view line) {
+    const std::vector<std::string_view> words = words_of(line);
+    return words.size() > 2 && words[1] == "/" && words[2] == "overlay";
+  });
 }
 
 // --- what RDMA on GPU memory needs: read once here, judged by the checks and by availability()
@@ -195,8 +191,7 @@ std::optional<std::map<std::string, std::string>> driver_params(const Patient& p
   const FileText file = patient.files.read(kParamsFile);
   if (!file.is_present()) return {};
   std::map<std::string, std::string> params;
-  for (std::string_view rest = file.content; !rest.empty();) {
-    const std::string_view line = next_line(rest);
+  for (const std::string_view line : words_of(file.content, "\n")) {
     const std::size_t colon = line.find(':');
     constexpr std::string_view kAround = " \t\r\n\"";
     if (colon == std::string_view::npos) continue;

@@ -184,7 +184,7 @@ Adapter open_adapter(const Patient& patient, const std::string& name) {
   auto first = make_buffer(*device, numa_node);
   auto second = make_buffer(*device, numa_node);
   if (!first || !second) {
-    const Ruling why = explain(patient, Registration::host, first ? second.error().record() : first.error().record());
+    const Ruling why = explain(patient, meaning_for_host_memory, first ? second.error().record() : first.error().record());
     throw unknown(text("nothing was tried: ", why.statement), why.remedy);
   }
   const int gid_index = gid_index_of(nic, port);
