@@ -37,18 +37,18 @@ inline constexpr std::string_view kPairLeftOut = "the time for all transfers had
 struct Ruling {
   Verdict verdict = Verdict::unknown;
   std::string statement;
-  std::string remedy{};  // of an unknown: how to find out ("run as root"); a pass and a skip have none
+  std::string remedy;  // of an unknown: how to find out ("run as root"); a pass and a skip have none
   bool needs_reboot = false;
 };
 using MaybeRuling = std::optional<Ruling>;  // nothing: there is nothing to say, or all was said
 
 template <class... Parts>
 Ruling pass(const Parts&... statement) {
-  return {Verdict::pass, text(statement...)};
+  return {Verdict::pass, text(statement...), {}};
 }
 template <class... Parts>
 Ruling skip(const Parts&... statement) {
-  return {Verdict::skip, text(statement...)};
+  return {Verdict::skip, text(statement...), {}};
 }
 inline Ruling warn(std::string statement, std::string remedy, bool needs_reboot = false) {
   return {Verdict::warn, std::move(statement), std::move(remedy), needs_reboot};

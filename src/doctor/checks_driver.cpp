@@ -242,21 +242,6 @@ Ruling judge_no_gdrdrv(const Patient& patient, Findings& findings) {
               text(own.remedy, "; or load gdrdrv: install gdrdrv-dkms, then sudo modprobe gdrdrv"));
 }
 
-Ruling judge_gdrdrv_without_node(const Patient& patient) {
-  const std::string in = container(patient);
-  return warn(text("gdrdrv is loaded, but ", kGdrdrvNode, " is missing", in.empty() ? "" : " in ", in),
-              in.empty() ? "sudo mknod -m 666 /dev/gdrdrv c $(awk '$2 == \"gdrdrv\" {print $1}' /proc/devices) 0"
-                         : "pass it on: docker run --device /dev/gdrdrv");
-}
-
-// One that is there and cannot be used.
-Ruling judge_unusable_gdrdrv(const NodeReport& node) {
-  if (node.state != NodeState::no_permission) return warn(node.statement(), node.remedy);
-  return warn(text("this user may not read and write ", kGdrdrvNode),
-              "sudo chmod a+rw /dev/gdrdrv (until the next boot); for good, a udev rule in /etc/udev/rules.d/60-gdrdrv.rules: "
-              "KERNEL==\"gdrdrv\", MODE=\"0666\"");
-}
-
 // --- mod.params
 
 struct BadSetting {
@@ -435,9 +420,18 @@ MaybeRuling check_mod_gdrdrv(const Patient& patient, Findings& findings) {
   findings.read(patient, kGdrdrvVersionFile);
   const NodeReport node = look_at_node(patient, kGdrdrvNode);
   findings.reading(kGdrdrvNode, node.value);
-  if (node.state == NodeState::missing)
-    return patient.files.exists("/sys/module/gdrdrv") ? judge_gdrdrv_without_node(patient) : judge_no_gdrdrv(patient, findings);
-  if (!node.works()) return judge_unusable_gdrdrv(node);
+  if (node.state == NodeState::missing && !patient.files.exists("/sys/module/gdrdrv")) return judge_no_gdrdrv(patient, findings);
+  if (node.state == NodeState::missing) {
+    const std::string in = container(patient);
+    return warn(text("gdrdrv is loaded, but ", kGdrdrvNode, " is missing", in.empty() ? "" : " in ", in),
+                in.empty() ? "sudo mknod -m 666 /dev/gdrdrv c $(awk '$2 == \"gdrdrv\" {print $1}' /proc/devices) 0"
+                           : "pass it on: docker run --device /dev/gdrdrv");
+  }
+  if (node.state == NodeState::no_permission)
+    return warn(text("this user may not read and write ", kGdrdrvNode),
+                "sudo chmod a+rw /dev/gdrdrv (until the next boot); for good, a udev rule in /etc/udev/rules.d/60-gdrdrv.rules: "
+                "KERNEL==\"gdrdrv\", MODE=\"0666\"");
+  if (!node.works()) return warn(node.statement(), node.remedy);
   const std::string word = patient.files.word(kGdrdrvVersionFile).value_or("");
   const auto version = version_of(word);
   if (!version)

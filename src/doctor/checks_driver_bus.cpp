@@ -2,6 +2,8 @@
 // The driver and the PCI bus: whether it has every GPU of the bus, and which network adapters it lets reach GPU memory.
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <map>
 #include <set>
 
 #include "base/counted.hpp"
@@ -59,11 +61,85 @@ Ruling judge_ghost(const Patient& patient, Findings& findings, const std::string
               true);
 }
 
+// A GPU that fell off the bus while the machine ran, by the word of the driver or of the bus itself.
+struct FallenGpu {
+  std::string address;     // "0000:3b:00.0"; empty: the kernel's log does not name it
+  bool is_silent = false;  // its configuration space reads all ones
+  std::string log_line;    // the last one that says so; empty: none does
+};
+
+constexpr std::size_t kMaxFallen = 64;
+
+// "0000:3b:00.0" of "0000:3b:00.0", "0000:3B:00", "00000000:3b:00.0" and "3b:00.0"; nothing for other words.
+std::optional<std::string> address_in(std::string_view word) {
+  std::string whole(trimmed(word, ":."));
+  if (whole.find('.') == std::string::npos) whole += ".0";
+  const auto address = PciAddress::parse(whole);
+  return address ? std::optional(address->to_string()) : std::nullopt;
+}
+
+// The first address in a line of the driver's: "NVRM: Xid (PCI:0000:3b:00): 79, ...", "NVRM: GPU 0000:3b:00.0: GPU has fallen off
+// the bus.". Behind "PCI:" the digits of an address begin at once.
+std::optional<std::string> address_of_line(std::string_view line) {
+  constexpr std::string_view kOfAddress = "0123456789abcdefABCDEF:.";
+  std::size_t end = 0;
+  for (std::size_t at = line.find_first_of(kOfAddress); at != std::string_view::npos; at = line.find_first_of(kOfAddress, end)) {
+    end = std::min(line.find_first_not_of(kOfAddress, at), line.size());
+    const std::string_view word = line.substr(at, end - at);
+    const bool is_behind_letters = at > 0 && std::isalpha(static_cast<unsigned char>(line[at - 1])) != 0 && word.front() != ':';
+    if (is_behind_letters || word.find(':') == std::string_view::npos) continue;
+    if (auto address = address_in(word)) return address;
+  }
+  return {};
+}
+
+bool tells_of_loss(const std::string& line) {
+  constexpr std::uint64_t kOffTheBus = 79;
+  return lower(line).find("fallen off the bus") != std::string::npos || xid_in(line) == kOffTheBus;
+}
+
+// A line may leave out the PCI domain or the function, and the function of a GPU need not be 0.
+std::string known_address(const std::vector<std::string>& known, const std::string& address) {
+  const std::string device = address.substr(0, address.rfind('.'));
+  const auto found = std::ranges::find_if(known, [&](const std::string& one) { return one.starts_with(device + "."); });
+  return found == known.end() ? address : *found;
+}
+
+// Of the bus's NVIDIA GPUs and of those that the kernel's log names, by address.
+std::vector<FallenGpu> fallen_gpus(const Patient& patient) {
+  std::map<std::string, FallenGpu> fallen;
+  const std::vector<std::string> known = gpus_on_pci(patient);
+  for (const std::string& address : known) {
+    if (fallen.size() < kMaxFallen && is_silent(patient, address)) fallen[address] = {address, true, {}};
+  }
+  for (const std::string& line : patient.answers.kernel_log.value_or(std::vector<std::string>{})) {
+    if (!tells_of_loss(line)) continue;
+    const auto named = address_of_line(line);
+    const std::string address = named ? known_address(known, *named) : std::string();
+    if (fallen.size() >= kMaxFallen && !fallen.contains(address)) continue;
+    FallenGpu& gpu = fallen[address];
+    gpu.address = address;
+    gpu.log_line = line;
+  }
+  std::vector<FallenGpu> list;
+  for (auto& [address, gpu] : fallen) list.push_back(std::move(gpu));
+  return list;
+}
+
+std::string statement_of(const FallenGpu& gpu) {
+  if (gpu.address.empty()) return "a GPU has fallen off the bus, as the kernel's log says without naming it";
+  if (gpu.is_silent && !gpu.log_line.empty())
+    return "this GPU has fallen off the bus: the kernel's log says so, and the device does not answer";
+  if (gpu.is_silent)
+    return "this GPU does not answer: its configuration space reads all ones, as after it has fallen off the bus or lost its power";
+  return "this GPU has fallen off the bus since the machine started, as the kernel's log says";
+}
+
 Ruling judge_fallen_gpu(const Patient& patient, Findings& findings, const FallenGpu& gpu) {
   const bool is_lost = !patient.files.exists(text(kGpusFolder, "/", gpu.address));
   if (gpu.is_silent) findings.reading(pci_folder(gpu.address) + "/config", "every byte is 0xff");
   if (!gpu.log_line.empty()) findings.reading("the kernel's log", gpu.log_line);
-  return fail(text(gpu.statement(), is_lost ? ", and it is lost to its driver" : ""),
+  return fail(text(statement_of(gpu), is_lost ? ", and it is lost to its driver" : ""),
               "end the programs on it and restart the machine, best by switching its power off and on; when the GPU falls off "
               "again, check its power cables, seat, riser and temperature, and the lines before the first one of 'sudo dmesg | "
               "grep -E \"NVRM|AER|pcieport\"'",

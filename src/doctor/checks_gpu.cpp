@@ -208,22 +208,16 @@ Ruling judge_clocks(const Patient&, const Gpu& gpu, const GpuAnswers& answers, F
 
 // --- bar1
 
-// Size of one line "start end flags" of /sys/.../resource; 0 for an empty one.
-std::uint64_t size_of_line(const std::string& line) {
-  std::istringstream words(line);
-  std::uint64_t start = 0;
-  std::uint64_t end = 0;
-  if (!(words >> std::hex >> start >> end) || end <= start || end == ~std::uint64_t{0}) return 0;
-  return end - start + 1;
-}
-
-// BAR0 holds registers and takes one line, or two where it is 64 bits wide; the next that is not empty is the aperture.
+// BAR0 holds registers and takes one line of /sys/.../resource ("start end flags"), or two where it is 64 bits wide; the next that
+// is not empty is the aperture. 0: none is.
 std::uint64_t bar1_of_resource(const std::string& resource) {
   std::istringstream lines(resource);
   std::string line;
-  std::getline(lines, line);
-  for (int i = 0; i < 2 && std::getline(lines, line); ++i) {
-    if (const std::uint64_t size = size_of_line(line)) return size;
+  for (int i = 0; i < 3 && std::getline(lines, line); ++i) {
+    std::istringstream words(line);
+    std::uint64_t start = 0, end = 0;
+    const bool is_told = static_cast<bool>(words >> std::hex >> start >> end);
+    if (i > 0 && is_told && end > start && end != ~std::uint64_t{0}) return end - start + 1;
   }
   return 0;
 }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/errors.hpp"
+#include "base/options.hpp"
 #include "doctor/facts.hpp"
 
 namespace gigabar::doctor {
@@ -19,10 +20,7 @@ std::optional<std::string> iommu_words(const Patient& patient) {
   const FileText line = patient.files.read(kCommandLine);
   if (!line.is_present()) return {};
   std::string words;
-  std::string_view rest = line.content;
-  while (!rest.empty()) {
-    const std::string_view word = rest.substr(0, rest.find_first_of(" \n"));
-    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+  for (const std::string_view word : words_of(line.content, " \n")) {
     const std::string_view key = word.substr(0, word.find_first_of("=."));
     if (std::ranges::find(kKeys, key) == kKeys.end()) continue;
     words += (words.empty() ? "" : " ") + printable(word, 80);

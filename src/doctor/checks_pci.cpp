@@ -13,6 +13,22 @@
 namespace gigabar::doctor {
 namespace {
 
+// Why a check of pairs has nothing to do.
+std::string why_no_pair(const Topology& topology) {
+  if (pci_gpus(topology).empty()) return "this machine has no GPU on PCI";
+  return "this machine has one GPU and no RDMA NIC on PCI: no pair to look at";
+}
+
+// A virtual function's link and most of its control registers are its physical function's: the device with `pci` of that one, when
+// the tree has it; else as it is.
+PciDevice with_registers(const Patient& patient, PciDevice device) {
+  const PciAddress& address = node_of(patient.topology, device.pci).address;
+  const auto owner = PciAddress::parse(patient.files.link_name(pci_folder(address) + "/physfn").value_or(""));
+  const int pci = owner ? patient.topology.find_pci(*owner) : -1;
+  if (pci >= 0) device.pci = pci;
+  return device;
+}
+
 // ---- pci.link
 
 // One end of a link, as /sys tells of it.

@@ -256,20 +256,7 @@ Route route_of(const Topology& topology, const PciPair& pair) {
   return route_between(topology, end(pair.first), end(pair.second));
 }
 
-std::string why_no_pair(const Topology& topology) {
-  if (pci_gpus(topology).empty()) return "this machine has no GPU on PCI";
-  return "this machine has one GPU and no RDMA NIC on PCI: no pair to look at";
-}
-
 const PciNode& node_of(const Topology& topology, int pci) { return topology.pci[static_cast<std::size_t>(pci)]; }
-
-PciDevice with_registers(const Patient& patient, PciDevice device) {
-  const PciAddress& address = node_of(patient.topology, device.pci).address;
-  const auto owner = PciAddress::parse(patient.files.link_name(pci_folder(address) + "/physfn").value_or(""));
-  const int pci = owner ? patient.topology.find_pci(*owner) : -1;
-  if (pci >= 0) device.pci = pci;
-  return device;
-}
 
 ConfigAnswer config_of(const Patient& patient, const std::string& address) {
   ConfigAnswer answer;
@@ -318,8 +305,7 @@ CpuFacts cpu_facts(const Patient& patient) {
   const FileText file = patient.files.read(kCpuInfoPath, kMaxCpuInfoBytes);
   std::set<std::string, std::less<>> packages;
   bool has_fields = false;
-  for (std::string_view rest = file.content; !rest.empty();) {
-    const std::string_view line = next_line(rest);
+  for (const std::string_view line : words_of(file.content, "\n")) {
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos) continue;
     take_field(cpu, packages, trimmed(line.substr(0, colon)), trimmed(line.substr(colon + 1)));

@@ -72,14 +72,7 @@ struct PciPair {
 std::vector<PciPair> pci_pairs(const Topology& topology);
 Route route_of(const Topology& topology, const PciPair& pair);
 
-// Why a check of pairs has nothing to do: "this machine has no GPU on PCI".
-std::string why_no_pair(const Topology& topology);
-
 const PciNode& node_of(const Topology& topology, int pci);
-
-// A virtual function's link and most of its control registers are its physical function's: the device with `pci` of that one, when
-// the tree has it; else as it is.
-PciDevice with_registers(const Patient& patient, PciDevice device);
 
 // The configuration space of the function with that address.
 struct ConfigAnswer {
@@ -88,6 +81,8 @@ struct ConfigAnswer {
   std::string trouble;  // why: "missing", "permission denied", "12 bytes are no configuration space"
 };
 ConfigAnswer config_of(const Patient& patient, const std::string& address);
+// Whether reading it gives ones only: the device is lost, or without power.
+inline bool is_silent(const Patient& patient, const std::string& address) { return config_of(patient, address).config.is_gone; }
 
 // Configuration spaces of one check, each read once.
 class ConfigReader {
@@ -204,20 +199,6 @@ Ruling dmabuf(const Patient& patient, Findings& findings);
 Ruling peermem(const Patient& patient, Findings& findings);
 // What GPU-initiated networking needs of the driver.
 Ruling gin_of_driver(const Patient& patient, Findings& findings);
-
-// --- GPUs that were lost while the machine ran: fallen off the bus, by the word of the driver or of the bus itself
-
-struct FallenGpu {
-  std::string address;     // "0000:3b:00.0"; empty: the kernel's log does not name it
-  bool is_silent = false;  // its configuration space reads all ones
-  std::string log_line;    // the last one that says so; empty: none does
-
-  std::string statement() const;
-};
-// Of the bus's NVIDIA GPUs and of those that the kernel's log names, by address.
-std::vector<FallenGpu> fallen_gpus(const Patient& patient);
-// Whether reading the configuration space of a function gives ones only.
-bool is_silent(const Patient& patient, const std::string& address);
 
 // ---- RDMA devices and ports
 

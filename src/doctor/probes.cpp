@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <stop_token>
 #include <thread>
 
 #include "base/blocked_signals.hpp"
@@ -62,25 +63,7 @@ constexpr const char* kMemlockRemedy =
     "raise the limit of locked memory: 'ulimit -l unlimited' with '* - memlock unlimited' in /etc/security/limits.d, "
     "LimitMEMLOCK=infinity for a service, --ulimit memlock=-1 for a container";
 
-Ruling explain_host(const Patient& patient, int code) {
-  switch (code) {
-    case ENOMEM:
-    case EPERM:
-    case EAGAIN:
-      if (is_memlock_limited(patient))
-        return fail(text("host memory cannot be pinned; the limit of locked memory is ", memlock_of(patient)), kMemlockRemedy);
-      return fail("the kernel or the device has no room to pin host memory, although no limit of locked memory is in force",
-                  "look at the kernel's log (dmesg), at the memory cgroup and at the rdma cgroup's limits of this process");
-    case EFAULT:
-      return fail("the kernel could not pin pages of ordinary host memory", "look at the kernel's log (dmesg) for the device");
-    case EINVAL:
-      return fail("the device refuses a plain registration of host memory",
-                  "check that rdma-core's provider fits the kernel's driver (ibv_devinfo -v; upgrade both together)");
-    default: return fail("host memory cannot be registered", "look at the kernel's log (dmesg) for the device");
-  }
-}
-
-Ruling explain_dma_buf(int code) {
+Ruling meaning_for_dma_buf(const Patient&, int code) {
   switch (code) {
     case kKernelNotSupported:
       return fail("the NVIDIA driver refused to let the adapter attach (its own check of the PCI topology, or of the mapping type)",
@@ -104,7 +87,7 @@ Ruling explain_dma_buf(int code) {
   }
 }
 
-Ruling explain_peer_memory(int code) {
+Ruling meaning_for_peer_memory(const Patient&, int code) {
   switch (code) {
     case EFAULT:
       return fail("the kernel cannot pin a GPU pointer: no module gives peer memory to its RDMA core",
@@ -154,7 +137,7 @@ Ruling judge_dma_buf(const Patient& patient, const verbs::Device& device, const 
   const auto region = memory.register_dma_buf(device);
   note(findings, "ibv_reg_dmabuf_mr(64 KiB)", region);
   if (region) return pass("GPU memory can be registered as a dma-buf");
-  const Ruling why = explain(patient, Registration::dma_buf, region.error().record());
+  const Ruling why = explain(patient, meaning_for_dma_buf, region.error().record());
   if (memory.register_peer_memory(device))
     return warn(text("no dma-buf: ", why.statement, "; nvidia-peermem works in its place"), why.remedy);
   return fail(text("no dma-buf: ", why.statement), why.remedy);
@@ -164,7 +147,7 @@ Ruling judge_peer_memory(const Patient& patient, const verbs::Device& device, co
   const auto region = memory.register_peer_memory(device);
   note(findings, "ibv_reg_mr(64 KiB of GPU memory)", region);
   if (region) return pass("a GPU pointer can be registered (nvidia-peermem)");
-  const Ruling why = explain(patient, Registration::peer_memory, region.error().record());
+  const Ruling why = explain(patient, meaning_for_peer_memory, region.error().record());
   const auto dma_buf = memory.register_dma_buf(device);
   note(findings, "ibv_reg_dmabuf_mr(64 KiB)", dma_buf);
   if (dma_buf) return pass("not available, and not needed: dma-buf works for this pair (", why.statement, ")");
@@ -205,7 +188,7 @@ Ruling try_host_registration_of(const Patient& patient, const std::string& name,
   const auto region = device->register_memory(memory->address(), kProbeBytes);
   note(findings, "ibv_reg_mr(64 KiB of host memory)", region);
   findings.reading("RLIMIT_MEMLOCK", memlock_of(patient));
-  return region ? pass("host memory can be registered") : explain(patient, Registration::host, region.error().record());
+  return region ? pass("host memory can be registered") : explain(patient, meaning_for_host_memory, region.error().record());
 }
 
 // Without a remedy the usual one.
@@ -334,27 +317,22 @@ class Load {
  public:
   Load(int device, std::uintptr_t destination) {
     const BlockedSignals blocked;
-    thread_ = std::thread([this, device, destination] { run(device, destination); });
+    thread_ = std::jthread([this, device, destination](const std::stop_token& stop) { run(device, destination, stop); });
   }
-  ~Load() {
-    is_over_ = true;
-    thread_.join();
-  }
-  Load(const Load&) = delete;
-  Load& operator=(const Load&) = delete;
 
   bool has_failed() const { return has_failed_; }
 
  private:
-  void run(int device, std::uintptr_t destination) noexcept try {
+  void run(int device, std::uintptr_t destination, const std::stop_token& stop) noexcept try {
     const std::vector<unsigned char> bytes(kLoadBytes, 0x5a);
-    while (!is_over_ && !has_failed_) has_failed_ = !engine_copy_to(device, destination, bytes.data(), bytes.size()).is_ok();
+    while (!stop.stop_requested() && !has_failed_)
+      has_failed_ = !engine_copy_to(device, destination, bytes.data(), bytes.size()).is_ok();
   } catch (...) {
     has_failed_ = true;
   }
 
-  std::atomic<bool> is_over_ = false, has_failed_ = false;
-  std::thread thread_;
+  std::atomic<bool> has_failed_ = false;
+  std::jthread thread_;  // the last member: asked to end, and joined, before the other is gone
 };
 
 // The fastest that the link was seen at while data went over it.
@@ -477,17 +455,29 @@ Result<verbs::Region> ProbeMemory::register_peer_memory(const verbs::Device& dev
   return device.register_memory(memory_.address(), kProbeBytes);
 }
 
-Ruling explain(const Patient& patient, Registration kind, const ErrorRecord& record) {
+Ruling meaning_for_host_memory(const Patient& patient, int code) {
+  switch (code) {
+    case ENOMEM:
+    case EPERM:
+    case EAGAIN:
+      if (is_memlock_limited(patient))
+        return fail(text("host memory cannot be pinned; the limit of locked memory is ", memlock_of(patient)), kMemlockRemedy);
+      return fail("the kernel or the device has no room to pin host memory, although no limit of locked memory is in force",
+                  "look at the kernel's log (dmesg), at the memory cgroup and at the rdma cgroup's limits of this process");
+    case EFAULT:
+      return fail("the kernel could not pin pages of ordinary host memory", "look at the kernel's log (dmesg) for the device");
+    case EINVAL:
+      return fail("the device refuses a plain registration of host memory",
+                  "check that rdma-core's provider fits the kernel's driver (ibv_devinfo -v; upgrade both together)");
+    default: return fail("host memory cannot be registered", "look at the kernel's log (dmesg) for the device");
+  }
+}
+
+Ruling explain(const Patient& patient, Meaning meaning, const ErrorRecord& record) {
   if (record.native.domain != NativeDomain::system_errno)
     return fail(text("it was refused before the adapter was asked: ", printable(record.cause)),
                 record.remedy.empty() ? "see 'gigabar explain gpu.rdma'" : record.remedy);
-  const int code = static_cast<int>(record.native.code);
-  Ruling found;
-  switch (kind) {
-    case Registration::host: found = explain_host(patient, code); break;
-    case Registration::dma_buf: found = explain_dma_buf(code); break;
-    case Registration::peer_memory: found = explain_peer_memory(code); break;
-  }
+  Ruling found = meaning(patient, static_cast<int>(record.native.code));
   found.statement += text(" (", code_text(record), ")");
   return found;
 }

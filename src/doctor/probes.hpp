@@ -59,9 +59,9 @@ class ProbeMemory {
   Result<Descriptor> dma_buf_;
 };
 
-enum class Registration : std::uint8_t { host, dma_buf, peer_memory };
-
-// What an error of a registration means here, and what to do.
-Ruling explain(const Patient& patient, Registration kind, const ErrorRecord& record);
+// What an error of a registration means here, and what to do; `meaning` is that of an errno.
+using Meaning = Ruling(const Patient& patient, int code);
+Meaning meaning_for_host_memory;
+Ruling explain(const Patient& patient, Meaning meaning, const ErrorRecord& record);
 
 }  // namespace gigabar::doctor

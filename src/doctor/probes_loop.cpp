@@ -184,7 +184,7 @@ Adapter open_adapter(const Patient& patient, const std::string& name) {
   auto first = make_buffer(*device, numa_node);
   auto second = make_buffer(*device, numa_node);
   if (!first || !second) {
-    const Ruling why = explain(patient, Registration::host, first ? second.error().record() : first.error().record());
+    const Ruling why = explain(patient, meaning_for_host_memory, first ? second.error().record() : first.error().record());
     throw unknown(text("nothing was tried: ", why.statement), why.remedy);
   }
   const int gid_index = gid_index_of(nic, port);
@@ -272,19 +272,14 @@ MaybeRuling try_gpu(const Patient& patient, const ProbeGpu& gpu, const std::vect
 }
 
 // What keeps an adapter from being connected with itself; nothing: it can be.
-struct Hindrance {
-  const char* cause;
-  const char* remedy;
-};
-constexpr Hindrance kIwarp{"it is iWARP, which connects by the RDMA connection manager (rdma_cm) only",
-                           "between two hosts: rping -s there, rping -c -a ADDRESS -v -C 10 here"};
-constexpr Hindrance kNoReliableConnection{"it has no RC queue pairs (EFA and usNIC have none)",
-                                          "'gigabar explain rdma.port' tells what can be used instead"};
-
-const Hindrance* hindrance_of(const std::string& name) {
+MaybeRuling hindrance_of(const std::string& name) {
   const auto device = verbs::Device::open(name);
-  if (!device || device->transport() == verbs::Transport::infiniband) return nullptr;
-  return device->transport() == verbs::Transport::iwarp ? &kIwarp : &kNoReliableConnection;
+  if (!device || device->transport() == verbs::Transport::infiniband) return {};
+  if (device->transport() == verbs::Transport::iwarp)
+    return unknown("it is iWARP, which connects by the RDMA connection manager (rdma_cm) only",
+                   "between two hosts: rping -s there, rping -c -a ADDRESS -v -C 10 here");
+  return unknown("it has no RC queue pairs (EFA and usNIC have none)",
+                 "'gigabar explain rdma.port' tells what can be used instead");
 }
 
 }  // namespace
@@ -292,15 +287,17 @@ const Hindrance* hindrance_of(const std::string& name) {
 MaybeRuling try_loop(const Patient& patient, Findings& findings) {
   const std::int64_t end_ns = std::min(now_ns() + kProbeNs, patient.end_ns);
   std::vector<std::string> own_connectors;
-  std::vector<std::pair<std::string, const Hindrance*>> others;
+  std::vector<std::pair<std::string, Ruling>> others;
   for (const std::string& name : probe_rdma_devices(patient, findings)) {
-    const Hindrance* const hindrance = hindrance_of(name);
-    if (hindrance == nullptr) own_connectors.push_back(name);
-    if (hindrance != nullptr) others.emplace_back(name, hindrance);
+    if (MaybeRuling hindrance = hindrance_of(name)) {
+      others.emplace_back(name, std::move(*hindrance));
+    } else {
+      own_connectors.push_back(name);
+    }
   }
-  if (own_connectors.empty()) return skip("no RDMA device here can be connected with itself: ", others.front().second->cause);
+  if (own_connectors.empty()) return skip("no RDMA device here can be connected with itself: ", others.front().second.statement);
   for (const auto& [name, hindrance] : others)
-    findings.say(printable(name, 64), unknown(text("not tried: ", hindrance->cause), hindrance->remedy));
+    findings.say(printable(name, 64), unknown("not tried: " + hindrance.statement, hindrance.remedy));
   std::vector<Adapter> adapters;
   for (const std::string& name : own_connectors) {
     findings.say_what(name, [&] {

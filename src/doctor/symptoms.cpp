@@ -187,11 +187,6 @@ std::string letters_of(std::string_view text) {
   return letters;
 }
 
-template <std::size_t count>
-bool is_one_of(std::string_view word, const std::array<std::string_view, count>& words) {
-  return std::ranges::find(words, word) != words.end();
-}
-
 // "i0513", as glog begins a line of information.
 bool is_glog_information(std::string_view word) {
   return word.size() >= 5 && word.front() == 'i' && word.find_first_not_of("0123456789", 1) == std::string_view::npos;
@@ -201,14 +196,14 @@ bool is_glog_information(std::string_view word) {
 bool is_level(std::string_view word, std::string_view before) {
   constexpr std::array<std::string_view, 4> kLevels{"info", "debug", "trace", "verbose"};
   const bool is_setting = before == "debug" || (word == "debug" && (before == "nccl" || before == "nvshmem")) || before == "level";
-  return is_one_of(word, kLevels) && !is_setting;
+  return std::ranges::find(kLevels, word) != kLevels.end() && !is_setting;
 }
 
 bool is_complaint(std::string_view word) {
   constexpr std::array<std::string_view, 23> kWords{
       "error",  "errors", "err",    "fail",  "failed",  "fails", "failure", "fatal",   "warn",    "warning", "cannot",   "couldn",
       "unable", "denied", "killed", "panic", "timeout", "timed", "refused", "aborted", "invalid", "errno",   "exception"};
-  return is_one_of(word, kWords);
+  return std::ranges::find(kWords, word) != kWords.end();
 }
 
 // Looks for a mark of the line's level, and for a complaint, in the last word of the text so far; `place` is that within its line.
@@ -251,18 +246,14 @@ struct Element {
 
   bool fits(std::string_view word) const { return is_whole ? word == text : word.starts_with(text); }
 };
-using Segment = std::vector<Element>;  // words next to each other; between two segments other words of the line may stand
+using Elements = std::vector<Element>;  // words next to each other
 
-struct Pattern {
+// A pattern is one segment or several; between two of them other words of the line may stand.
+struct Segment {
+  Elements elements;
   std::size_t message = 0;
-  std::size_t weight = 0;      // longer patterns say more, and numbers say most
-  std::size_t first_slot = 0;  // of its segments in Scan::progress_
-  std::vector<Segment> segments;
-};
-
-struct SegmentStart {
-  std::size_t pattern = 0;
-  std::size_t segment = 0;
+  std::size_t weight = 0;  // of the pattern: longer ones say more, and numbers say most
+  bool is_first = false, is_last = false;
 };
 
 bool is_number(std::string_view word) { return word.find_first_not_of("0123456789") == std::string_view::npos; }
@@ -274,14 +265,14 @@ std::size_t weight_of(std::string_view word) {
 
 // The element of a pattern's text that begins at `at`, which goes behind it. '*' behind a letter: words that begin so; alone: any
 // words. '?' alone: any one word.
-void add_element(Pattern& pattern, std::string_view text, std::size_t& at) {
-  if (text[at] == '*') pattern.segments.emplace_back();
-  if (text[at] == '?') pattern.segments.back().emplace_back();
+void add_element(std::vector<Elements>& parts, std::string_view text, std::size_t& at) {
+  if (text[at] == '*') parts.emplace_back();
+  if (text[at] == '?') parts.back().emplace_back();
   if (plain(text[at]) == ' ') return void(++at);
   Element element;
   while (at < text.size() && plain(text[at]) != ' ') element.text += plain(text[at++]);
   element.is_whole = at == text.size() || text[at] != '*';
-  pattern.segments.back().push_back(std::move(element));
+  parts.back().push_back(std::move(element));
   if (at < text.size() && (text[at] == '*' || text[at] == '?')) ++at;
 }
 
@@ -291,24 +282,23 @@ struct WordHash : std::hash<std::string_view> {
 
 // All patterns, and where to look for those that can begin with a word.
 struct Patterns {
-  std::vector<Pattern> all;
-  std::unordered_map<std::string, std::vector<SegmentStart>, WordHash, std::equal_to<>> by_word;
-  std::vector<SegmentStart> by_beginning;
-  std::size_t slot_count = 0;
+  std::vector<Segment> segments;  // those of a pattern one after another
+  std::unordered_map<std::string, std::vector<std::size_t>, WordHash, std::equal_to<>> by_word;  // indexes into `segments`
+  std::vector<std::size_t> by_beginning;
 
   void add(std::size_t message, std::string_view text) {
-    Pattern pattern{message, 0, slot_count, {Segment{}}};
-    for (std::size_t at = 0; at < text.size();) add_element(pattern, text, at);
-    std::erase_if(pattern.segments, [](const Segment& segment) { return segment.empty(); });
+    std::vector<Elements> parts(1);
+    for (std::size_t at = 0; at < text.size();) add_element(parts, text, at);
+    std::erase_if(parts, [](const Elements& part) { return part.empty(); });
+    std::size_t weight = 0;
     // Later segments are looked for before earlier ones, so that no word serves two of them.
-    for (std::size_t i = pattern.segments.size(); i-- > 0;) {
-      const Element& first = pattern.segments[i].front();
-      if (first.is_whole) by_word[first.text].push_back({all.size(), i});
-      if (!first.is_whole) by_beginning.push_back({all.size(), i});
-      for (const Element& element : pattern.segments[i]) pattern.weight += weight_of(element.text);
+    for (std::size_t i = parts.size(); i-- > 0;) {
+      const Element& first = parts[i].front();
+      (first.is_whole ? by_word[first.text] : by_beginning).push_back(segments.size() + i);
+      for (const Element& element : parts[i]) weight += weight_of(element.text);
     }
-    slot_count += pattern.segments.size();
-    all.push_back(std::move(pattern));
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      segments.push_back({std::move(parts[i]), message, weight, i == 0, i + 1 == parts.size()});
   }
 };
 
@@ -362,7 +352,7 @@ struct Found {
 class Scan {
  public:
   Scan(const Knowledge& known, const Text& text)
-      : known_(known), text_(text), progress_(known.patterns.slot_count), is_seen_(known.patterns.all.size()) {}
+      : known_(known), text_(text), progress_(known.patterns.segments.size()), is_seen_(known.patterns.segments.size()) {}
 
   // The best of each message, in no order.
   std::vector<Found> run() {
@@ -377,46 +367,44 @@ class Scan {
   }
 
  private:
-  // The latest place where a pattern was found up to the end of a segment.
+  // The latest place where a pattern was found up to the end of a segment; an end of 0: it was not.
   struct Progress {
-    bool is_set = false;
     std::size_t begin = 0, end = 0;
   };
 
-  bool fits(const Segment& segment, std::size_t at) const {
-    if (segment.size() > text_.words.size() - at) return false;
-    for (std::size_t i = 0; i < segment.size(); ++i) {
-      if (!segment[i].fits(text_.word(text_.words[at + i]))) return false;
+  bool fits(const Elements& elements, std::size_t at) const {
+    if (elements.size() > text_.words.size() - at) return false;
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      if (!elements[i].fits(text_.word(text_.words[at + i]))) return false;
     }
     return true;
   }
 
-  void look_for_each(const std::vector<SegmentStart>& starts, std::size_t at) {
-    for (const SegmentStart& start : starts) look(start, at);
+  void look_for_each(const std::vector<std::size_t>& indexes, std::size_t at) {
+    for (const std::size_t index : indexes) look(index, at);
   }
 
-  void look(const SegmentStart& start, std::size_t at) {
-    const Pattern& pattern = known_.patterns.all[start.pattern];
-    const Segment& segment = pattern.segments[start.segment];
-    if (!fits(segment, at)) return;
-    Progress here{true, at, at + segment.size()};
-    if (start.segment > 0) {
+  void look(std::size_t index, std::size_t at) {
+    const Segment& segment = known_.patterns.segments[index];
+    if (!fits(segment.elements, at)) return;
+    Progress here{at, at + segment.elements.size()};
+    if (!segment.is_first) {
       constexpr std::size_t kMaxGapWords = 40;
-      const Progress& before = progress_[pattern.first_slot + start.segment - 1];
-      if (!before.is_set || before.end > at || at - before.end > kMaxGapWords) return;
+      const Progress& before = progress_[index - 1];
+      if (before.end == 0 || before.end > at || at - before.end > kMaxGapWords) return;
       if (text_.words[before.end - 1].line != text_.words[at].line) return;
       here.begin = before.begin;
     }
-    progress_[pattern.first_slot + start.segment] = here;
-    if (start.segment + 1 == pattern.segments.size()) report(start.pattern, here);
+    progress_[index] = here;
+    if (segment.is_last) report(index, here);
   }
 
   void report(std::size_t index, const Progress& where) {
-    const Pattern& pattern = known_.patterns.all[index];
+    const Segment& last = known_.patterns.segments[index];
     const Line& line = text_.line_of(where.begin);
-    const Found found{pattern.message, pattern.weight, line.is_information, where.begin, where.end};
-    if (known_.messages[pattern.message].kind == Kind::words) return add_words(index, found, line);
-    const auto [place, is_new] = best_.try_emplace(pattern.message, found);
+    const Found found{last.message, last.weight, line.is_information, where.begin, where.end};
+    if (known_.messages[last.message].kind == Kind::words) return add_words(index, found, line);
+    const auto [place, is_new] = best_.try_emplace(last.message, found);
     if (!is_new && found.rank() < place->second.rank()) place->second = found;
   }
 
@@ -433,17 +421,9 @@ class Scan {
   const Knowledge& known_;
   const Text& text_;
   std::vector<Progress> progress_;
-  std::vector<bool> is_seen_;  // patterns of words
+  std::vector<bool> is_seen_;  // patterns of words, by their last segments
   std::unordered_map<std::size_t, Found> best_;
 };
-
-// The most telling first.
-void sort_by_rank(const Knowledge& known, std::vector<Found>& all) {
-  const auto rank = [&known](const Found& found) {
-    return std::tuple(known.messages[found.message].kind, found.rank(), found.message);
-  };
-  std::ranges::sort(all, {}, rank);
-}
 
 // Whether two finds are of one message: they share words, or stand next to each other in a line.
 bool are_one_message(const Text& text, const Found& a, const Found& b) {
@@ -497,7 +477,10 @@ Diagnosis diagnose(std::string_view text) try {
   const Knowledge& known = knowledge();
   const Text words = split(text);
   std::vector<Found> all = Scan(known, words).run();
-  sort_by_rank(known, all);
+  // The most telling first.
+  std::ranges::sort(all, {}, [&known](const Found& found) {
+    return std::tuple(known.messages[found.message].kind, found.rank(), found.message);
+  });
   Diagnosis diagnosis;
   for (const Found& found : choose(known, words, all)) {
     const Symptom& symptom = known.symptoms[found.message];
