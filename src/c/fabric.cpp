@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface to ranks: the job and its options; segments and notifications; one-sided operations, their completion, reports
 // and explanations; messages and collectives.
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 

@@ -106,7 +106,7 @@ std::string known_address(const std::vector<std::string>& known, const std::stri
 }
 
 // Of the bus's NVIDIA GPUs and of those that the kernel's log names, by address.
-std::vector<FallenGpu> fallen_gpus(const Patient& patient) {
+std::map<std::string, FallenGpu> fallen_gpus(const Patient& patient) {
   std::map<std::string, FallenGpu> fallen;
   const std::vector<std::string> known = gpus_on_pci(patient);
   for (const std::string& address : known) {
@@ -121,9 +121,7 @@ std::vector<FallenGpu> fallen_gpus(const Patient& patient) {
     gpu.address = address;
     gpu.log_line = line;
   }
-  std::vector<FallenGpu> list;
-  for (auto& [address, gpu] : fallen) list.push_back(std::move(gpu));
-  return list;
+  return fallen;
 }
 
 std::string statement_of(const FallenGpu& gpu) {
@@ -148,7 +146,7 @@ Ruling judge_fallen_gpu(const Patient& patient, Findings& findings, const Fallen
 
 struct GpuSets {
   std::set<std::string> bus, driver, lost, ghosts, excluded;
-  std::vector<FallenGpu> fallen;
+  std::map<std::string, FallenGpu> fallen;
 
   bool is_whole() const { return lost.empty() && ghosts.empty() && excluded.empty() && fallen.empty(); }
 };
@@ -169,9 +167,9 @@ GpuSets compare(const Patient& patient) {
   }
   std::ranges::set_difference(sets.bus, sets.driver, std::inserter(sets.lost, sets.lost.end()));
   sets.fallen = fallen_gpus(patient);
-  for (const FallenGpu& gpu : sets.fallen) {  // that is why it is not there
-    sets.lost.erase(gpu.address);
-    sets.ghosts.erase(gpu.address);
+  for (const auto& [address, gpu] : sets.fallen) {  // that is why it is not there
+    sets.lost.erase(address);
+    sets.ghosts.erase(address);
   }
   return sets;
 }
@@ -183,7 +181,7 @@ void drop_not_given(const Patient& patient, GpuSets& sets) {
     return sets.driver.count(address) == 0 && patient.files.link_name(pci_folder(address) + "/driver") == "nvidia";
   };
   std::erase_if(sets.lost, is_of_others);
-  std::erase_if(sets.fallen, [&](const FallenGpu& gpu) { return is_of_others(gpu.address); });
+  std::erase_if(sets.fallen, [&](const auto& entry) { return is_of_others(entry.first); });
 }
 
 template <class Judge>
@@ -351,8 +349,8 @@ MaybeRuling check_drv_gpus(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.no_device(patient, kNoGpu);
   GpuSets sets = compare(patient);
   drop_not_given(patient, sets);
-  for (const FallenGpu& gpu : sets.fallen)
-    findings.say(gpu.address.empty() ? std::string() : "GPU " + gpu.address, judge_fallen_gpu(patient, findings, gpu));
+  for (const auto& [address, gpu] : sets.fallen)
+    findings.say(address.empty() ? std::string() : "GPU " + address, judge_fallen_gpu(patient, findings, gpu));
   if (!driver_module(patient).is_loaded && sets.driver.empty()) {
     findings.reading(kGpusFolder, "missing");
     return unknown(text("the NVIDIA driver is not loaded or does not show, so which of the bus's ", sets.bus.size(),

@@ -369,12 +369,6 @@ constexpr const char* kStartFabric =
     "sudo systemctl enable --now nvidia-fabricmanager (its version must be the driver's exactly); on racks with NVLink switches of "
     "their own, look at the switch trays' fabric manager, and in a virtual machine at the host's";
 
-// What the other GPUs say of a GPU without active links.
-struct Others {
-  bool has_active = false;
-  bool is_alone = false;
-};
-
 void tell_readings(const Gpu& gpu, const NvLinkFacts& links, Findings& findings) {
   const std::string of = " of " + gpu.address.to_string();
   findings.reading("nvmlDeviceGetNvLinkState" + of,
@@ -382,7 +376,7 @@ void tell_readings(const Gpu& gpu, const NvLinkFacts& links, Findings& findings)
   findings.reading("nvmlDeviceGetGpuFabricInfo" + of, links.fabric.empty() ? "not told" : printable(links.fabric, 40));
 }
 
-Ruling judge_links(const Gpu& gpu, const NvLinkFacts& links, const Others& others, Findings& findings) {
+Ruling judge_links(const Gpu& gpu, const NvLinkFacts& links, bool is_alone, bool is_any_active, Findings& findings) {
   tell_readings(gpu, links, findings);
   if (links.is_waiting())
     return fail(
@@ -392,9 +386,9 @@ Ruling judge_links(const Gpu& gpu, const NvLinkFacts& links, const Others& other
   if (links.total == 0) return pass("this GPU has no NVLinks");
   if (links.active == links.total)
     return pass("all ", links.total, " NVLinks of this GPU are active", links.has_switch ? ", through NVSwitches" : "");
-  if (links.active == 0 && others.is_alone && !links.has_switch)
+  if (links.active == 0 && is_alone && !links.has_switch)
     return pass("none of the ", links.total, " NVLinks of this GPU is active, and there is no other GPU to join");
-  if (links.active == 0 && !others.has_active)
+  if (links.active == 0 && !is_any_active)
     return warn(text("none of the ", links.total, " NVLinks of this GPU is active: no bridge is mounted, or NVLink is off"),
                 "mount the NVLink bridge where the board takes one; 'gigabar explain mod.params' tells how NVLink is switched off");
   return fail(text(links.total - links.active, " of the ", links.total, " NVLinks of this GPU are inactive"),
@@ -446,18 +440,18 @@ MaybeRuling check_nvlink(const Patient& patient, Findings& findings) {
   }
   if (MaybeRuling none = without_gpus(patient, findings)) return none;
   const std::vector<Gpu>& gpus = patient.topology.gpus;
-  bool has_any = false;
-  Others others{false, gpus.size() == 1};
+  bool has_any = false, is_any_active = false;
   for (const Gpu& gpu : gpus) {
     const NvLinkFacts links = nvlinks_of(patient, gpu);
     has_any = has_any || links.total > 0 || links.is_waiting() || !links.is_told;
-    others.has_active = others.has_active || links.active > 0;
+    is_any_active = is_any_active || links.active > 0;
   }
   if (!has_any) {
     for (const Gpu& gpu : gpus) tell_readings(gpu, nvlinks_of(patient, gpu), findings);
     return skip("no GPU here has NVLinks");
   }
-  for (const Gpu& gpu : gpus) findings.say(subject_of(gpu), judge_links(gpu, nvlinks_of(patient, gpu), others, findings));
+  for (const Gpu& gpu : gpus)
+    findings.say(subject_of(gpu), judge_links(gpu, nvlinks_of(patient, gpu), gpus.size() == 1, is_any_active, findings));
   findings.join_gpus();
   return {};
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 #include <limits>
+#include <ranges>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -26,12 +27,9 @@ namespace {
 // The parts between separators, each trimmed; empty ones too.
 std::vector<std::string> parts_of(std::string_view text, std::string_view separator) {
   std::vector<std::string> parts;
-  while (true) {
-    const std::size_t end = text.find(separator);
-    parts.emplace_back(trimmed(text.substr(0, end)));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + separator.size());
-  }
+  for (const auto part : std::views::split(text, separator))
+    parts.emplace_back(trimmed(std::string_view(part.begin(), part.end())));
+  return parts;
 }
 
 struct Field {
