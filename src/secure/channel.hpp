@@ -23,7 +23,7 @@
 #include "gigabar/types.hpp"
 #include "secure/byte_stream.hpp"
 #include "secure/handshake.hpp"
-#include "secure/poller.hpp"
+#include "secure/sockets.hpp"
 
 namespace gigabar::secure {
 

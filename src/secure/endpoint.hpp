@@ -15,7 +15,6 @@
 #include "secure/channel.hpp"
 #include "secure/dial.hpp"
 #include "secure/handshake.hpp"
-#include "secure/poller.hpp"
 #include "secure/sockets.hpp"
 
 namespace gigabar::secure {
