@@ -118,8 +118,6 @@ class Channel {
 
   std::size_t memory_bytes() const noexcept;
 
-  bool is_deferred = false;  // the endpoint's: to be served without an event
-
  private:
   struct Outgoing {
     std::string bytes;

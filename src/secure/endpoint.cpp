@@ -114,7 +114,6 @@ Result<void> Endpoint::send(Rank rank, Frame frame) {
 
 void Endpoint::flush(Channel& channel) {
   if (channel.flush() && !channel.is_broken()) return;
-  channel.is_deferred = true;
   // Of one that cannot send, what is left to be read is told, then the end.
   deferred_until_ns_ = std::min(deferred_until_ns_, channel.is_broken() ? now_ns_ : now_ns() + kFlushPauseNs);
   poller_->wake_at(std::min(poller_->wake_at_ns(), deferred_until_ns_));
@@ -201,7 +200,7 @@ void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
     for (auto next = channels_.begin(); next != channels_.end();) {
       const Rank rank = next->first;
       Channel& channel = next->second;
-      if (std::exchange(channel.is_deferred, false)) guarded(rank, [&] { serve(channel, EPOLLOUT, events); });
+      if (channel.has_queue() || channel.is_broken()) guarded(rank, [&] { serve(channel, EPOLLOUT, events); });
       next = channels_.upper_bound(rank);  // it may have gone
     }
   }

@@ -70,8 +70,8 @@ class Endpoint {
   Verdict judge(Rank peer, Rank peer_rank_count, ChannelEvents& events);
   void advance_dial(Rank rank, ChannelEvents& events);
   void establish(Established established, ChannelEvents& events);
-  // Runs what may take something out of the channel of `rank`; when it throws, that is lost, and so the channel is cut. Others that
-  // are deferred are due then.
+  // Runs what may take something out of the channel of `rank`; when it throws, that is lost, and so the channel is cut. Those that
+  // are served without an event are due then.
   template <class Body>
   void guarded(Rank rank, Body&& body);
   void flush(Channel& channel);
@@ -87,7 +87,7 @@ class Endpoint {
   std::uint64_t serial_ = 0;
   std::map<Rank, Dial> dials_;
   std::map<Rank, Channel> channels_;
-  std::int64_t deferred_until_ns_ = kNever;  // of the channels that are deferred
+  std::int64_t deferred_until_ns_ = kNever;  // then those are served without an event that have a queue or broke
   std::int64_t now_ns_ = 0;                  // of this poll()
   std::unique_ptr<ReadBuffer> buffer_ = std::make_unique<ReadBuffer>();
 };
