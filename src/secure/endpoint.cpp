@@ -54,17 +54,12 @@ Verdict Endpoint::judge(Rank peer, Rank peer_rank_count, ChannelEvents& events) 
   return channels_.contains(peer) || is_ours_under_way ? Verdict::occupied : Verdict::proceed;
 }
 
-bool Endpoint::extend_dial(Rank rank, std::int64_t deadline_ns) {
-  if (channels_.contains(rank)) return true;
-  const auto known = dials_.find(rank);
-  if (known != dials_.end()) known->second.extend(deadline_ns);
-  return known != dials_.end();
-}
-
 void Endpoint::dial(Rank rank, std::vector<SocketAddress>&& targets, std::int64_t deadline_ns,
                     std::optional<Error>&& no_target_error, Dial::Refresh&& refresh) {
-  dials_.try_emplace(rank, identity_, *poller_, new_token(rank), rank, std::move(targets), deadline_ns, std::move(no_target_error),
-                     std::move(refresh));
+  if (channels_.contains(rank)) return;
+  const auto [place, is_new] = dials_.try_emplace(rank, identity_, *poller_, new_token(rank), rank, std::move(targets), deadline_ns,
+                                                  std::move(no_target_error), std::move(refresh));
+  place->second.extend(deadline_ns);
   poller_->wake_at(0);
 }
 

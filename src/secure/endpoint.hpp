@@ -35,12 +35,12 @@ class Endpoint {
   bool listen(Descriptor socket) { return acceptor_.listen(std::move(socket)); }
   std::vector<SocketAddress> listen(std::span<const SocketAddress> addresses) { return acceptor_.listen(addresses); }
 
-  // Starts to connect to one of `targets`, tried in turn until the deadline (now_ns() clock); connected() or lost() follows. Where
-  // there are none `no_target_error` says why. When both ranks connect at once, one channel remains. `refresh`: see Dial.
+  // Starts to connect to one of `targets`, tried in turn until the deadline (now_ns() clock); connected() or lost() follows.
+  // Nothing of it for a rank that is connected; one that is being dialled keeps its targets, until this deadline where that is
+  // later. Where there are none `no_target_error` says why. When both ranks connect at once, one channel remains. `refresh`: see
+  // Dial.
   void dial(Rank rank, std::vector<SocketAddress>&& targets, std::int64_t deadline_ns, std::optional<Error>&& no_target_error = {},
             Dial::Refresh&& refresh = {});
-  // False: it is neither connected nor being dialled, for which the deadline is then as late as this.
-  bool extend_dial(Rank rank, std::int64_t deadline_ns);
   bool is_connected(Rank rank) const { return channels_.contains(rank); }
   // In order; queued when the socket is full, as far as the limits go (then busy). Errors: peer_lost, busy, invalid_argument.
   Result<void> send(Rank rank, Frame frame);

@@ -7,6 +7,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -298,6 +299,11 @@ bool send_now(int socket, std::string_view bytes) noexcept {
   const ssize_t count = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (count >= 0 && static_cast<std::size_t>(count) < bytes.size()) errno = ENOBUFS;
   return count == static_cast<ssize_t>(bytes.size());
+}
+
+bool is_readable(int socket) noexcept {
+  pollfd entry{socket, POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
 }
 
 void end_connection(int socket) noexcept {

@@ -96,6 +96,8 @@ enum class Arrival : std::uint8_t { complete, incomplete, ended, failed };
 Arrival read_up_to(int socket, std::string& bytes, std::size_t wanted_bytes);
 // Small messages of a handshake: a fresh socket has room for them. False with errno set.
 bool send_now(int socket, std::string_view bytes) noexcept;
+// Of a listener: somebody waits there.
+bool is_readable(int socket) noexcept;
 // Says the end to the other side too when a forked child holds a copy, and lets it read everything that was sent.
 void end_connection(int socket) noexcept;
 
