@@ -104,8 +104,7 @@ class TcpLink final : public PlacedLink {
   // Receiving.
   std::array<iovec, 2> place_for_more(Scratch& scratch);
   void hear_end(const secure::Moved& moved);
-  void lose_by_memory() noexcept;
-  void take_frames(std::span<const std::byte> bytes, Sink& sink);
+  void take_frames(std::size_t placed_bytes, std::span<const std::byte> bytes, Sink& sink);
   void begin_write(const FrameHeader& header);
   void begin_answer(const FrameHeader& header);
   void take_read(const FrameHeader& header);
