@@ -108,7 +108,7 @@ void TcpLink::take_frames(std::size_t placed_bytes, std::span<const std::byte> b
       case FrameKind::bye: lost(std::string(sentence_of(static_cast<Farewell>(header->number)))); break;
     }
   }
-  carried_.assign(bytes.begin(), bytes.end());
+  carried_ = std::vector<std::byte>(bytes.begin(), bytes.end());  // keeps no room where there is nothing
   lose_what_came.call_off();
 }
 
