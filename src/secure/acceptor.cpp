@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/acceptor.hpp"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -159,7 +157,7 @@ void Acceptor::accept(const Listener& listener, std::int64_t now_ns) {
     std::optional<PendingLimit::Id> weakest;  // has to go for the next one
     if (limit.is_full()) {
       // Nobody waits for one who does not come.
-      if (pollfd entry{listener.socket.get(), POLLIN, 0}; ::poll(&entry, 1, 0) != 1) return;
+      if (!is_readable(listener.socket.get())) return;
       weakest = limit.weakest(now_ns);
       if (!weakest) return pause(listener, now_ns + kCrowdPauseNs);
     }

@@ -18,7 +18,6 @@
 
 #include "secure/channel.hpp"
 #include "secure/handshake.hpp"
-#include "secure/poller.hpp"
 #include "secure/sockets.hpp"
 
 namespace gigabar::secure {

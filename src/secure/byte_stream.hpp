@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "secure/handshake.hpp"
-#include "secure/poller.hpp"
 #include "secure/secret.hpp"
+#include "secure/sockets.hpp"
 
 namespace gigabar::secure {
 

@@ -23,7 +23,7 @@
 #include "gigabar/types.hpp"
 #include "secure/byte_stream.hpp"
 #include "secure/handshake.hpp"
-#include "secure/poller.hpp"
+#include "secure/sockets.hpp"
 
 namespace gigabar::secure {
 
@@ -117,8 +117,6 @@ class Channel {
   int socket() const noexcept { return connection_.socket.get(); }
 
   std::size_t memory_bytes() const noexcept;
-
-  bool is_deferred = false;  // the endpoint's: to be served without an event
 
  private:
   struct Outgoing {

@@ -54,17 +54,12 @@ Verdict Endpoint::judge(Rank peer, Rank peer_rank_count, ChannelEvents& events) 
   return channels_.contains(peer) || is_ours_under_way ? Verdict::occupied : Verdict::proceed;
 }
 
-bool Endpoint::extend_dial(Rank rank, std::int64_t deadline_ns) {
-  if (channels_.contains(rank)) return true;
-  const auto known = dials_.find(rank);
-  if (known != dials_.end()) known->second.extend(deadline_ns);
-  return known != dials_.end();
-}
-
 void Endpoint::dial(Rank rank, std::vector<SocketAddress>&& targets, std::int64_t deadline_ns,
                     std::optional<Error>&& no_target_error, Dial::Refresh&& refresh) {
-  dials_.try_emplace(rank, identity_, *poller_, new_token(rank), rank, std::move(targets), deadline_ns, std::move(no_target_error),
-                     std::move(refresh));
+  if (channels_.contains(rank)) return;
+  const auto [place, is_new] = dials_.try_emplace(rank, identity_, *poller_, new_token(rank), rank, std::move(targets), deadline_ns,
+                                                  std::move(no_target_error), std::move(refresh));
+  place->second.extend(deadline_ns);
   poller_->wake_at(0);
 }
 
@@ -114,7 +109,6 @@ Result<void> Endpoint::send(Rank rank, Frame frame) {
 
 void Endpoint::flush(Channel& channel) {
   if (channel.flush() && !channel.is_broken()) return;
-  channel.is_deferred = true;
   // Of one that cannot send, what is left to be read is told, then the end.
   deferred_until_ns_ = std::min(deferred_until_ns_, channel.is_broken() ? now_ns_ : now_ns() + kFlushPauseNs);
   poller_->wake_at(std::min(poller_->wake_at_ns(), deferred_until_ns_));
@@ -201,7 +195,7 @@ void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
     for (auto next = channels_.begin(); next != channels_.end();) {
       const Rank rank = next->first;
       Channel& channel = next->second;
-      if (std::exchange(channel.is_deferred, false)) guarded(rank, [&] { serve(channel, EPOLLOUT, events); });
+      if (channel.has_queue() || channel.is_broken()) guarded(rank, [&] { serve(channel, EPOLLOUT, events); });
       next = channels_.upper_bound(rank);  // it may have gone
     }
   }

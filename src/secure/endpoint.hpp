@@ -15,7 +15,6 @@
 #include "secure/channel.hpp"
 #include "secure/dial.hpp"
 #include "secure/handshake.hpp"
-#include "secure/poller.hpp"
 #include "secure/sockets.hpp"
 
 namespace gigabar::secure {
@@ -36,12 +35,12 @@ class Endpoint {
   bool listen(Descriptor socket) { return acceptor_.listen(std::move(socket)); }
   std::vector<SocketAddress> listen(std::span<const SocketAddress> addresses) { return acceptor_.listen(addresses); }
 
-  // Starts to connect to one of `targets`, tried in turn until the deadline (now_ns() clock); connected() or lost() follows. Where
-  // there are none `no_target_error` says why. When both ranks connect at once, one channel remains. `refresh`: see Dial.
+  // Starts to connect to one of `targets`, tried in turn until the deadline (now_ns() clock); connected() or lost() follows.
+  // Nothing of it for a rank that is connected; one that is being dialled keeps its targets, until this deadline where that is
+  // later. Where there are none `no_target_error` says why. When both ranks connect at once, one channel remains. `refresh`: see
+  // Dial.
   void dial(Rank rank, std::vector<SocketAddress>&& targets, std::int64_t deadline_ns, std::optional<Error>&& no_target_error = {},
             Dial::Refresh&& refresh = {});
-  // False: it is neither connected nor being dialled, for which the deadline is then as late as this.
-  bool extend_dial(Rank rank, std::int64_t deadline_ns);
   bool is_connected(Rank rank) const { return channels_.contains(rank); }
   // In order; queued when the socket is full, as far as the limits go (then busy). Errors: peer_lost, busy, invalid_argument.
   Result<void> send(Rank rank, Frame frame);
@@ -71,8 +70,8 @@ class Endpoint {
   Verdict judge(Rank peer, Rank peer_rank_count, ChannelEvents& events);
   void advance_dial(Rank rank, ChannelEvents& events);
   void establish(Established established, ChannelEvents& events);
-  // Runs what may take something out of the channel of `rank`; when it throws, that is lost, and so the channel is cut. Others that
-  // are deferred are due then.
+  // Runs what may take something out of the channel of `rank`; when it throws, that is lost, and so the channel is cut. Those that
+  // are served without an event are due then.
   template <class Body>
   void guarded(Rank rank, Body&& body);
   void flush(Channel& channel);
@@ -88,7 +87,7 @@ class Endpoint {
   std::uint64_t serial_ = 0;
   std::map<Rank, Dial> dials_;
   std::map<Rank, Channel> channels_;
-  std::int64_t deferred_until_ns_ = kNever;  // of the channels that are deferred
+  std::int64_t deferred_until_ns_ = kNever;  // then those are served without an event that have a queue or broke
   std::int64_t now_ns_ = 0;                  // of this poll()
   std::unique_ptr<ReadBuffer> buffer_ = std::make_unique<ReadBuffer>();
 };

@@ -23,8 +23,8 @@
 #include <string_view>
 
 #include "gigabar/types.hpp"
-#include "secure/poller.hpp"
 #include "secure/secret.hpp"
+#include "secure/sockets.hpp"
 
 namespace gigabar::secure {
 

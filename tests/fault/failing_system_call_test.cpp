@@ -21,7 +21,7 @@
 #include "gigabar/memory.hpp"
 #include "memory/host_pages.hpp"
 #include "platform/numa.hpp"
-#include "secure/poller.hpp"
+#include "secure/sockets.hpp"
 #include "support/descriptors.hpp"
 #include "support/failing_calls.hpp"
 #include "support/free_port.hpp"

@@ -176,7 +176,6 @@ Result<void> Wireup::connect(Rank rank, const std::string& rank_address, std::in
   }
   const auto decoded = wireup::decode_rank_address(rank_address);
   if (!decoded) return decoded.error();
-  if (extend_dial(rank, deadline_ns)) return {};
   std::vector<SocketAddress> targets = targets_of(*decoded);
   auto why = targets.empty() ? no_target_error(rank) : std::nullopt;
   dial(rank, std::move(targets), deadline_ns, std::move(why));

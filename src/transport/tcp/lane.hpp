@@ -22,7 +22,7 @@
 #include "base/bell.hpp"
 #include "base/fair_mutex.hpp"
 #include "secure/byte_stream.hpp"
-#include "secure/poller.hpp"
+#include "secure/sockets.hpp"
 #include "transport/tcp/wire.hpp"
 
 namespace gigabar::transport::tcp {

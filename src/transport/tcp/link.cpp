@@ -242,7 +242,7 @@ void TcpLink::post_small(const FrameHeader& header, std::span<const std::byte> d
       throw;
     }
     if (own_.back().header.kind == FrameKind::message) queued_units_ += units_of(data.size());
-    if (is_begun) sending_ = &own_;
+    if (is_begun) is_answers_turn_ = false;
   }
   want_events();
 }
@@ -308,11 +308,9 @@ void TcpLink::pump() {
   note_failure(stream_->flush());
   for (unsigned turn = 0; turn < kMaxSendsPerTurn && state_ == LinkState::ready && !send_code_; ++turn) {
     if (own_.empty() && answers_.empty()) break;
-    if (sending_ == nullptr) {
-      is_answers_turn_ = own_.empty() || (!answers_.empty() && !is_answers_turn_);
-      sending_ = is_answers_turn_ ? &answers_ : &own_;
-    }
-    Outgoing& item = sending_->front();
+    if (sending().empty()) is_answers_turn_ = !is_answers_turn_;
+    std::deque<Outgoing>& queue = sending();
+    Outgoing& item = queue.front();
     const std::byte* data = item.copy.data();
     if (item.bytes > 0) data = memory_to_send(item.from, item.header.data_bytes, item.header.kind == FrameKind::answer);
     if (item.bytes > 0 && data == nullptr) break;
@@ -321,7 +319,7 @@ void TcpLink::pump() {
       note_failure(moved);
     }
     if (!item.is_sent()) break;
-    std::deque<Outgoing>& queue = *std::exchange(sending_, nullptr);
+    is_answers_turn_ = !is_answers_turn_;
     if (item.advance()) continue;
     if (item.header.kind == FrameKind::write) finish(item.cookie, {});
     if (item.header.kind == FrameKind::message) queued_units_ -= units_of(item.copy.size());
@@ -351,7 +349,7 @@ void TcpLink::lost_by(std::string_view what, int code) { lost(text(what, std::st
 
 // A farewell goes between two frames only; where it does not go out the peer sees the connection end.
 void TcpLink::begin_to_break(std::optional<Farewell> farewell) noexcept {
-  const bool is_within_frame = sending_ != nullptr && sending_->front().sent_bytes > 0;
+  const bool is_within_frame = !sending().empty() && sending().front().sent_bytes > 0;
   if (state_ != LinkState::ready || !farewell || is_within_frame || send_code_ || stream_->has_unsent()) return;
   OutgoingFrame bye{.header = make_header(FrameKind::bye, static_cast<std::uint32_t>(*farewell), 0), .from = {}};
   quietly([&] { note_failure(bye.send(*stream_, nullptr, 0)); });
@@ -389,7 +387,6 @@ bool TcpLink::attend(Sink& sink) {
   if (state_ == LinkState::ready && send_code_ && !is_hungry_ && !fence_) lost_by("sending failed: ", *send_code_);
   if (!error_) return is_something;
   close_connections(false);
-  sending_ = nullptr;
   answers_.clear();
   for (; !own_.empty(); own_.pop_front()) {
     if (own_.front().header.kind == FrameKind::write) give_up(own_.front().cookie);

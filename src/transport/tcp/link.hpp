@@ -95,6 +95,7 @@ class TcpLink final : public PlacedLink {
   void begin(Direction direction, const Place& here, const RegionKey& there, const Transfer& transfer) override;
   // Everything that was posted, over all connections.
   bool has_sent_all() const noexcept;
+  std::deque<Outgoing>& sending() noexcept { return is_answers_turn_ ? answers_ : own_; }
   bool is_idle() const noexcept { return own_.empty() && answers_.empty() && !stream_->has_unsent(); }
   void post_small(const FrameHeader& header, std::span<const std::byte> data = {});
   void pump();
@@ -103,8 +104,7 @@ class TcpLink final : public PlacedLink {
   // Receiving.
   std::array<iovec, 2> place_for_more(Scratch& scratch);
   void hear_end(const secure::Moved& moved);
-  void lose_by_memory() noexcept;
-  void take_frames(std::span<const std::byte> bytes, Sink& sink);
+  void take_frames(std::size_t placed_bytes, std::span<const std::byte> bytes, Sink& sink);
   void begin_write(const FrameHeader& header);
   void begin_answer(const FrameHeader& header);
   void take_read(const FrameHeader& header);
@@ -141,8 +141,7 @@ class TcpLink final : public PlacedLink {
   CallBytes call_bytes_;
 
   std::deque<Outgoing> own_, answers_;
-  std::deque<Outgoing>* sending_ = nullptr;  // the one of them whose first frame is being sent
-  bool is_answers_turn_ = false;
+  bool is_answers_turn_ = false;    // it is their first frame that is being sent, or sent next where there is one in both
   std::uint64_t queued_units_ = 0;  // of copies in own_
   std::optional<int> send_code_;    // nothing can be sent any more; what has come is still told
 

@@ -63,10 +63,7 @@ bool TcpLink::receive(Sink& sink) {
       return turn > 0 || state_ != LinkState::ready;
     }
     const std::size_t taken = std::min(moved.bytes, direct_bytes);
-    Undo lose_what_came([&] { lose_by_memory(); });
-    if (taken > 0) placed(taken);
-    take_frames(std::span(scratch).first(carried_.size() + moved.bytes - taken), sink);
-    lose_what_came.call_off();
+    take_frames(taken, std::span(scratch).first(carried_.size() + moved.bytes - taken), sink);
     if (state_ != LinkState::ready) return true;
     if (fence_) {
       want_events();
@@ -80,11 +77,11 @@ bool TcpLink::receive(Sink& sink) {
   return true;
 }
 
-// With an exception what has come is lost: what comes next would be taken for it.
-void TcpLink::lose_by_memory() noexcept { fail(Error::out_of_memory(), Farewell::own_failure); }
-
-// What is behind a fence, or the beginning of a header or message, is carried.
-void TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
+// What is behind a fence, or the beginning of a header or message, is carried. `placed_bytes`: of data, that came before.
+void TcpLink::take_frames(std::size_t placed_bytes, std::span<const std::byte> bytes, Sink& sink) {
+  // With an exception what has come is lost: what comes next would be taken for it.
+  Undo lose_what_came([&] { fail(Error::out_of_memory(), Farewell::own_failure); });
+  if (placed_bytes > 0) placed(placed_bytes);
   while (state_ == LinkState::ready && !fence_ && !bytes.empty()) {
     if (incoming_.left_bytes > 0) {
       const std::size_t part = std::min<std::uint64_t>(incoming_.left_bytes, bytes.size());
@@ -111,7 +108,8 @@ void TcpLink::take_frames(std::span<const std::byte> bytes, Sink& sink) {
       case FrameKind::bye: lost(std::string(sentence_of(static_cast<Farewell>(header->number)))); break;
     }
   }
-  carried_.assign(bytes.begin(), bytes.end());
+  carried_ = std::vector<std::byte>(bytes.begin(), bytes.end());  // keeps no room where there is nothing
+  lose_what_came.call_off();
 }
 
 void TcpLink::begin_write(const FrameHeader& header) {
@@ -182,10 +180,7 @@ bool TcpLink::pass_fence() noexcept {
 
 bool TcpLink::leave_fence(Sink& sink) {
   if (!fence_ || state_ != LinkState::ready || !pass_fence()) return false;
-  const std::vector<std::byte> come = std::exchange(carried_, {});
-  Undo lose_what_came([&] { lose_by_memory(); });
-  take_frames(come, sink);
-  lose_what_came.call_off();
+  take_frames(0, std::exchange(carried_, {}), sink);
   if (state_ != LinkState::ready) return true;
   if (!fence_) {
     is_hungry_ = true;

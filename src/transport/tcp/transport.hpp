@@ -17,7 +17,6 @@
 #include "base/bell.hpp"
 #include "secure/acceptor.hpp"
 #include "secure/byte_stream.hpp"
-#include "secure/poller.hpp"
 #include "secure/sockets.hpp"
 #include "transport/tcp/lane.hpp"
 #include "transport/tcp/wire.hpp"
