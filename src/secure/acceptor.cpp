@@ -138,7 +138,7 @@ void Acceptor::expect(std::uint64_t number, Identity identity) { expected_.empla
 
 void Acceptor::forget(std::uint64_t number) noexcept {
   // Their handshakes refer to the identity.
-  std::erase_if(pending_, [&](const auto& entry) { return entry.second.connection.number == number; });
+  std::erase_if(pending_, [&](const auto& entry) { return entry.second.number == number; });
   expected_.erase(number);
 }
 
@@ -181,7 +181,7 @@ void Acceptor::accept(const Listener& listener, std::int64_t now_ns) {
 // but the one that came, who will come again where it is a rank.
 void Acceptor::begin(Descriptor socket, bool is_unix, const SocketAddress& from, std::optional<PendingLimit::Id> weakest,
                      std::int64_t now_ns) try {
-  Connection connection{{}, is_unix, 0, {}, 0};
+  Connection connection{{}, is_unix, 0, {}};
   if (is_unix) {
     const Credentials credentials = credentials_of(socket.get());
     connection.process = credentials.process;
@@ -255,8 +255,8 @@ Heard Acceptor::read(Pending& pending) {
   if (!pending.handshake) {
     const Arrival arrival = read_up_to(pending.socket(), pending.received, kPreambleBytes);
     if (arrival != Arrival::complete) return pending.missing(arrival);
-    pending.connection.number = ByteReader(std::exchange(pending.received, {})).number<std::uint64_t>();
-    const auto expected = expected_.find(pending.connection.number);
+    pending.number = ByteReader(std::exchange(pending.received, {})).number<std::uint64_t>();
+    const auto expected = expected_.find(pending.number);
     if (expected == expected_.end()) return kUnexpected;
     if (!pending.begin(expected->second)) return kLeft;
   }
@@ -274,16 +274,16 @@ Heard Acceptor::say_verdict(Pending& pending, const Judge& judge) {
   return identity_->purpose == Purpose::directory ? kOccupied : kLeft;
 }
 
-std::optional<Established> Acceptor::handle(std::uint64_t token, std::int64_t now_ns, const Judge& judge) {
+std::optional<ProvenConnection> Acceptor::handle(std::uint64_t token, std::int64_t now_ns, const Judge& judge) {
   if (token < listeners_.size()) return accept(listeners_[token], now_ns), std::nullopt;
   const auto found = pending_.find(token);
   if (found == pending_.end()) return {};
   auto proven = advance(found, judge);
-  if (proven && identity_ == nullptr) forget(proven->connection.number);  // the first that proves the key has the number
+  if (proven && identity_ == nullptr) forget(proven->number);  // the first that proves the key has the number
   return proven;
 }
 
-std::optional<Established> Acceptor::advance(AllPending::iterator found, const Judge& judge) {
+std::optional<ProvenConnection> Acceptor::advance(AllPending::iterator found, const Judge& judge) {
   Pending& pending = found->second;
   Heard heard = kNoMemory;
   try {
@@ -293,7 +293,8 @@ std::optional<Established> Acceptor::advance(AllPending::iterator found, const J
   if (heard.state == State::going) return {};
   const Undo done([&] { pending_.erase(found); });
   if (heard.state == State::proven) heard = say_verdict(pending, judge);
-  if (heard.state == State::proven) return pending.handshake->establish(std::move(pending.connection));
+  if (heard.state == State::proven)
+    return ProvenConnection{pending.number, pending.handshake->peer(), pending.handshake->establish(std::move(pending.connection))};
   // Who has named a connection has to prove its key, whatever else happened.
   if (identity_ == nullptr && pending.handshake && heard.counter != &Refusals::out_of_memory) heard = kUnproven;
   if (heard.counter != nullptr) refuse(heard.counter, pending.connection.where, heard.why);

@@ -86,6 +86,13 @@ struct Limits {
   QueueLimits queue;                                // of a channel
 };
 
+// A connection that has proved its key.
+struct ProvenConnection {
+  std::uint64_t number = 0;  // that it named
+  Rank peer = 0;
+  Established established;
+};
+
 // What a connection begins with that has a key of its own: its number. For Dial::set_link().
 inline constexpr std::size_t kPreambleBytes = 8;
 std::string preamble_of(std::uint64_t number);
@@ -113,7 +120,7 @@ class Acceptor {
   // What one that holds the key is told. Without it: to proceed.
   using Judge = std::function<Verdict(Rank peer, Rank peer_rank_count)>;
   // An event. Throws what `judge` throws, with whom it concerned dropped.
-  std::optional<Established> handle(std::uint64_t token, std::int64_t now_ns, const Judge& judge = {});
+  std::optional<ProvenConnection> handle(std::uint64_t token, std::int64_t now_ns, const Judge& judge = {});
   // `is_more`: there are events that were not handled yet.
   void run_timers(std::int64_t now_ns, bool is_more = false);
   std::int64_t next_ns() const noexcept;
@@ -138,6 +145,7 @@ class Acceptor {
     const PendingLimit::Id serial;
     Connection connection;
     std::int64_t deadline_ns = 0;
+    std::uint64_t number = 0;
     std::optional<Handshake> handshake;  // none: it has not named its connection
     bool has_sent_hello = false;         // it has shown the key for this connection
     std::string received;                // of the message that comes now
@@ -157,7 +165,7 @@ class Acceptor {
   void begin(Descriptor socket, bool is_unix, const SocketAddress& from, std::optional<PendingLimit::Id> weakest,
              std::int64_t now_ns);
   Heard read(Pending& pending);
-  std::optional<Established> advance(AllPending::iterator found, const Judge& judge);
+  std::optional<ProvenConnection> advance(AllPending::iterator found, const Judge& judge);
   Heard say_verdict(Pending& pending, const Judge& judge);
   void refuse(std::uint64_t Refusals::* counter, const std::string& where, const char* why) noexcept;
 

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/bytes.hpp"
 #include "driver/crypto/crypto.hpp"
 
 namespace gigabar::secure {
@@ -38,9 +37,8 @@ void gather(std::span<const iovec> pieces, std::size_t bytes, unsigned char* to)
 
 // --- Records ---------------------------------------------------------------------------------------------------------------------
 
-constexpr std::size_t kAuthenticatorBytes = crypto_aead_chacha20poly1305_ietf_ABYTES;
-static_assert(kRecordOverheadBytes == RecordCipher::kTextOffset + kAuthenticatorBytes);
-static_assert(kAuthenticatorBytes == crypto_aead_aes256gcm_ABYTES);
+static_assert(RecordCipher::kAuthenticatorBytes == crypto_aead_chacha20poly1305_ietf_ABYTES);
+static_assert(RecordCipher::kAuthenticatorBytes == crypto_aead_aes256gcm_ABYTES);
 static_assert(crypto_aead_aes256gcm_NPUBBYTES == crypto_aead_chacha20poly1305_ietf_NPUBBYTES);
 using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES>;
 
@@ -53,6 +51,8 @@ Nonce nonce_of(std::uint64_t number) noexcept {
 #if GIGABAR_HAS_CRYPTO
 
 constexpr std::size_t kQuickBytes = 512;  // libsodium has encrypted fewer before libcrypto has taken its key and nonce
+constexpr int kIsSealing = 1, kIsOpening = 0;
+constexpr int kTagBytes = RecordCipher::kAuthenticatorBytes;
 
 void* make_context(const Secret& key, Cipher cipher) noexcept {
   if (!crypto::availability().is_ok()) return nullptr;
@@ -60,17 +60,17 @@ void* make_context(const Secret& key, Cipher cipher) noexcept {
   EVP_CIPHER_CTX* const context = lib.EVP_CIPHER_CTX_new();
   if (context == nullptr) return nullptr;
   const EVP_CIPHER* const kind = cipher == Cipher::aes_256_gcm ? lib.EVP_aes_256_gcm() : lib.EVP_chacha20_poly1305();
-  if (lib.EVP_CipherInit_ex(context, kind, nullptr, key.data(), nullptr, 1) == 1) return context;
+  if (lib.EVP_CipherInit_ex(context, kind, nullptr, key.data(), nullptr, kIsSealing) == 1) return context;
   lib.EVP_CIPHER_CTX_free(context);
   return nullptr;
 }
 
-// As RecordCipher::run().
-bool run_by_libcrypto(void* made, bool is_sealing, const Nonce& nonce, std::span<const iovec> pieces, std::size_t text_bytes,
-                      unsigned char* record) {
+// Encrypts the first `text_bytes` of the pieces to `text` and puts the authenticator behind it, or decrypts them and checks it.
+// They may lie where they go. False: the cipher failed, or what is opened was not sealed so.
+bool seal_or_open(void* made, int direction, const Nonce& nonce, const unsigned char* head, std::size_t head_bytes,
+                  std::span<const iovec> pieces, unsigned char* text, std::size_t text_bytes) {
   const auto& lib = crypto::functions();
   auto* const context = static_cast<EVP_CIPHER_CTX*>(made);
-  unsigned char* text = record + RecordCipher::kTextOffset;
   unsigned char* const authenticator = text + text_bytes;
   int count = 0;
   const auto update = [&](const unsigned char* from, std::size_t bytes) {
@@ -78,13 +78,12 @@ bool run_by_libcrypto(void* made, bool is_sealing, const Nonce& nonce, std::span
     text += count;
     return true;
   };
-  const auto exchange_tag = [&](int what) {
-    return lib.EVP_CIPHER_CTX_ctrl(context, what, static_cast<int>(kAuthenticatorBytes), authenticator) == 1;
-  };
-  return lib.EVP_CipherInit_ex(context, nullptr, nullptr, nullptr, nonce.data(), is_sealing ? 1 : 0) == 1 &&
-         lib.EVP_CipherUpdate(context, nullptr, &count, record, static_cast<int>(RecordCipher::kTextOffset)) == 1 &&
-         each_of(pieces, text_bytes, update) && (is_sealing || exchange_tag(EVP_CTRL_AEAD_SET_TAG)) &&
-         lib.EVP_CipherFinal_ex(context, authenticator, &count) == 1 && (!is_sealing || exchange_tag(EVP_CTRL_AEAD_GET_TAG));
+  const auto exchange_tag = [&](int what) { return lib.EVP_CIPHER_CTX_ctrl(context, what, kTagBytes, authenticator) == 1; };
+  return lib.EVP_CipherInit_ex(context, nullptr, nullptr, nullptr, nonce.data(), direction) == 1 &&
+         lib.EVP_CipherUpdate(context, nullptr, &count, head, static_cast<int>(head_bytes)) == 1 &&
+         each_of(pieces, text_bytes, update) && (direction == kIsSealing || exchange_tag(EVP_CTRL_AEAD_SET_TAG)) &&
+         lib.EVP_CipherFinal_ex(context, authenticator, &count) == 1 &&
+         (direction == kIsOpening || exchange_tag(EVP_CTRL_AEAD_GET_TAG));
 }
 
 #endif
@@ -110,53 +109,36 @@ RecordCipher::RecordCipher(Secret key, Cipher cipher) : key_(std::move(key)), ci
 #endif
 }
 
-// Encrypts the first `text_bytes` of the pieces into the record, whose length is there, and puts the authenticator behind them; or
-// decrypts them, which lie where they go, and checks it.
-bool RecordCipher::run(bool is_sealing, std::span<const iovec> pieces, std::size_t text_bytes, unsigned char* record) {
+bool RecordCipher::seal(const unsigned char* head, std::size_t head_bytes, std::span<const iovec> pieces, unsigned char* text,
+                        std::size_t text_bytes) {
   const Nonce nonce = nonce_of(number_++);
 #if GIGABAR_HAS_CRYPTO
-  if (context_ && text_bytes > kQuickBytes) return run_by_libcrypto(context_.get(), is_sealing, nonce, pieces, text_bytes, record);
+  if (context_ && text_bytes > kQuickBytes)
+    return seal_or_open(context_.get(), kIsSealing, nonce, head, head_bytes, pieces, text, text_bytes);
 #endif
-  const bool is_aes = cipher_ == Cipher::aes_256_gcm;
-  unsigned char* const text = record + kTextOffset;
-  if (is_sealing) {
-    gather(pieces, text_bytes, text);
-    const auto encrypt = is_aes ? crypto_aead_aes256gcm_encrypt : crypto_aead_chacha20poly1305_ietf_encrypt;
-    return encrypt(text, nullptr, text, text_bytes, record, kTextOffset, nullptr, nonce.data(), key_.data()) == 0;
-  }
-  const auto decrypt = is_aes ? crypto_aead_aes256gcm_decrypt : crypto_aead_chacha20poly1305_ietf_decrypt;
-  return decrypt(text, nullptr, nullptr, text, text_bytes + kAuthenticatorBytes, record, kTextOffset, nonce.data(), key_.data()) ==
-         0;
+  gather(pieces, text_bytes, text);
+  const auto encrypt = cipher_ == Cipher::aes_256_gcm ? crypto_aead_aes256gcm_encrypt : crypto_aead_chacha20poly1305_ietf_encrypt;
+  return encrypt(text, nullptr, text, text_bytes, head, head_bytes, nullptr, nonce.data(), key_.data()) == 0;
 }
 
-bool RecordCipher::seal(std::span<const iovec> pieces, std::size_t text_bytes, unsigned char* record) {
-  const auto rest_bytes = static_cast<std::uint32_t>(text_bytes + kAuthenticatorBytes);
-  std::memcpy(record, &rest_bytes, sizeof rest_bytes);
-  return key_.is_set() && run(true, pieces, text_bytes, record);
+bool RecordCipher::open(const unsigned char* head, std::size_t head_bytes, unsigned char* text, std::size_t text_bytes) {
+  const Nonce nonce = nonce_of(number_++);
+#if GIGABAR_HAS_CRYPTO
+  const iovec piece{text, text_bytes};
+  if (context_ && text_bytes > kQuickBytes)
+    return seal_or_open(context_.get(), kIsOpening, nonce, head, head_bytes, std::span(&piece, 1), text, text_bytes);
+#endif
+  const auto decrypt = cipher_ == Cipher::aes_256_gcm ? crypto_aead_aes256gcm_decrypt : crypto_aead_chacha20poly1305_ietf_decrypt;
+  return decrypt(text, nullptr, nullptr, text, text_bytes + kAuthenticatorBytes, head, head_bytes, nonce.data(), key_.data()) == 0;
 }
 
-Found RecordCipher::find(std::string_view bytes, std::size_t least_bytes, std::size_t most_bytes,
-                         std::size_t& text_bytes) noexcept {
-  text_bytes = 0;
-  if (bytes.size() < kTextOffset) return Found::incomplete;
-  const std::size_t rest_bytes = ByteReader(bytes).number<std::uint32_t>();
-  if (rest_bytes < least_bytes + kAuthenticatorBytes || rest_bytes > most_bytes + kAuthenticatorBytes) return Found::bad_length;
-  text_bytes = rest_bytes - kAuthenticatorBytes;
-  return bytes.size() < kTextOffset + rest_bytes ? Found::incomplete : Found::record;
-}
-
-bool RecordCipher::open(unsigned char* record, std::size_t text_bytes) {
-  const iovec piece{record + kTextOffset, text_bytes};
-  if (key_.is_set() && run(false, std::span(&piece, 1), text_bytes, record)) return true;
-  key_ = Secret();
-  context_.reset();
-  return false;
-}
-
-// --- Streams ---------------------------------------------------------------------------------------------------------------------
+// --- The connection --------------------------------------------------------------------------------------------------------------
 
 namespace {
 
+constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
+constexpr std::size_t kAuthenticatorBytes = RecordCipher::kAuthenticatorBytes;
+constexpr std::size_t kMaxRecordBytes = kLengthBytes + kRecordBytes + kAuthenticatorBytes;
 constexpr std::size_t kFirstBytes = 4096;    // of the buffer for records, which grows with them
 constexpr std::size_t kGatheredBytes = 512;  // to copy so many into one piece takes less time than the kernel needs for several
 
@@ -219,14 +201,40 @@ Moved ByteStream::send(std::span<const iovec> pieces) {
     return call([&] { return ::sendmsg(socket_.get(), &message, kFlags); });
   }
   if (const Moved flushed = flush(); flushed.how != Moved::How::ok) return flushed;
-  const std::size_t bytes = bytes_of(pieces, kRecordBytes), record_bytes = kRecordOverheadBytes + bytes;
+  const std::size_t bytes = bytes_of(pieces, kRecordBytes), record_bytes = kLengthBytes + bytes + kAuthenticatorBytes;
   if (outgoing_.size() < record_bytes) outgoing_.resize(record_bytes);
+  const auto length = static_cast<std::uint32_t>(bytes + kAuthenticatorBytes);
+  std::memcpy(outgoing_.data(), &length, sizeof length);
   sent_ = outgoing_end_ = 0;
-  if (!outgoing_cipher_.seal(pieces, bytes, outgoing_.data())) return {Moved::How::failed, 0, EIO};
+  if (!outgoing_cipher_.seal(outgoing_.data(), kLengthBytes, pieces, outgoing_.data() + kLengthBytes, bytes)) {
+    return {Moved::How::failed, 0, EIO};
+  }
   outgoing_end_ = record_bytes;
   const Moved flushed = flush();
   if (flushed.how == Moved::How::failed) return flushed;
   return {Moved::How::ok, bytes, 0};
+}
+
+std::size_t ByteStream::take_opened(std::span<const iovec> pieces) noexcept {
+  std::size_t taken = 0;
+  for (const iovec& piece : pieces) {
+    const std::size_t part = std::min(piece.iov_len, opened_end_ - opened_begin_);
+    if (part > 0) std::memcpy(piece.iov_base, incoming_.data() + opened_begin_, part);
+    opened_begin_ += part;
+    taken += part;
+  }
+  return taken;
+}
+
+// Of the record at begin_, which has come whole, with its length. False: it is not authentic.
+bool ByteStream::open_record(std::size_t length) {
+  unsigned char* const record = incoming_.data() + begin_;
+  unsigned char* const text = record + kLengthBytes;
+  if (!incoming_cipher_.open(record, kLengthBytes, text, length - kAuthenticatorBytes)) return false;
+  opened_begin_ = begin_ + kLengthBytes;
+  opened_end_ = opened_begin_ + length - kAuthenticatorBytes;
+  begin_ += kLengthBytes + length;
+  return true;
 }
 
 Moved ByteStream::receive(std::span<const iovec> pieces) {
@@ -238,30 +246,23 @@ Moved ByteStream::receive(std::span<const iovec> pieces) {
     return call([&] { return ::recvmsg(socket_.get(), &message, MSG_DONTWAIT); });
   }
   for (;;) {
-    if (!opened_.empty()) {
-      const std::size_t bytes = bytes_of(pieces, opened_.size());
-      each_of(pieces, bytes, [&](unsigned char* to, std::size_t part) {
-        std::memcpy(to, opened_.data(), part);
-        opened_ = opened_.subspan(part);
-        return true;
-      });
-      return {Moved::How::ok, bytes, 0};
+    if (opened_begin_ < opened_end_) return {Moved::How::ok, take_opened(pieces), 0};
+    std::size_t wanted = kLengthBytes;
+    if (end_ - begin_ >= kLengthBytes) {
+      std::uint32_t length = 0;
+      std::memcpy(&length, incoming_.data() + begin_, sizeof length);
+      if (length <= kAuthenticatorBytes || length > kRecordBytes + kAuthenticatorBytes) return {Moved::How::forged, 0, 0};
+      wanted = kLengthBytes + length;
+      if (end_ - begin_ >= wanted) {
+        if (!open_record(length)) return {Moved::How::forged, 0, 0};
+        continue;
+      }
     }
-    unsigned char* const record = incoming_.data() + begin_;
-    std::size_t text_bytes = 0;
-    const std::string_view come(reinterpret_cast<const char*>(record), end_ - begin_);
-    const Found found = RecordCipher::find(come, 1, kRecordBytes, text_bytes);
-    const std::size_t record_bytes = kRecordOverheadBytes + text_bytes;
-    if (found != Found::incomplete) {
-      if (found != Found::record || !incoming_cipher_.open(record, text_bytes)) return {Moved::How::forged, 0, 0};
-      opened_ = {record + RecordCipher::kTextOffset, text_bytes};
-      begin_ += record_bytes;
-      continue;
-    }
-    if (begin_ > 0) std::memmove(incoming_.data(), record, end_ - begin_);
+    if (begin_ > 0) std::memmove(incoming_.data(), incoming_.data() + begin_, end_ - begin_);
     end_ -= std::exchange(begin_, 0);
-    if (incoming_.size() < record_bytes)
-      incoming_.resize(std::clamp(std::bit_ceil(2 * record_bytes), kFirstBytes, kRecordOverheadBytes + kRecordBytes));
+    opened_begin_ = opened_end_ = 0;
+    if (incoming_.size() < wanted + kLengthBytes)
+      incoming_.resize(std::clamp(std::bit_ceil(2 * wanted), kFirstBytes, kMaxRecordBytes));
     const Moved read = call([&] { return ::recv(socket_.get(), incoming_.data() + end_, incoming_.size() - end_, MSG_DONTWAIT); });
     if (read.how != Moved::How::ok) return read;
     end_ += read.bytes;

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of connections whose ends have proved their keys: in records, or (tcp) in the clear.
+// The bytes of one connection whose ends have proved its key, in both directions, as a socket that does not block gives and takes
+// them.
 //
-// A record is
-//
-//   length of the rest   4 bytes, in the clear, authenticated
-//   ciphertext
-//   authenticator        16 bytes
-//
-// Each direction has a key of its own, and the number of the record is the nonce: one that is changed, lost, repeated or moved does
-// not open, nor does any after it.
+// Sealed, they travel in records: the length of the rest (4 bytes, in the clear, authenticated), at most kRecordBytes of ciphertext
+// and 16 bytes of authenticator. Each direction has a key of its own, and the number of the record is the nonce: one that is
+// changed, lost, repeated or moved does not open, nor does any after it.
 #pragma once
 
 #include <sys/uio.h>
@@ -18,63 +14,13 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "secure/handshake.hpp"
+#include "secure/channel.hpp"
 #include "secure/secret.hpp"
 #include "secure/sockets.hpp"
 
 namespace gigabar::secure {
-
-// --- Records ---------------------------------------------------------------------------------------------------------------------
-
-inline constexpr std::size_t kRecordOverheadBytes = 4 + 16;  // what sealing adds to a text
-
-// From the one that every processor has to the one that is faster.
-enum class Cipher : std::uint8_t { chacha20_poly1305, aes_256_gcm };
-std::string_view name_of(Cipher cipher) noexcept;
-// AES-256-GCM where the processor has instructions for it: without them it is slow, and its time depends on the key.
-Cipher best_cipher() noexcept;
-
-enum class Found : std::uint8_t { record, incomplete, bad_length, forged };
-
-// Of one direction: AES-256-GCM (NIST SP 800-38D) or ChaCha20-Poly1305 (RFC 8439). Not copied, moved only: two that go on from the
-// same number would encrypt with the same nonces. One that was moved from has no key.
-class RecordCipher {
- public:
-  RecordCipher() noexcept = default;
-  // `key`: of 32 bytes, for this direction alone. ChaCha20-Poly1305, by libsodium.
-  explicit RecordCipher(Secret key) noexcept : key_(std::move(key)) {}
-  // For data: large records are libcrypto's where it is there, which takes 0.2 to 0.4 of libsodium's time; both make the same
-  // records. What libcrypto makes of the key lies in its own memory, which it wipes. `cipher`: one that best_cipher() of this
-  // process has.
-  RecordCipher(Secret key, Cipher cipher);
-
-  // Makes a record of the first `text_bytes` of the pieces, which have as many, at `record`, which has room for it. False: the
-  // cipher failed, or has no key.
-  bool seal(std::span<const iovec> pieces, std::size_t text_bytes, unsigned char* record);
-  // Whether a whole record is at the front of `bytes`, and its text has from `least_bytes` to `most_bytes`. `text_bytes`: how many
-  // it has, or 0 where that has not come.
-  static Found find(std::string_view bytes, std::size_t least_bytes, std::size_t most_bytes, std::size_t& text_bytes) noexcept;
-  // Decrypts a whole record in its place: its text is kTextOffset behind. False: it is not what was sealed; the text is spoilt, and
-  // nothing opens any more.
-  bool open(unsigned char* record, std::size_t text_bytes);
-  static constexpr std::size_t kTextOffset = 4;
-
- private:
-  struct Free {
-    void operator()(void* context) const noexcept;
-  };
-  bool run(bool is_sealing, std::span<const iovec> pieces, std::size_t text_bytes, unsigned char* record);
-
-  Secret key_;
-  Cipher cipher_ = Cipher::chacha20_poly1305;
-  std::uint64_t number_ = 0;             // of the next record
-  std::unique_ptr<void, Free> context_;  // libcrypto's; null: libsodium
-};
-
-// --- Streams ---------------------------------------------------------------------------------------------------------------------
 
 enum class Protection : std::uint8_t {
   authenticated,  // both ends have proved the key of the connection; its bytes are in the clear
@@ -84,6 +30,40 @@ std::string_view name_of(Protection protection) noexcept;
 
 inline constexpr std::size_t kPartBytes = std::size_t{256} << 10;
 inline constexpr std::size_t kRecordBytes = kPartBytes + 64;  // a part and its frame's header
+
+// From the one that every processor has to the one that is faster.
+enum class Cipher : std::uint8_t { chacha20_poly1305, aes_256_gcm };
+std::string_view name_of(Cipher cipher) noexcept;
+// AES-256-GCM where the processor has instructions for it: without them it is slow, and its time depends on the key.
+Cipher best_cipher() noexcept;
+
+// Of one direction: AES-256-GCM (NIST SP 800-38D) or ChaCha20-Poly1305 (RFC 8439). Large records are libcrypto's where it is there,
+// which takes 0.2 to 0.4 of libsodium's time; both make the same records.
+class RecordCipher {
+ public:
+  static constexpr std::size_t kAuthenticatorBytes = 16;
+
+  // `key`: of 32 bytes, for this direction alone. What libcrypto makes of it lies in its own memory, which it wipes.
+  // `cipher`: one that best_cipher() of this process has.
+  RecordCipher(Secret key, Cipher cipher);
+
+  // Encrypts the first `text_bytes` of the pieces, which have as many, to `text`, and puts the authenticator behind it. `head`, of
+  // so many bytes, is authenticated with it. False: the cipher failed.
+  bool seal(const unsigned char* head, std::size_t head_bytes, std::span<const iovec> pieces, unsigned char* text,
+            std::size_t text_bytes);
+  // The reverse, in its place; `text_bytes` is without the authenticator. False: it is not what was sealed; the text is spoilt.
+  bool open(const unsigned char* head, std::size_t head_bytes, unsigned char* text, std::size_t text_bytes);
+
+ private:
+  struct Free {
+    void operator()(void* context) const noexcept;
+  };
+
+  Secret key_;
+  Cipher cipher_;
+  std::uint64_t number_ = 0;             // of the next record
+  std::unique_ptr<void, Free> context_;  // libcrypto's; null: libsodium
+};
 
 struct Moved {
   enum class How : std::uint8_t {
@@ -98,7 +78,6 @@ struct Moved {
   int code = 0;
 };
 
-// Of one connection, in both directions, as a socket that does not block gives and takes them.
 class ByteStream {
  public:
   // `cipher`: of records; the peer has the same.
@@ -121,6 +100,9 @@ class ByteStream {
   std::size_t memory_bytes() const noexcept { return outgoing_.capacity() + incoming_.capacity(); }
 
  private:
+  bool open_record(std::size_t length);
+  std::size_t take_opened(std::span<const iovec> pieces) noexcept;
+
   Watched socket_;
   Protection protection_;
   RecordCipher outgoing_cipher_, incoming_cipher_;  // of what goes out, and of what comes
@@ -128,7 +110,7 @@ class ByteStream {
   std::size_t sent_ = 0, outgoing_end_ = 0;
   std::vector<unsigned char> incoming_;  // room for records; those of [begin_, end_) have come
   std::size_t begin_ = 0, end_ = 0;
-  std::span<const unsigned char> opened_;  // of those before begin_: the text that was opened last and is not taken
+  std::size_t opened_begin_ = 0, opened_end_ = 0;  // of the record that was opened last
 };
 
 }  // namespace gigabar::secure

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/channel.hpp"
 
+#include <sodium.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -24,9 +25,15 @@ constexpr int kMaxReadsPerTurn = 16;
 // An empty channel gives back what a large frame needed.
 constexpr std::size_t kMaxIdleBytes = 4096;
 
+constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kHeadBytes = 4;  // type and count of descriptors
-static_assert(kFrameOverheadBytes == kRecordOverheadBytes + kHeadBytes);
-constexpr std::uint16_t kLastType = 0xffff;
+constexpr std::size_t kAddedBytes = crypto_secretstream_xchacha20poly1305_ABYTES;
+static_assert(kFrameOverheadBytes == kLengthBytes + kHeadBytes + kAddedBytes);
+static_assert(kStreamHeaderBytes == crypto_secretstream_xchacha20poly1305_HEADERBYTES);
+
+using State = crypto_secretstream_xchacha20poly1305_state;
+static_assert(alignof(State) == 1);
+State* state_in(Secret& memory) { return reinterpret_cast<State*>(memory.data()); }
 unsigned char* writable(std::string& bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
 
 // Of the file descriptors in a control message.
@@ -47,40 +54,56 @@ msghdr message_of(iovec& piece, ControlSpace& control) {
 
 // --- Frames on the wire ----------------------------------------------------------------------------------------------------------
 
-std::string seal_frame(RecordCipher& cipher, std::uint16_t type, std::size_t descriptor_count, std::string_view body,
-                       bool is_last) {
-  std::uint16_t head[] = {is_last ? kLastType : type, static_cast<std::uint16_t>(descriptor_count)};
-  const iovec pieces[] = {{head, kHeadBytes}, {const_cast<char*>(body.data()), body.size()}};
-  std::string record(kFrameOverheadBytes + body.size(), '\0');
-  if (!cipher.seal(pieces, kHeadBytes + body.size(), writable(record))) record.clear();
-  return record;
+Sealer::Sealer(const Secret& key) : header_(kStreamHeaderBytes, '\0'), state_(Secret::of_size(sizeof(State))) {
+  crypto_secretstream_xchacha20poly1305_init_push(state_in(state_), writable(header_), key.data());
 }
 
-Found open_frame(RecordCipher& cipher, std::string_view& bytes, OpenedFrame& frame) {
-  std::size_t text_bytes = 0;
-  const Found found = RecordCipher::find(bytes, kHeadBytes, kHeadBytes + kMaxFrameBytes, text_bytes);
-  if (found != Found::record) return found;
-  std::string record(bytes.substr(0, kRecordOverheadBytes + text_bytes));
-  if (!cipher.open(writable(record), text_bytes)) return Found::forged;
-  bytes.remove_prefix(record.size());
-  // Nothing throws any more: the frame would be missed.
-  ByteReader head(std::string_view(record).substr(RecordCipher::kTextOffset));
+std::string Sealer::seal(std::uint16_t type, std::size_t descriptor_count, std::string_view body, bool is_last) {
+  if (!state_.is_set()) return {};
+  const std::string plain = ByteWriter().number(type).number(static_cast<std::uint16_t>(descriptor_count)).bytes(body).take();
+  std::string sealed = ByteWriter().number(static_cast<std::uint32_t>(plain.size() + kAddedBytes)).take();
+  sealed.resize(kFrameOverheadBytes + body.size());
+  const unsigned char tag =
+      is_last ? crypto_secretstream_xchacha20poly1305_TAG_FINAL : crypto_secretstream_xchacha20poly1305_TAG_MESSAGE;
+  crypto_secretstream_xchacha20poly1305_push(state_in(state_), writable(sealed) + kLengthBytes, nullptr, unsigned_bytes(plain),
+                                             plain.size(), unsigned_bytes(sealed), kLengthBytes, tag);
+  return sealed;
+}
+
+Opener::Opener(const Secret& key, std::string_view header) : state_(Secret::of_size(sizeof(State))) {
+  crypto_secretstream_xchacha20poly1305_init_pull(state_in(state_), unsigned_bytes(header), key.data());
+}
+
+Opener::Found Opener::open(std::string_view& bytes, OpenedFrame& frame) {
+  if (bytes.size() < kLengthBytes) return Found::incomplete;
+  const std::size_t rest_bytes = ByteReader(bytes).number<std::uint32_t>();
+  if (rest_bytes < kHeadBytes + kAddedBytes || rest_bytes > kHeadBytes + kMaxFrameBytes + kAddedBytes) return Found::too_long;
+  if (bytes.size() < kLengthBytes + rest_bytes) return Found::incomplete;
+  std::string plain(rest_bytes - kAddedBytes, '\0');
+  unsigned char tag = 0;
+  if (!state_.is_set() || crypto_secretstream_xchacha20poly1305_pull(state_in(state_), writable(plain), nullptr, &tag,
+                                                                     unsigned_bytes(bytes) + kLengthBytes, rest_bytes,
+                                                                     unsigned_bytes(bytes), kLengthBytes) != 0) {
+    state_ = Secret();
+    return Found::forged;
+  }
+  frame.is_last = tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL;
+  ByteReader head(plain);
   frame.type = head.number<std::uint16_t>();
   frame.descriptor_count = head.number<std::uint16_t>();
-  frame.is_last = frame.type == kLastType;
-  record.resize(RecordCipher::kTextOffset + text_bytes);
-  record.erase(0, RecordCipher::kTextOffset + kHeadBytes);
-  frame.body = std::move(record);
-  return found;
+  plain.erase(0, kHeadBytes);
+  frame.body = std::move(plain);
+  bytes.remove_prefix(kLengthBytes + rest_bytes);
+  return Found::frame;
 }
 
 // --- The channel -----------------------------------------------------------------------------------------------------------------
 
-Channel::Channel(Established established, Watched process_watch, const QueueLimits& limits)
-    : rank_(established.peer),
+Channel::Channel(Rank rank, Established established, Watched process_watch, const QueueLimits& limits)
+    : rank_(rank),
       limits_(limits),
-      outgoing_cipher_(std::move(established.outgoing_key)),
-      incoming_cipher_(std::move(established.incoming_key)),
+      sealer_(std::move(established.sealer)),
+      opener_(std::move(established.opener)),
       connection_(std::move(established.connection)),
       process_watch_(std::move(process_watch)) {}
 
@@ -129,7 +152,7 @@ Result<void> Channel::send(Frame frame) {
 void Channel::enqueue(Frame frame, bool is_last) {
   Outgoing& outgoing = outgoing_.emplace_back();
   Undo forget([&] { outgoing_.pop_back(); });
-  outgoing.bytes = seal_frame(outgoing_cipher_, frame.type, frame.descriptors.size(), frame.body, is_last);
+  outgoing.bytes = sealer_.seal(frame.type, frame.descriptors.size(), frame.body, is_last);
   forget.call_off();
   outgoing.descriptors = std::move(frame.descriptors);
   queued_bytes_ += outgoing.bytes.size();
@@ -258,11 +281,11 @@ void Channel::deliver_frames(ChannelEvents& events) {
   const Undo use([&] { incoming_.erase(0, incoming_.size() - bytes.size()); });
   while (!is_over() && !is_backpressured()) {
     OpenedFrame opened;
-    switch (open_frame(incoming_cipher_, bytes, opened)) {
-      case Found::incomplete: return;
-      case Found::bad_length: return break_off("it sent a frame of an impossible length");
-      case Found::forged: return break_off("it sent a frame that is not authentic: something on the way changed it");
-      case Found::record: break;
+    switch (opener_.open(bytes, opened)) {
+      case Opener::Found::incomplete: return;
+      case Opener::Found::too_long: return break_off("it sent a frame of an impossible length");
+      case Opener::Found::forged: return break_off("it sent a frame that is not authentic: something on the way changed it");
+      case Opener::Found::frame: break;
     }
     if (opened.is_last) return break_off("it disconnected");
     Frame frame{opened.type, std::move(opened.body), {}};

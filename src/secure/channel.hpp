@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // One channel that stands: frames out and in over a socket whose other end has proven who it is.
 //
-// A frame is a record (byte_stream.hpp), whose text is its type (2 bytes), count of descriptors (2) and body. One that is changed,
-// left out, repeated or moved does not open, nor does any after it. The last frame of an orderly end has a type of its own: who
-// cuts the connection cannot make one.
+// Frames on the wire are encrypted and authenticated: libsodium's secretstream, one for each direction.
+//
+//   length of the rest   4 bytes, in the clear, authenticated
+//   sealed               the stream's tag (1), type (2), count of descriptors (2), body
+//   authenticator        16 bytes
+//
+// A frame that is changed, left out, repeated or moved does not open, nor does any after it. The last frame of an orderly end has
+// the stream's final tag: who cuts the connection cannot make one.
 #pragma once
 
 #include <sys/socket.h>
@@ -21,15 +26,34 @@
 #include "base/descriptor.hpp"
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
-#include "secure/byte_stream.hpp"
-#include "secure/handshake.hpp"
+#include "secure/secret.hpp"
 #include "secure/sockets.hpp"
 
 namespace gigabar::secure {
 
 inline constexpr std::size_t kMaxFrameBytes = 65536;
 inline constexpr std::size_t kMaxFrameDescriptors = 8;
-inline constexpr std::size_t kFrameOverheadBytes = kRecordOverheadBytes + 4;  // what sealing adds to a body
+inline constexpr std::size_t kStreamHeaderBytes = 24;
+inline constexpr std::size_t kFrameOverheadBytes = 4 + 4 + 17;  // what sealing adds to a body
+
+// Neither is copied, they are moved only: two that go on from the same state would encrypt with the same numbers. One that was
+// moved from has no key.
+class Sealer {
+ public:
+  Sealer() noexcept = default;
+  explicit Sealer(const Secret& key);
+  Sealer(Sealer&&) noexcept = default;
+  Sealer& operator=(Sealer&&) noexcept = default;
+
+  // What the other end needs to open the frames; no secret.
+  const std::string& header() const noexcept { return header_; }
+  // Nothing without a key.
+  std::string seal(std::uint16_t type, std::size_t descriptor_count, std::string_view body, bool is_last = false);
+
+ private:
+  std::string header_;
+  Secret state_;
+};
 
 struct OpenedFrame {
   std::uint16_t type = 0;
@@ -38,12 +62,22 @@ struct OpenedFrame {
   bool is_last = false;
 };
 
-// Nothing where the cipher has no key.
-std::string seal_frame(RecordCipher& cipher, std::uint16_t type, std::size_t descriptor_count, std::string_view body,
-                       bool is_last = false);
-// The frame at the front of `bytes`, which it is then removed from. After forged nothing can be opened any more; after bad_length
-// the caller ends the stream, because nothing tells where the next frame begins.
-Found open_frame(RecordCipher& cipher, std::string_view& bytes, OpenedFrame& frame);
+class Opener {
+ public:
+  enum class Found : std::uint8_t { frame, incomplete, too_long, forged };
+
+  Opener() noexcept = default;
+  Opener(const Secret& key, std::string_view header);
+  Opener(Opener&&) noexcept = default;
+  Opener& operator=(Opener&&) noexcept = default;
+
+  // The frame at the front of `bytes`, which it is then removed from. After forged nothing can be opened any more; after too_long
+  // the caller ends the stream, because nothing tells where the next frame begins.
+  Found open(std::string_view& bytes, OpenedFrame& frame);
+
+ private:
+  Secret state_;
+};
 
 struct Frame {
   std::uint16_t type = 0;               // the caller's; below 0x8000
@@ -79,6 +113,21 @@ struct QueueLimits {
   std::size_t max_queued_bytes_while_reading = ~std::size_t{0};
 };
 
+struct Connection {
+  Watched socket;
+  bool is_unix = false;
+  std::int64_t process = 0;  // Unix sockets only
+  std::string where;         // for messages: "unix socket, process 4711", "192.0.2.2:4711"
+};
+
+// What a handshake ends with.
+struct Established {
+  Connection connection;
+  Sealer sealer;
+  Opener opener;
+  Secret outgoing_key, incoming_key;  // for who has frames of its own
+};
+
 // Why a channel ended.
 struct Fault {
   std::string cause;
@@ -90,7 +139,7 @@ using ReadBuffer = std::array<char, 65536>;
 
 class Channel {
  public:
-  Channel(Established established, Watched process_watch, const QueueLimits& limits);
+  Channel(Rank rank, Established established, Watched process_watch, const QueueLimits& limits);
 
   Rank rank() const noexcept { return rank_; }
   // Of the socket's events.
@@ -137,7 +186,8 @@ class Channel {
 
   Rank rank_;
   QueueLimits limits_;
-  RecordCipher outgoing_cipher_, incoming_cipher_;
+  Sealer sealer_;
+  Opener opener_;
   std::optional<Fault> fault_;       // nothing more can be read
   std::optional<Fault> send_fault_;  // nothing more can be sent
   bool is_cut_ = false;              // by this rank

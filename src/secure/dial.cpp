@@ -88,7 +88,7 @@ Dial::Progress Dial::start() {
   if (!socket.is_open()) return soft_failure(errno);
   Watched watched(poller_, std::move(socket), token_, EPOLLOUT);
   if (!watched.is_open()) return soft_failure(errno);
-  connection_ = {std::move(watched), target().is_unix(), 0, target().name, 0};
+  connection_ = {std::move(watched), target().is_unix(), 0, target().name};
   const std::int64_t share_ns = (deadline_ns_ - now_ns_) / static_cast<std::int64_t>(targets_.size() - target_index_);
   next_at_ns_ = now_ns_ + std::clamp(share_ns, kMinConnectNs, kConnectNs);
   return target().is_unix() ? check_connection() : Progress::going;

@@ -68,14 +68,13 @@ void Endpoint::advance_dial(Rank rank, ChannelEvents& events) {
   if (dial == dials_.end()) return;
   const Dial::Progress progress = dial->second.advance(now_ns_);
   if (progress == Dial::Progress::going) return;
-  if (progress == Dial::Progress::connected) return establish(dial->second.take(), events);
+  if (progress == Dial::Progress::connected) return establish(rank, dial->second.take(), events);
   const Error error = dial->second.error();
   dials_.erase(dial);
   events.lost(rank, error);
 }
 
-void Endpoint::establish(Established established, ChannelEvents& events) {
-  const Rank rank = established.peer;
+void Endpoint::establish(Rank rank, Established established, ChannelEvents& events) {
   const std::uint64_t token = new_token(rank);
   Connection& connection = established.connection;
   const bool is_same_host = connection.is_unix;
@@ -88,7 +87,7 @@ void Endpoint::establish(Established established, ChannelEvents& events) {
     Descriptor watch(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
     if (watch.is_open()) process_watch = Watched(*poller_, std::move(watch), token | kOfProcess, EPOLLIN);
   }
-  channels_.try_emplace(rank, std::move(established), std::move(process_watch), queue_limits_);
+  channels_.try_emplace(rank, rank, std::move(established), std::move(process_watch), queue_limits_);
   dials_.erase(rank);  // not before: without memory for the channel it goes on
   guarded(rank, [&] { events.connected(rank, is_same_host, process); });
 }
@@ -175,7 +174,7 @@ void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
   if (token == Poller::kTimerToken) return;
   if ((token & kOwn) == 0) {
     auto proven = acceptor_.handle(token, now_ns_, [&](Rank peer, Rank count) { return judge(peer, count, events); });
-    if (proven) establish(std::move(*proven), events);
+    if (proven) establish(proven->peer, std::move(proven->established), events);
     return;
   }
   const auto rank = static_cast<Rank>(token);

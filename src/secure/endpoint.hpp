@@ -69,7 +69,7 @@ class Endpoint {
 
   Verdict judge(Rank peer, Rank peer_rank_count, ChannelEvents& events);
   void advance_dial(Rank rank, ChannelEvents& events);
-  void establish(Established established, ChannelEvents& events);
+  void establish(Rank rank, Established established, ChannelEvents& events);
   // Runs what may take something out of the channel of `rank`; when it throws, that is lost, and so the channel is cut. Those that
   // are served without an event are due then.
   template <class Body>

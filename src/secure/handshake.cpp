@@ -3,7 +3,6 @@
 
 #include <sodium.h>
 
-#include <initializer_list>
 #include <utility>
 
 #include "base/bytes.hpp"
@@ -22,31 +21,47 @@ constexpr std::size_t kStackBytes = 4096;  // what libsodium's functions use
 constexpr std::size_t kHashOffset = kPrefixBytes + 4 * sizeof(std::uint32_t) + kPublicKeyBytes + kHashBytes;
 static_assert(kHashOffset + kHashBytes == kHelloBytes);
 static_assert(kChallengeBytes == kPrefixBytes + kRandomBytes);
-static_assert(kProofBytes == kPrefixBytes + kHashBytes);
+static_assert(kProofBytes == kPrefixBytes + kStreamHeaderBytes + kHashBytes);
 
 // BLAKE2b over parts, each preceded by its length: no two lists of parts give the same bytes.
-Secret hash(std::string_view key, std::initializer_list<std::string_view> parts) {
-  Secret digest = Secret::of_size(kHashBytes);
-  crypto_generichash_state state;
-  crypto_generichash_init(&state, key.empty() ? nullptr : unsigned_bytes(key), key.size(), kHashBytes);
-  for (const std::string_view part : parts) {
-    const std::uint64_t length = part.size();
-    crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(&length), sizeof length);
-    crypto_generichash_update(&state, unsigned_bytes(part), part.size());
+class Hash {
+ public:
+  Hash(const Hash&) = delete;
+  Hash& operator=(const Hash&) = delete;
+  ~Hash() {
+    sodium_memzero(&state_, sizeof state_);
+    // Words of key and message, and the scalar of an exchange before it, are left there.
+    sodium_stackzero(kStackBytes);
   }
-  crypto_generichash_final(&state, digest.data(), kHashBytes);
-  sodium_memzero(&state, sizeof state);
-  // Words of key and message, and the scalar of an exchange before it, are left there.
-  sodium_stackzero(kStackBytes);
-  return digest;
-}
-// Of what is said.
-std::string hash_text(std::string_view key, std::initializer_list<std::string_view> parts) {
-  return std::string(hash(key, parts).bytes());
-}
+  explicit Hash(std::string_view key = {}) {
+    crypto_generichash_init(&state_, key.empty() ? nullptr : unsigned_bytes(key), key.size(), kHashBytes);
+  }
+  Hash& add(std::string_view part) {
+    const std::string length = ByteWriter().number(std::uint64_t{part.size()}).take();
+    crypto_generichash_update(&state_, unsigned_bytes(length), length.size());
+    crypto_generichash_update(&state_, unsigned_bytes(part), part.size());
+    return *this;
+  }
+  std::string text() {
+    std::string digest(kHashBytes, '\0');
+    end(reinterpret_cast<unsigned char*>(digest.data()));
+    return digest;
+  }
+  Secret secret() {
+    Secret digest = Secret::of_size(kHashBytes);
+    end(digest.data());
+    return digest;
+  }
+
+ private:
+  void end(unsigned char* digest) { crypto_generichash_final(&state_, digest, kHashBytes); }
+  crypto_generichash_state state_{};
+};
 
 // The job's id as a hello shows it: different in every hello, so that jobs cannot be told apart by those who do not know the id.
-std::string tag_of(const std::string& job_id, std::string_view public_key) { return hash_text(public_key, {"job", job_id}); }
+std::string tag_of(const std::string& job_id, std::string_view public_key) {
+  return Hash(public_key).add("job").add(job_id).text();
+}
 
 // Of a hash that the end of one role makes.
 std::string made_by(Role role, std::string_view what) {
@@ -60,14 +75,15 @@ bool is_equal(std::string_view left, std::string_view right) {
 }  // namespace
 
 Identity make_identity(const Secret& key, const std::string& job_id, Rank rank, Rank rank_count, Purpose purpose) {
-  Secret secret = key.is_set() ? hash({}, {"gigabar job key", key.bytes()}) : hash({}, {"gigabar job id", job_id});
+  Secret secret =
+      key.is_set() ? Hash().add("gigabar job key").add(key.bytes()).secret() : Hash().add("gigabar job id").add(job_id).secret();
   return {std::move(secret), key.is_set(), job_id, rank, rank_count, purpose, kProtocolVersion};
 }
 
 std::string secret_name(const Identity& identity, std::string_view what) {
-  const std::string name = hash_text(identity.secret.bytes(), {"name", identity.job_id, what});
+  const std::string hash = Hash(identity.secret.bytes()).add("name").add(identity.job_id).add(what).text();
   std::array<char, kHashBytes + 1> digits{};
-  return sodium_bin2hex(digits.data(), digits.size(), unsigned_bytes(name), kHashBytes / 2);
+  return sodium_bin2hex(digits.data(), digits.size(), unsigned_bytes(hash), kHashBytes / 2);
 }
 
 std::string encode(const Prefix& prefix) {
@@ -115,10 +131,10 @@ bool Handshake::take_challenge(std::string_view bytes) {
 
 // Of all that was said before, for this connection and role only: an acceptor's answers one hello.
 std::string Handshake::hash_of(std::string_view hello, Role role) const {
-  const std::string maker = made_by(role, "hello");
-  const std::string_view key = identity_.secret.bytes(), said = hello.substr(0, kHashOffset);
-  if (role == Role::initiator) return hash_text(key, {maker, challenge_, said});
-  return hash_text(key, {maker, challenge_, hellos_.front(), said});
+  Hash hash(identity_.secret.bytes());
+  hash.add(made_by(role, "hello")).add(challenge_);
+  if (role == Role::acceptor) hash.add(hellos_.front());
+  return hash.add(hello.substr(0, kHashOffset)).text();
 }
 
 std::string Handshake::hello(Rank peer) {
@@ -164,31 +180,40 @@ HelloFault Handshake::take_hello(std::string_view bytes) {
 }
 
 void Handshake::agree() {
-  master_ = hash(identity_.secret.bytes(), {"gigabar channel", shared_.bytes(), challenge_, hellos_.front(), hellos_.back()});
+  master_ = Hash(identity_.secret.bytes())
+                .add("gigabar channel")
+                .add(shared_.bytes())
+                .add(challenge_)
+                .add(hellos_.front())
+                .add(hellos_.back())
+                .secret();
   shared_ = Secret();
   private_key_ = Secret();
+  sealer_ = Sealer(key("frames", role_));
 }
 
-Secret Handshake::data_key(Role role) const { return hash(master_.bytes(), {made_by(role, "data")}); }
+Secret Handshake::key(std::string_view what, Role role) const { return Hash(master_.bytes()).add(made_by(role, what)).secret(); }
 
 std::string Handshake::proof_of(std::string_view message, Role role) const {
-  return hash_text(master_.bytes(), {made_by(role, "proof"), message});
+  return Hash(master_.bytes()).add(made_by(role, "proof")).add(message).text();
 }
 
 std::string Handshake::proof(Verdict verdict) const {
-  const std::string prefix = encode(Prefix{identity_.version, verdict});
-  return prefix + proof_of(prefix, role_);
+  std::string bytes = encode(Prefix{identity_.version, verdict}) + sealer_.header();
+  return bytes += proof_of(bytes, role_);
 }
 
 bool Handshake::take_proof(std::string_view bytes) {
   const auto prefix = bytes.size() == kProofBytes ? decode_prefix(bytes) : std::nullopt;
-  if (!prefix || !is_equal(bytes.substr(kPrefixBytes), proof_of(bytes.substr(0, kPrefixBytes), other_role()))) return false;
+  constexpr std::size_t kSaidBytes = kProofBytes - kHashBytes;
+  if (!prefix || !is_equal(bytes.substr(kSaidBytes), proof_of(bytes.substr(0, kSaidBytes), other_role()))) return false;
   verdict_ = prefix->verdict;
+  opener_ = Opener(key("frames", other_role()), bytes.substr(kPrefixBytes, kStreamHeaderBytes));
   return true;
 }
 
-Established Handshake::establish(Connection connection) const {
-  return {std::move(connection), peer_, data_key(role_), data_key(other_role())};
+Established Handshake::establish(Connection connection) {
+  return {std::move(connection), take_sealer(), take_opener(), data_key(role_), data_key(other_role())};
 }
 
 }  // namespace gigabar::secure

@@ -6,8 +6,8 @@
 //                                     <-     prefix, challenge
 //   the rest of the hello             ->
 //                                     <-     prefix, hello; or a prefix with a verdict, and the end
-//   prefix, proof                     ->
-//                                     <-     prefix with a verdict, proof; or a prefix with a verdict, and the end
+//   prefix, stream header, proof      ->
+//                                     <-     prefix with a verdict, stream header, proof; or a prefix with a verdict, and the end
 //
 // A hello carries a keyed hash over all that was said before it and itself, the challenge, which is new for every connection, among
 // it: who does not hold the key, or repeats what he overheard, costs the acceptor two hashes and no exchange of keys. The initiator
@@ -23,12 +23,13 @@
 #include <string_view>
 
 #include "gigabar/types.hpp"
+#include "secure/channel.hpp"
 #include "secure/secret.hpp"
 #include "secure/sockets.hpp"
 
 namespace gigabar::secure {
 
-inline constexpr std::uint32_t kProtocolVersion = 4;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 // What a channel is for: a hello of one purpose is none of the other.
 enum class Purpose : std::uint32_t { directory = 1, wireup = 2, transfer = 3 };
@@ -60,7 +61,7 @@ inline constexpr std::size_t kPrefixBytes = 16;
 // All with their prefix.
 inline constexpr std::size_t kChallengeBytes = 48;
 inline constexpr std::size_t kHelloBytes = 128;
-inline constexpr std::size_t kProofBytes = 48;
+inline constexpr std::size_t kProofBytes = 72;
 
 struct Prefix {
   std::uint32_t version = 0;
@@ -77,21 +78,6 @@ enum class HelloFault : std::uint8_t { none, malformed, version, job, rank, key 
 
 // The private key of one end, for one handshake.
 Secret fresh_private_key();
-
-struct Connection {
-  Watched socket;
-  bool is_unix = false;
-  std::int64_t process = 0;  // Unix sockets only
-  std::string where;         // for messages: "unix socket, process 4711", "192.0.2.2:4711"
-  std::uint64_t number = 0;  // that it named, where each connection has a key of its own
-};
-
-// What a handshake ends with.
-struct Established {
-  Connection connection;
-  Rank peer = kAnyRank;
-  Secret outgoing_key, incoming_key;  // of the records of each direction
-};
 
 // One handshake, at one end. In this order: the challenge, the initiator's hello, the acceptor's hello, proofs.
 class Handshake {
@@ -117,21 +103,25 @@ class Handshake {
 
   // Both hellos are known. An initiator's verdict is `proceed`.
   std::string proof(Verdict verdict = Verdict::proceed) const;
-  // Whether the other end's proof, kProofBytes, was made with the job's key for these two hellos, its role and its verdict. Takes
-  // the same time for every wrong one.
+  // Whether the other end's proof, kProofBytes, was made with the job's key for these two hellos, its role, its verdict and its
+  // stream. Takes the same time for every wrong one.
   bool take_proof(std::string_view bytes);
   // Of the other end's proof.
   Verdict verdict() const noexcept { return verdict_; }
-  // Both hellos are known. What the end of that role encrypts with.
-  Secret data_key(Role role) const;
-  // After take_proof(), once: two that encrypt with the same keys would repeat nonces. `connection`: over which all of it was said.
-  Established establish(Connection connection) const;
+  // After take_proof(), once.
+  Sealer take_sealer() noexcept { return std::move(sealer_); }
+  Opener take_opener() noexcept { return std::move(opener_); }
+  // After take_proof(): what the end of that role encrypts with, where the frames are not the stream's.
+  Secret data_key(Role role) const { return key("data", role); }
+  // After take_proof(), once. `connection`: over which all of it was said.
+  Established establish(Connection connection);
 
  private:
   const unsigned char* private_key();
   void agree();
   std::string hash_of(std::string_view hello, Role role) const;
   std::string proof_of(std::string_view message, Role role) const;
+  Secret key(std::string_view what, Role role) const;
   std::string& hello_of(Role role) noexcept { return hellos_[static_cast<std::size_t>(role)]; }
   Role other_role() const noexcept { return role_ == Role::initiator ? Role::acceptor : Role::initiator; }
 
@@ -143,6 +133,8 @@ class Handshake {
   Secret private_key_;
   Secret shared_;  // of the exchange
   Secret master_;
+  Sealer sealer_;
+  Opener opener_;
   std::string challenge_;
   std::array<std::string, 2> hellos_;  // the initiator's, the acceptor's
 };

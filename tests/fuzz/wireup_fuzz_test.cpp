@@ -113,7 +113,7 @@ TEST(WireupFuzz, FramesOfPeers) {
     std::string wire;
     for (std::size_t count = 1 + mutator.below(6); count > 0; --count) {
       bodies.push_back(pattern(mutator.once_in(5) ? mutator.below(60'000) : mutator.below(100), count));
-      wire += seal_frame(*puppet.sealer, static_cast<std::uint16_t>(bodies.size()), 0, bodies.back());
+      wire += puppet.sealer->seal(static_cast<std::uint16_t>(bodies.size()), 0, bodies.back());
     }
     const std::string changed = mutator.once_in(4) ? wire : mutator.changed(wire);
     const auto same = static_cast<std::size_t>(std::ranges::mismatch(wire, changed).in1 - wire.begin());

@@ -191,9 +191,8 @@ void TcpTransport::handle(std::uint64_t token, std::uint32_t events, Sink& sink)
   is_timer_stale_ = true;
   auto proven = acceptor_.handle(token, now_ns_);
   if (!proven) return;
-  const std::uint64_t number = proven->connection.number;
   for (const auto& [serial, link] : links_) {
-    if (link->waits_for(number)) return link->take(number, std::move(*proven));
+    if (link->waits_for(proven->number)) return link->take(proven->number, std::move(proven->established));
   }
 }
 

@@ -365,9 +365,9 @@ TEST_P(EndpointPurposes, NothingIsHeardOfAPeerBeforeItsProof) {
     ASSERT_TRUE(socket.send(handshake.hello(0)));
     ASSERT_EQ(handshake.take_hello(receive(kChallengeBytes + kHelloBytes).substr(kChallengeBytes)), HelloFault::none);
     const std::string proof = handshake.proof();
-    RecordCipher sealer(handshake.data_key(Role::initiator));
+    Sealer sealer = handshake.take_sealer();
     std::string frames;
-    for (int count = 0; count < 4; ++count) frames += seal_frame(sealer, 1, 0, "an early frame");
+    for (int count = 0; count < 4; ++count) frames += sealer.seal(1, 0, "an early frame");
     ASSERT_TRUE(socket.send(has_proof ? proof + frames : frames));
     for (int round = 0; round < 100; ++round) acceptor.endpoint.poll(acceptor);
     EXPECT_EQ(acceptor.connected_count, has_proof ? 1 : 0);
@@ -405,9 +405,9 @@ TEST_P(EndpointPurposes, NothingIsHeardOfAListenerBeforeItsProof) {
     ASSERT_TRUE(send_now(accepted.get(), handshake.hello(1)));
     ASSERT_TRUE(handshake.take_proof(receive(kProofBytes)));
     const std::string proof = handshake.proof();
-    RecordCipher sealer(handshake.data_key(Role::acceptor));
+    Sealer sealer = handshake.take_sealer();
     std::string frames;
-    for (int count = 0; count < 4; ++count) frames += seal_frame(sealer, 1, 0, "an early frame");
+    for (int count = 0; count < 4; ++count) frames += sealer.seal(1, 0, "an early frame");
     ASSERT_TRUE(send_now(accepted.get(), has_proof ? proof + frames : frames));
     for (int round = 0; round < 100; ++round) initiator.endpoint.poll(initiator);
     EXPECT_EQ(initiator.connected_count, has_proof ? 1 : 0);

@@ -37,10 +37,10 @@ struct Pair {
   Handshake initiator, acceptor;
 };
 
-bool opens(RecordCipher& opener, const std::string& wire, const std::string& body) {
+bool opens(Opener& opener, const std::string& wire, const std::string& body) {
   std::string_view left = wire;
   OpenedFrame frame;
-  return open_frame(opener, left, frame) == Found::record && frame.body == body;
+  return opener.open(left, frame) == Opener::Found::frame && frame.body == body;
 }
 
 TEST(SecureHandshake, BothProveAndShareKeys) {
@@ -52,12 +52,11 @@ TEST(SecureHandshake, BothProveAndShareKeys) {
     EXPECT_TRUE(pair.acceptor.take_proof(pair.initiator.proof()));
     EXPECT_TRUE(pair.initiator.take_proof(pair.acceptor.proof()));
     EXPECT_EQ(pair.initiator.verdict(), Verdict::proceed);
-    const Established left_end = pair.initiator.establish({}), right_end = pair.acceptor.establish({});
-    RecordCipher left(left_end.outgoing_key), right(right_end.outgoing_key);
-    RecordCipher left_opener(left_end.incoming_key), right_opener(right_end.incoming_key);
-    EXPECT_TRUE(opens(right_opener, seal_frame(left, 1, 0, "from left"), "from left"));
-    EXPECT_TRUE(opens(left_opener, seal_frame(right, 1, 0, "from right"), "from right"));
-    EXPECT_FALSE(opens(left_opener, seal_frame(left, 1, 0, "sent back"), "sent back")) << "the directions share a key";
+    Sealer left = pair.initiator.take_sealer(), right = pair.acceptor.take_sealer();
+    Opener left_opener = pair.initiator.take_opener(), right_opener = pair.acceptor.take_opener();
+    EXPECT_TRUE(opens(right_opener, left.seal(1, 0, "from left"), "from left"));
+    EXPECT_TRUE(opens(left_opener, right.seal(1, 0, "from right"), "from right"));
+    EXPECT_FALSE(opens(left_opener, left.seal(1, 0, "sent back"), "sent back")) << "the directions share a key";
   }
 }
 
@@ -128,14 +127,14 @@ std::string hash_of(std::string_view key, std::initializer_list<std::string_view
   return digest;
 }
 
-// A direction's first frame opened by libsodium alone: "" where it does not open.
-std::string body_of(const std::string& wire, const std::string& key) {
+// A frame opened by libsodium alone: "" where it does not open.
+std::string body_of(const std::string& wire, const std::string& key, const std::string& header) {
+  crypto_secretstream_xchacha20poly1305_state state;
   const auto bytes = [](const std::string& text) { return reinterpret_cast<const unsigned char*>(text.data()); };
-  const std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES> number{};
-  std::string plain(wire.size() - 4 - crypto_aead_chacha20poly1305_ietf_ABYTES, '\0');
-  const bool is_open =
-      crypto_aead_chacha20poly1305_ietf_decrypt(reinterpret_cast<unsigned char*>(plain.data()), nullptr, nullptr, bytes(wire) + 4,
-                                                wire.size() - 4, bytes(wire), 4, number.data(), bytes(key)) == 0;
+  std::string plain(wire.size() - 4 - crypto_secretstream_xchacha20poly1305_ABYTES, '\0');
+  EXPECT_EQ(crypto_secretstream_xchacha20poly1305_init_pull(&state, bytes(header), bytes(key)), 0);
+  const bool is_open = crypto_secretstream_xchacha20poly1305_pull(&state, reinterpret_cast<unsigned char*>(plain.data()), nullptr,
+                                                                  nullptr, bytes(wire) + 4, wire.size() - 4, bytes(wire), 4) == 0;
   return is_open ? plain.substr(4) : "";
 }
 
@@ -154,9 +153,8 @@ struct Recorded {
     EXPECT_TRUE(acceptor.take_proof(proof));
     last = acceptor.proof();
     EXPECT_TRUE(initiator.take_proof(last));
-    RecordCipher sealer(initiator.data_key(Role::initiator)), sealer_back(acceptor.data_key(Role::acceptor));
-    frame = seal_frame(sealer, 1, 0, "from the initiator");
-    frame_back = seal_frame(sealer_back, 1, 0, "from the acceptor");
+    frame = initiator.take_sealer().seal(1, 0, "from the initiator");
+    frame_back = acceptor.take_sealer().seal(1, 0, "from the acceptor");
     for (const Role role : {Role::initiator, Role::acceptor}) {
       data_keys.emplace_back(initiator.data_key(role).bytes());
       EXPECT_EQ(data_keys.back(), acceptor.data_key(role).bytes());
@@ -167,9 +165,9 @@ struct Recorded {
   }
   // The two frames, as far as they open with the job's key and this for the secret of the exchange.
   std::string open(const std::string& shared) const {
-    const std::string there = hash_of(master(shared), {"data of the initiator"});
-    const std::string back = hash_of(master(shared), {"data of the acceptor"});
-    return body_of(frame, there) + body_of(frame_back, back);
+    const std::string there = hash_of(master(shared), {"frames of the initiator"});
+    const std::string back = hash_of(master(shared), {"frames of the acceptor"});
+    return body_of(frame, there, proof.substr(16, 24)) + body_of(frame_back, back, last.substr(16, 24));
   }
 
   Identity left = identity_of(job_of(0, 4)), right = identity_of(job_of(3, 4));
@@ -187,8 +185,8 @@ TEST(SecureHandshake, TheKeysAreMadeOfTheJobsKeyTheExchangeAndAllThatWasSaid) {
   const std::string master = session.master(shared);
   EXPECT_EQ(session.data_keys,
             std::vector({hash_of(master, {"data of the initiator"}), hash_of(master, {"data of the acceptor"})}));
-  EXPECT_EQ(session.proof.substr(16), hash_of(master, {"proof of the initiator", session.proof.substr(0, 16)}));
-  EXPECT_EQ(session.last.substr(16), hash_of(master, {"proof of the acceptor", session.last.substr(0, 16)}));
+  EXPECT_EQ(session.proof.substr(40), hash_of(master, {"proof of the initiator", session.proof.substr(0, 40)}));
+  EXPECT_EQ(session.last.substr(40), hash_of(master, {"proof of the acceptor", session.last.substr(0, 40)}));
   // Hellos end with a hash that is made with the key, of what was said before and of what is before it.
   constexpr std::size_t kBefore = kHelloBytes - 32;
   const std::string secret = hash_of({}, {"gigabar job key", kKey});

@@ -22,16 +22,15 @@ namespace {
 Secret secret_of(char fill) { return Secret(std::string(32, fill)); }
 
 TEST(SecureStream, FramesComeBackInOrder) {
-  RecordCipher sealer(secret_of('k'));
-  RecordCipher opener(secret_of('k'));
+  Sealer sealer(secret_of('k'));
+  Opener opener(secret_of('k'), sealer.header());
   const std::vector<std::size_t> lengths{0, 1, 17, 4096, kMaxFrameBytes};
   std::string wire;
-  for (const std::size_t length : lengths)
-    wire += seal_frame(sealer, static_cast<std::uint16_t>(length % 77), 3, pattern(length, length));
+  for (const std::size_t length : lengths) wire += sealer.seal(static_cast<std::uint16_t>(length % 77), 3, pattern(length, length));
   std::string_view left = wire;
   for (const std::size_t length : lengths) {
     OpenedFrame frame;
-    ASSERT_EQ(open_frame(opener, left, frame), Found::record);
+    ASSERT_EQ(opener.open(left, frame), Opener::Found::frame);
     EXPECT_EQ(frame.type, length % 77);
     EXPECT_EQ(frame.descriptor_count, 3u);
     EXPECT_EQ(frame.body, pattern(length, length));
@@ -40,125 +39,129 @@ TEST(SecureStream, FramesComeBackInOrder) {
 }
 
 TEST(SecureStream, NothingOfAFrameIsInTheClear) {
-  RecordCipher sealer(secret_of('k'));
+  Sealer sealer(secret_of('k'));
   const std::string body = "a segment's key";
-  EXPECT_EQ(seal_frame(sealer, 1, 0, body).find("segment"), std::string::npos);
-  EXPECT_NE(seal_frame(sealer, 1, 0, body), seal_frame(sealer, 1, 0, body)) << "the nonce repeats";
+  EXPECT_EQ(sealer.seal(1, 0, body).find("segment"), std::string::npos);
+  EXPECT_NE(sealer.seal(1, 0, body), sealer.seal(1, 0, body)) << "the nonce repeats";
 }
 
 // A copy would count on from the same number, with the same key.
-static_assert(!std::is_copy_constructible_v<RecordCipher> && !std::is_copy_assignable_v<RecordCipher>);
+static_assert(!std::is_copy_constructible_v<Sealer> && !std::is_copy_assignable_v<Sealer>);
+static_assert(!std::is_copy_constructible_v<Opener> && !std::is_copy_assignable_v<Opener>);
 
 TEST(SecureStream, AMovedSealerLeavesNoKeyBehind) {
-  RecordCipher first(secret_of('k'));
-  const std::string one = seal_frame(first, 1, 0, "one");
-  RecordCipher moved = std::move(first);
-  std::string wire = one + seal_frame(moved, 1, 0, "two");
+  Sealer first(secret_of('k'));
+  const std::string one = first.seal(1, 0, "one");
+  Sealer moved = std::move(first);
+  std::string wire = one + moved.seal(1, 0, "two");
   std::string_view left = wire;
-  RecordCipher opener(secret_of('k'));
+  Opener opener(secret_of('k'), moved.header());
   OpenedFrame frame;
-  EXPECT_EQ(open_frame(opener, left, frame), Found::record);
-  EXPECT_EQ(open_frame(opener, left, frame), Found::record);
-  EXPECT_EQ(seal_frame(first, 1, 0, "three"), "");  // NOLINT(bugprone-use-after-move): that is what is asked
-  RecordCipher taken = std::move(opener);
-  const std::string four = seal_frame(moved, 1, 0, "four");
+  EXPECT_EQ(opener.open(left, frame), Opener::Found::frame);
+  EXPECT_EQ(opener.open(left, frame), Opener::Found::frame);
+  EXPECT_EQ(first.seal(1, 0, "three"), "");  // NOLINT(bugprone-use-after-move): that is what is asked
+  Opener taken = std::move(opener);
+  const std::string four = moved.seal(1, 0, "four");
   left = four;
-  EXPECT_EQ(open_frame(opener, left, frame), Found::forged);  // NOLINT(bugprone-use-after-move)
-  EXPECT_EQ(open_frame(taken, left, frame), Found::record);
+  EXPECT_EQ(opener.open(left, frame), Opener::Found::forged);  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(taken.open(left, frame), Opener::Found::frame);
 }
 
 TEST(SecureStream, EveryFlippedBitIsNoticed) {
-  RecordCipher sealer(secret_of('k'));
-  const std::string wire = seal_frame(sealer, 5, 1, "0123456789");
+  Sealer sealer(secret_of('k'));
+  const std::string wire = sealer.seal(5, 1, "0123456789");
   for (std::size_t bit = 0; bit < 8 * wire.size(); ++bit) {
     std::string changed = wire;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << (bit % 8)));
     std::string_view left = changed;
     OpenedFrame frame;
-    RecordCipher opener(secret_of('k'));
-    EXPECT_NE(open_frame(opener, left, frame), Found::record) << bit;
+    EXPECT_NE(Opener(secret_of('k'), sealer.header()).open(left, frame), Opener::Found::frame) << bit;
   }
 }
 
 TEST(SecureStream, ReplayedMovedAndMissingFramesAreNoticed) {
-  RecordCipher sealer(secret_of('k'));
-  const std::string first = seal_frame(sealer, 1, 0, "first");
-  const std::string second = seal_frame(sealer, 1, 0, "second");
+  Sealer sealer(secret_of('k'));
+  const std::string first = sealer.seal(1, 0, "first");
+  const std::string second = sealer.seal(1, 0, "second");
   OpenedFrame frame;
-  RecordCipher skips(secret_of('k'));
+  Opener skips(secret_of('k'), sealer.header());
   std::string_view left = second;
-  EXPECT_EQ(open_frame(skips, left, frame), Found::forged) << "the first is lost";
+  EXPECT_EQ(skips.open(left, frame), Opener::Found::forged) << "the first is lost";
   left = first;
-  EXPECT_EQ(open_frame(skips, left, frame), Found::forged) << "they changed places, and nothing opens any more";
-  RecordCipher repeats(secret_of('k'));
+  EXPECT_EQ(skips.open(left, frame), Opener::Found::forged) << "they changed places, and nothing opens any more";
+  Opener repeats(secret_of('k'), sealer.header());
   left = first;
-  EXPECT_EQ(open_frame(repeats, left, frame), Found::record);
+  EXPECT_EQ(repeats.open(left, frame), Opener::Found::frame);
   left = first;
-  EXPECT_EQ(open_frame(repeats, left, frame), Found::forged);
-  RecordCipher another(secret_of('a'));
-  RecordCipher mixed(secret_of('k'));
-  const std::string foreign = seal_frame(another, 1, 0, "first");
+  EXPECT_EQ(repeats.open(left, frame), Opener::Found::forged);
+  Sealer another(secret_of('k'));
+  Opener mixed(secret_of('k'), sealer.header());
+  const std::string foreign = another.seal(1, 0, "first");
   left = foreign;
-  EXPECT_EQ(open_frame(mixed, left, frame), Found::forged) << "of another stream";
+  EXPECT_EQ(mixed.open(left, frame), Opener::Found::forged) << "of another stream with the same key";
 }
 
 // Only who holds the key ends a stream.
 TEST(SecureStream, TheSealedEndIsTold) {
-  RecordCipher sealer(secret_of('k'));
-  RecordCipher opener(secret_of('k'));
-  std::string wire = seal_frame(sealer, 1, 0, "one");
-  wire += seal_frame(sealer, 0, 0, "", true);
+  Sealer sealer(secret_of('k'));
+  Opener opener(secret_of('k'), sealer.header());
+  std::string wire = sealer.seal(1, 0, "one");
+  wire += sealer.seal(0, 0, "", true);
   std::string_view left = wire;
   OpenedFrame frame;
-  ASSERT_EQ(open_frame(opener, left, frame), Found::record);
+  ASSERT_EQ(opener.open(left, frame), Opener::Found::frame);
   EXPECT_FALSE(frame.is_last);
-  ASSERT_EQ(open_frame(opener, left, frame), Found::record);
+  ASSERT_EQ(opener.open(left, frame), Opener::Found::frame);
   EXPECT_TRUE(frame.is_last);
 }
 
-// A direction's first frame made by the construction of RFC 8439, section 2.8, out of its parts: ChaCha20 for the authenticator's
-// key and the bytes, Poly1305 over length, bytes and their numbers.
-std::string sealed_by_hand(std::string_view key, std::string_view length, std::string_view plain) {
+// A frame made by the construction that libsodium documents for its secretstream, out of its other functions: HChaCha20 for the
+// key, ChaCha20 for the bytes, Poly1305 over length, tag, bytes and their numbers.
+std::string sealed_by_hand(std::string_view key, std::string_view header, std::string_view length, std::string_view plain) {
   const auto bytes = [](std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); };
-  const std::array<unsigned char, 12> nonce{};
+  std::array<unsigned char, 32> stream_key{};
+  crypto_core_hchacha20(stream_key.data(), bytes(header), bytes(key), nullptr);
+  std::array<unsigned char, 12> nonce{1};
+  std::memcpy(nonce.data() + 4, header.data() + 16, 8);
   std::array<unsigned char, 64> block{};
-  crypto_stream_chacha20_ietf(block.data(), block.size(), nonce.data(), bytes(key));
+  crypto_stream_chacha20_ietf(block.data(), block.size(), nonce.data(), stream_key.data());
   crypto_onetimeauth_poly1305_state authenticator;
   crypto_onetimeauth_poly1305_init(&authenticator, block.data());
   const auto add = [&](std::string_view part) { crypto_onetimeauth_poly1305_update(&authenticator, bytes(part), part.size()); };
   const std::string zeros(16, '\0');
-  const auto add_padded = [&](std::string_view part) {
-    add(part);
-    add(std::string_view(zeros).substr(0, (16 - part.size() % 16) % 16));
-  };
+  add(length);
+  add(std::string_view(zeros).substr(0, (16 - length.size()) % 16));
+  block = {};  // the tag of a message, 0, and 63 zeros
+  crypto_stream_chacha20_ietf_xor_ic(block.data(), block.data(), block.size(), nonce.data(), 1, stream_key.data());
+  add({reinterpret_cast<const char*>(block.data()), block.size()});
   std::string sealed(plain);
-  crypto_stream_chacha20_ietf_xor_ic(reinterpret_cast<unsigned char*>(sealed.data()), bytes(plain), plain.size(), nonce.data(), 1,
-                                     bytes(key));
-  add_padded(length);
-  add_padded(sealed);
+  crypto_stream_chacha20_ietf_xor_ic(reinterpret_cast<unsigned char*>(sealed.data()), bytes(plain), plain.size(), nonce.data(), 2,
+                                     stream_key.data());
+  add(sealed);
+  add(std::string_view(zeros).substr(0, plain.size() & 15));  // not to a multiple of 16: so libsodium does it
   std::string numbers(16, '\0');
   numbers[0] = static_cast<char>(length.size());
-  numbers[8] = static_cast<char>(plain.size());
+  numbers[8] = static_cast<char>(64 + plain.size());
   add(numbers);
   std::string tag(16, '\0');
   crypto_onetimeauth_poly1305_final(&authenticator, reinterpret_cast<unsigned char*>(tag.data()));
-  return std::string(length) + sealed + tag;
+  return std::string(length) + static_cast<char>(block[0]) + sealed + tag;
 }
 
-TEST(SecureStream, IsTheOneThatTheStandardDescribes) {
-  const std::string key = pattern(32, 1), body = "a body of some bytes";
+TEST(SecureStream, IsTheOneThatLibsodiumDocuments) {
+  const std::string key = pattern(32, 1), header = pattern(24, 2), body = "a body of some bytes";
   const std::string plain = std::string("\x07\x00\x03\x00", 4) + body;
-  const std::string length{static_cast<char>(plain.size() + 16), 0, 0, 0};
-  const std::string wire = sealed_by_hand(key, length, plain);
+  const std::string length{static_cast<char>(plain.size() + 17), 0, 0, 0};
+  const std::string wire = sealed_by_hand(key, header, length, plain);
   std::string_view left = wire;
   OpenedFrame frame;
-  RecordCipher opener{Secret(key)};
-  ASSERT_EQ(open_frame(opener, left, frame), Found::record);
+  Opener opener(Secret(key), header);
+  ASSERT_EQ(opener.open(left, frame), Opener::Found::frame);
   EXPECT_EQ(frame.type, 7);
   EXPECT_EQ(frame.descriptor_count, 3u);
   EXPECT_EQ(frame.body, body);
-  RecordCipher sealer{Secret(key)};
-  EXPECT_EQ(seal_frame(sealer, 7, 3, body), wire);
+  Sealer sealer{Secret(key)};
+  EXPECT_EQ(sealer.seal(7, 3, body), sealed_by_hand(key, sealer.header(), length, plain));
 }
 
 std::string from_hexadecimal(std::string_view digits) {
@@ -176,7 +179,7 @@ std::string counting(std::size_t bytes) {
 }
 
 // What the channel and the construction above are made of: RFC 7693 (appendix A, and the known answer of its reference code for a
-// key of 64 bytes and no message), RFC 8439 (2.3.2 and 2.5.2). X25519: handshake_test.cpp.
+// key of 64 bytes and no message), RFC 8439 (2.3.2 and 2.5.2), draft-irtf-cfrg-xchacha-03 (2.2.1). X25519: handshake_test.cpp.
 TEST(SecureStream, ItsPartsAreThoseOfThePublishedVectors) {
   const auto in = [](std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); };
   const auto out = [](std::string& text) { return reinterpret_cast<unsigned char*>(text.data()); };
@@ -187,6 +190,9 @@ TEST(SecureStream, ItsPartsAreThoseOfThePublishedVectors) {
   crypto_generichash(out(hash), hash.size(), nullptr, 0, in(counting(64)), 64);
   EXPECT_EQ(hash, from_hexadecimal("10ebb67700b1868efb4417987acf4690ae9d972fb7a590c2f02871799aaa4786"
                                    "b5e996e8f0f4eb981fc214b005f42d2ff4233499391653df7aefcbc13fc51568"));
+  std::string key(32, '\0');
+  crypto_core_hchacha20(out(key), in(from_hexadecimal("000000090000004a0000000031415927")), in(counting(32)), nullptr);
+  EXPECT_EQ(key, from_hexadecimal("82413b4227b27bfed30e42508a877d73a0f9e4d58a74a853c12ec41326d3ecdc"));
   std::string block(64, '\0');
   crypto_stream_chacha20_ietf_xor_ic(out(block), in(block), block.size(), in(from_hexadecimal("000000090000004a00000000")), 1,
                                      in(counting(32)));
@@ -200,20 +206,19 @@ TEST(SecureStream, ItsPartsAreThoseOfThePublishedVectors) {
 }
 
 TEST(SecureStream, TruncatedOnesWaitAndLongOnesDoNot) {
-  RecordCipher sealer(secret_of('k'));
-  const std::string wire = seal_frame(sealer, 5, 1, "0123456789");
+  Sealer sealer(secret_of('k'));
+  const std::string wire = sealer.seal(5, 1, "0123456789");
   OpenedFrame frame;
   for (std::size_t length = 0; length < wire.size(); ++length) {
-    RecordCipher opener(secret_of('k'));
+    Opener opener(secret_of('k'), sealer.header());
     std::string_view left = std::string_view(wire).substr(0, length);
-    EXPECT_EQ(open_frame(opener, left, frame), Found::incomplete) << length;
+    EXPECT_EQ(opener.open(left, frame), Opener::Found::incomplete) << length;
     EXPECT_EQ(left.size(), length);
   }
   for (const std::string& length :
-       {std::string("\xff\xff\xff\xff"), std::string("\x15\x00\x01\x00", 4), std::string("\x13\0\0\0", 4), std::string(4, '\0')}) {
+       {std::string("\xff\xff\xff\xff"), std::string("\x16\x00\x01\x00", 4), std::string("\x14\0\0\0", 4), std::string(4, '\0')}) {
     std::string_view left = length;
-    RecordCipher opener(secret_of('k'));
-    EXPECT_EQ(open_frame(opener, left, frame), Found::bad_length);
+    EXPECT_EQ(Opener(secret_of('k'), sealer.header()).open(left, frame), Opener::Found::too_long);
   }
 }
 

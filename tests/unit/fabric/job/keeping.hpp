@@ -151,19 +151,19 @@ class Speaker {
   bool prove() {
     if (!send_hello() || !read_hello() || !stranger_.send(proof = handshake_.proof())) return false;
     const bool is_proven = handshake_.take_proof(stranger_.receive(secure::kProofBytes));
-    sealer_ = secure::RecordCipher(handshake_.data_key(secure::Role::initiator));
+    sealer_ = handshake_.take_sealer();
     return is_proven && handshake_.verdict() == secure::Verdict::proceed;
   }
   const Stranger& stranger() const { return stranger_; }
   secure::Handshake& handshake() { return handshake_; }
-  secure::RecordCipher& sealer() { return sealer_; }
+  secure::Sealer& sealer() { return sealer_; }
 
   std::string hello, answer, proof;
 
  private:
   secure::Identity identity_;
   secure::Handshake handshake_;
-  secure::RecordCipher sealer_;
+  secure::Sealer sealer_;
   Stranger stranger_;
 };
 

@@ -312,7 +312,7 @@ TEST(WireupDescriptors, ThatDoNotMatchTheFrameBreakTheChannel) {
       Node neighbour(job_of(2, 3));
       Puppet puppet(node, job_of(1, 2), unix_of(node));
       ASSERT_TRUE(puppet.shake_hands());
-      send_with_descriptors(puppet.socket().get(), seal_frame(*puppet.sealer, 1, given.said, "body"), given.sent);
+      send_with_descriptors(puppet.socket().get(), puppet.sealer->seal(1, given.said, "body"), given.sent);
       ASSERT_TRUE(pump({&node}, [&] { return !node.frames[1].empty() || !node.losses.empty(); }));
       node.poll();
       EXPECT_EQ(node.losses.empty(), given.is_right) << given.sent << " sent, " << given.said << " said";

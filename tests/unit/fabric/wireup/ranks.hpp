@@ -214,7 +214,7 @@ class Puppet {
     if (handshake_.take_hello(socket_.received().substr(kChallengeBytes, kHelloBytes)) != HelloFault::none) return false;
     if (!socket_.send(proof = handshake_.proof()) || !wait_for(kChallengeBytes + kHelloBytes + kProofBytes)) return false;
     const bool is_proven = handshake_.take_proof(socket_.received().substr(kChallengeBytes + kHelloBytes, kProofBytes));
-    sealer = std::make_unique<RecordCipher>(handshake_.data_key(Role::initiator));
+    sealer = std::make_unique<Sealer>(handshake_.take_sealer());
     return is_proven && node_.wireup->is_connected(identity_.rank);
   }
   bool wait_for(std::size_t bytes) {
@@ -224,7 +224,7 @@ class Puppet {
   RawSocket& socket() { return socket_; }
 
   std::string hello, proof;
-  std::unique_ptr<RecordCipher> sealer;
+  std::unique_ptr<Sealer> sealer;
 
  private:
   Identity identity_;

@@ -75,7 +75,7 @@ TEST(WireupStrangers, AnotherVersionNamesBoth) {
     settings.has_unix = !is_tcp;
     const Refused refused = refuse(job_of(0, 2), job_of(1, 2), settings);
     EXPECT_EQ(name_of(refused.status), "not_supported") << refused.message;
-    EXPECT_NE(refused.message.find("version 4 "), std::string::npos) << refused.message;
+    EXPECT_NE(refused.message.find("version 3 "), std::string::npos) << refused.message;
     EXPECT_NE(refused.message.find("version 77"), std::string::npos) << refused.message;
     EXPECT_GE(refused.counted.wrong_job, 1u);
   }
@@ -168,7 +168,7 @@ TEST(WireupStrangers, ReplayedHandshakes) {
   Node node(job_of(0, 2));
   Puppet puppet(node, job_of(1, 2), loopback_of(node));
   ASSERT_TRUE(puppet.shake_hands());
-  const std::string first_frame = seal_frame(*puppet.sealer, 1, 0, "order");
+  const std::string first_frame = puppet.sealer->seal(1, 0, "order");
   puppet.socket().close();
   ASSERT_TRUE(pump({&node}, [&] { return !node.losses.empty(); }));
 
@@ -186,7 +186,7 @@ TEST(WireupStrangers, ForgedFramesBreakThatChannelOnly) {
   Node node(job_of(0, 3));
   Node friendly(job_of(2, 3));
   ASSERT_TRUE(connect_both(node, friendly));
-  const auto expect_broken = [&](const std::function<std::string(RecordCipher&)>& bytes, const std::string& why) {
+  const auto expect_broken = [&](const std::function<std::string(Sealer&)>& bytes, const std::string& why) {
     node.losses.clear();
     Puppet puppet(node, job_of(1, 3), unix_of(node));
     ASSERT_TRUE(puppet.shake_hands());
@@ -199,19 +199,19 @@ TEST(WireupStrangers, ForgedFramesBreakThatChannelOnly) {
   };
   for (const std::size_t at : {0U, 3U, 4U, 8U, 20U}) {
     expect_broken(
-        [&](RecordCipher& sealer) {
-          std::string wire = seal_frame(sealer, 1, 0, "0123456789");
-          wire += seal_frame(sealer, 1, 0, std::string(300, 'x'));
+        [&](Sealer& sealer) {
+          std::string wire = sealer.seal(1, 0, "0123456789");
+          wire += sealer.seal(1, 0, std::string(300, 'x'));
           wire[at] = static_cast<char>(wire[at] ^ 1);
           return wire;
         },
         at == 3 ? "length" : "authentic");
   }
-  expect_broken([](RecordCipher& sealer) { return seal_frame(sealer, 1, 0, std::string(kMaxFrameBytes + 1, 'x')); }, "length");
-  expect_broken([](RecordCipher& sealer) { return seal_frame(sealer, 0x9000, 0, "x"); }, "type 36864");
-  expect_broken([](RecordCipher&) { return std::string(1000, '\0'); }, "length");
-  expect_broken([](RecordCipher& sealer) { return seal_frame(sealer, 1, 1, "x"); }, "descriptors");
-  expect_broken([](RecordCipher& sealer) { return seal_frame(sealer, 0, 0, "", true); }, "disconnected");
+  expect_broken([](Sealer& sealer) { return sealer.seal(1, 0, std::string(kMaxFrameBytes + 1, 'x')); }, "length");
+  expect_broken([](Sealer& sealer) { return sealer.seal(0x9000, 0, "x"); }, "type 36864");
+  expect_broken([](Sealer&) { return std::string(1000, '\0'); }, "length");
+  expect_broken([](Sealer& sealer) { return sealer.seal(1, 1, "x"); }, "descriptors");
+  expect_broken([](Sealer& sealer) { return sealer.seal(0, 0, "", true); }, "disconnected");
   EXPECT_TRUE(node.frames[1].empty());
   EXPECT_TRUE(friendly.wireup->send(0, frame_of(1, "still here")).is_ok());
   ASSERT_TRUE(pump({&node, &friendly}, [&] { return !node.frames[2].empty(); }));
