@@ -239,7 +239,7 @@ struct Op : Record {
   bool has_opened_buffer = false;                         // `local`, to the peer whose message goes there
   std::list<Op*>::iterator receive_place;                 // of a receive that is not matched: among those that wait for a message
   std::array<std::byte, kMaxOrderedBytes> ordered_bytes;  // place
-  // what is said to the peer after the data: get_done or send_done
+  // what is said to the peer after the data: get_done
   std::optional<Message> finish;
   bool is_answer = false;  // to a peer's read
   std::optional<Error> error;

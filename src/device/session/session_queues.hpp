@@ -35,7 +35,7 @@ class SessionQueues {
   // "mlx5_0/1"; behind it why the CPU rings, if it was not asked to. Empty for the software HCA.
   virtual std::string describe() const { return {}; }
   // The key in work requests of a segment of this rank, which is where kernels know it. All of them before the first connect().
-  // Errors: out_of_memory, not_supported.
+  // Errors: out_of_memory, not_supported, device_error, timed_out.
   virtual Result<std::uint32_t> add_segment(const soft_hca::FabricRange& segment) = 0;
   // New queues to the rank, which does the same, in place of those it had, which no kernel uses. `segments`: all that the rank has,
   // the control segment last. Errors: out_of_memory, device_error, timed_out, not_supported.
