@@ -2,10 +2,14 @@
 // discover_topology, and the questions that a Topology answers about itself.
 #include "gigabar/topology.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <climits>
 #include <filesystem>
+#include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -128,15 +132,19 @@ std::vector<PciNode> read_pci(const Sources& from) {
     if (auto found = read_device(from, name)) devices.push_back(std::move(*found));
   }
   std::vector<PciNode> nodes = joined(std::move(devices), from.notes);
-  if (from.files.is_live()) add_names(nodes);
+  // hwloc 2.9 ends the process where the folder of NUMA nodes is there and empty.
+  const auto is_node = [](const std::string& name) { return name.starts_with("node"); };
+  const bool may_ask = !from.files.exists(kNodeFolder) || std::ranges::any_of(from.files.names(kNodeFolder), is_node);
+  if (from.files.is_live() && may_ask) add_names(nodes);
   if (nodes.empty()) from.notes.push_back(text("no PCI devices: ", kPciFolder, " is empty, or cannot be read"));
   return nodes;
 }
 
 // ---- NUMA nodes, and the package that each belongs to
 
-// A package's number, or one of these; a CPU that does not tell its package counts as one of several.
+// A package's number, or one of these; a CPU whose package is no number counts as one of several.
 constexpr int kSeveralPackages = -1, kNoPackage = -2;
+constexpr std::size_t kMaxNumaNodes = 1024;  // as many as Linux can have
 
 int either_package(int first, int second) {
   if (first == kNoPackage || first == second) return second;
@@ -157,8 +165,9 @@ class PackagesOfCpus {
   int of(int cpu) {
     std::optional<int>& package = known_[static_cast<std::size_t>(cpu)];
     if (!package) {
+      // One that goes offline meanwhile has none.
       const auto word = files_.word(text(kCpuFolder, "/cpu", cpu, "/topology/physical_package_id"));
-      package = parse_number<int>(word.value_or(""), 0, INT_MAX).value_or(kSeveralPackages);
+      package = word ? parse_number<int>(*word, 0, INT_MAX).value_or(kSeveralPackages) : kNoPackage;
     }
     return *package;
   }
@@ -168,43 +177,80 @@ class PackagesOfCpus {
       std::vector<std::optional<int>>(kMaxCpus);  // each file is read once, however many nodes have the CPU
 };
 
-// Places of the nodes that are nearest to the one at `place`; none where all are equally near, or that is not told.
-std::vector<std::size_t> nearest_nodes(const SystemFiles& files, const std::vector<NumaNode>& nodes, std::size_t place) {
-  const std::string row = files.word(text(kNodeFolder, "/node", nodes[place].index, "/distance")).value_or("");
-  std::vector<unsigned> distances;  // of each node, in their order
-  for (const std::string_view word : words_of(row))
-    distances.push_back(parse_number<unsigned>(word, 0, UINT_MAX).value_or(UINT_MAX));
-  if (distances.size() != nodes.size()) return {};
-  const unsigned own = std::exchange(distances[place], UINT_MAX);
-  const unsigned least = std::ranges::min(distances);
-  std::vector<std::size_t> nearest;
-  for (std::size_t i = 0; i < distances.size(); ++i) {
-    if (distances[i] == least) nearest.push_back(i);
+// What the nodes' files say of each other. Each file and folder is read once: on a real machine no two nodes share one, and in a
+// hostile tree all may.
+class Neighbours {
+ public:
+  Neighbours(const SystemFiles& files, const std::vector<NumaNode>& nodes) : files_(files), nodes_(nodes) {
+    for (const NumaNode& node : nodes) places_.emplace(text("node", node.index), places_.size());
   }
-  return least > own && nearest.size() + 1 < nodes.size() ? nearest : std::vector<std::size_t>();
-}
 
-// That of the node's CPUs and of the nodes that reach its memory best. One with memory alone belongs to that of the nearest nodes,
+  // Places of the nodes whose CPUs reach this one's memory best. Initiators of class 0 may be devices, where there are others.
+  std::vector<std::size_t> initiators(std::size_t place) {
+    std::string folder = text(folder_of(place), "/access1/initiators");
+    if (!files_.exists(folder)) folder = text(folder_of(place), "/access0/initiators");
+    std::vector<std::size_t> found;
+    if (!is_new(folder)) return found;
+    for (const std::string& name : files_.names(folder)) {
+      if (const auto node = places_.find(name); node != places_.end()) found.push_back(node->second);
+    }
+    return found;
+  }
+
+  // Those that are nearest; none where all are equally near, or that is not told.
+  std::vector<std::size_t> nearest(std::size_t place) {
+    const std::string file = text(folder_of(place), "/distance");
+    const std::string row = is_new(file) ? files_.word(file).value_or("") : "";
+    std::vector<unsigned> distances;  // of each node, in their order
+    for (const std::string_view word : words_of(row))
+      distances.push_back(parse_number<unsigned>(word, 0, UINT_MAX).value_or(UINT_MAX));
+    if (distances.size() != nodes_.size()) return {};
+    const unsigned own = std::exchange(distances[place], UINT_MAX);
+    const unsigned least = std::ranges::min(distances);
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < distances.size(); ++i) {
+      if (distances[i] == least) found.push_back(i);
+    }
+    return least > own && found.size() + 1 < nodes_.size() ? found : std::vector<std::size_t>();
+  }
+
+ private:
+  std::string folder_of(std::size_t place) const { return text(kNodeFolder, "/node", nodes_[place].index); }
+  bool is_new(const std::string& path) {
+    const auto real = files_.real_path(path);
+    return real && seen_.insert(*real).second;
+  }
+
+  const SystemFiles& files_;
+  const std::vector<NumaNode>& nodes_;
+  std::map<std::string, std::size_t> places_;
+  std::set<std::string> seen_;
+};
+
+// That of the node's CPUs and of those that reach its memory best. One with memory alone belongs to that of the nearest nodes,
 // where some are nearer than others, else to the machine's.
 void add_packages(const SystemFiles& files, std::vector<NumaNode>& nodes) {
   PackagesOfCpus packages(files);
+  Neighbours neighbours(files, nodes);
   int of_machine = kNoPackage;
-  std::map<std::string, std::size_t> places;
-  for (NumaNode& node : nodes) {
-    node.package = packages.of(node.cpus);
-    of_machine = either_package(of_machine, node.package);
-    places.emplace(text("node", node.index), places.size());
+  std::vector<int> own;  // of each node's CPUs, then of its initiators, too
+  for (const NumaNode& node : nodes) {
+    own.push_back(packages.of(node.cpus));
+    of_machine = either_package(of_machine, own.back());
   }
+  const auto joined_to = [&](std::size_t place, const std::vector<std::size_t>& others) {
+    int package = own[place];
+    for (const std::size_t other : others) package = either_package(package, own[other]);
+    return package;
+  };
+  for (std::size_t i = 0; i < nodes.size(); ++i) nodes[i].package = joined_to(i, neighbours.initiators(i));
+  for (std::size_t i = 0; i < nodes.size(); ++i) own[i] = nodes[i].package;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     int& package = nodes[i].package;
-    for (const std::string& name : files.names(text(kNodeFolder, "/node", nodes[i].index, "/access0/initiators"))) {
-      if (const auto from = places.find(name); from != places.end()) package = either_package(package, nodes[from->second].package);
-    }
-    if (package != kNoPackage) continue;
-    for (const std::size_t near : nearest_nodes(files, nodes, i)) package = either_package(package, nodes[near].package);
+    if (package == kNoPackage) package = joined_to(i, neighbours.nearest(i));
     if (package == kNoPackage) package = of_machine;
+    package = std::max(package, -1);
   }
-  for (NumaNode& node : nodes) node.package = std::max(node.package, -1);
 }
 
 NumaNode read_numa_node(const SystemFiles& files, int index, const std::string& cpus, const std::string& memory) {
@@ -212,8 +258,18 @@ NumaNode read_numa_node(const SystemFiles& files, int index, const std::string& 
           number_behind(files.read(memory).content, "MemTotal").value_or(0)};
 }
 
-// Of captured machines nothing is known about CPUs whose topology was not captured.
-bool tells_of_cpus(const SystemFiles& files) { return files.is_live() || files.exists(text(kCpuFolder, "/cpu0/topology")); }
+// Of captured machines nothing is known about CPUs whose topology was not captured. CPU 0 may be offline.
+bool tells_of_cpus(const SystemFiles& files) {
+  const auto online = parse_number_list(files.word(text(kCpuFolder, "/online")).value_or(""), kMaxCpus).numbers;
+  return files.is_live() || files.exists(text(kCpuFolder, "/cpu", online.empty() ? 0 : online.front(), "/topology"));
+}
+
+// Of a live machine without /sys, as in some containers.
+std::vector<int> all_cpus() {
+  std::vector<int> cpus(static_cast<std::size_t>(std::clamp<long>(sysconf(_SC_NPROCESSORS_ONLN), 0, kMaxCpus)));
+  std::iota(cpus.begin(), cpus.end(), 0);
+  return cpus;
+}
 
 std::vector<NumaNode> read_numa_nodes(const Sources& from) {
   std::set<int> indexes;
@@ -222,12 +278,15 @@ std::vector<NumaNode> read_numa_nodes(const Sources& from) {
     if (index) indexes.insert(*index);
   }
   std::vector<NumaNode> nodes;
+  if (indexes.size() > kMaxNumaNodes) from.notes.push_back(text("only the first ", kMaxNumaNodes, " NUMA nodes are read"));
   for (const int index : indexes) {
+    if (nodes.size() == kMaxNumaNodes) break;
     const std::string folder = text(kNodeFolder, "/node", index);
     nodes.push_back(read_numa_node(from.files, index, folder + "/cpulist", folder + "/meminfo"));
   }
   if (nodes.empty() && tells_of_cpus(from.files)) {  // a kernel without NUMA
     nodes.push_back(read_numa_node(from.files, 0, text(kCpuFolder, "/online"), "/proc/meminfo"));
+    if (nodes[0].cpus.empty() && from.files.is_live()) nodes[0].cpus = all_cpus();
   }
   add_packages(from.files, nodes);
   if (nodes.empty()) from.notes.emplace_back("the machine's files tell of no NUMA node");
@@ -305,7 +364,7 @@ Result<Topology> discover_topology(const Machine& machine) try {
   }
   std::vector<std::string> notes;
   if (!topology_parts::tells_of_cpus(machine.files())) {
-    notes.emplace_back("hwloc finds no machine there: packages are not known, everything else is read from its files");
+    notes.emplace_back("no topology of CPUs is there: packages are not known, everything else is read from its files");
   }
   const topology_parts::Sources from{machine.files(), machine.answers(), notes};
   Topology found;

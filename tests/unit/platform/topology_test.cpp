@@ -382,7 +382,7 @@ TEST(Topology, AMachineWithoutCpusIsReadFromItsFiles) {
   EXPECT_EQ(found.numa_nodes[0].cpus, (std::vector<int>{0, 1}));
   EXPECT_EQ(found.numa_nodes[0].memory_bytes, std::uint64_t{1} << 30);
   EXPECT_EQ(found.numa_nodes[0].package, -1);
-  EXPECT_TRUE(has_note(found, "hwloc finds no machine there"));
+  EXPECT_TRUE(has_note(found, "packages are not known"));
 }
 
 // Package 0 has nodes 0 and 1, package 1 has node 2; the others have memory alone, the last one's best way is from node 0.
@@ -402,6 +402,35 @@ TEST(Topology, NodesOfMemoryBelongToThePackageThatIsNearest) {
   std::vector<int> packages;
   for (const NumaNode& node : machine.topology().numa_nodes) packages.push_back(node.package);
   EXPECT_EQ(packages, (std::vector<int>{0, 0, 1, 0, 1, 0}));
+}
+
+// Class 1 of the ways to a node's memory has CPUs alone, class 0 perhaps devices. What one node is told is nothing to the next one.
+TEST(Topology, NodesOfMemoryBelongToThePackageThatReachesThemBest) {
+  CapturedMachine machine;
+  machine.cpus(6);  // nodes and packages 0 to 2
+  machine.node(3, "0\n", "");
+  machine.node(4, "0\n", "");
+  machine.node(5, "0\n", "");
+  machine.file("/sys/devices/system/node/node4/access0/initiators/node0/power", "");
+  machine.file("/sys/devices/system/node/node4/access1/initiators/node2/power", "");
+  machine.file("/sys/devices/system/node/node5/access0/initiators/node1/power", "");
+  machine.file("/sys/devices/system/node/node5/access0/initiators/node3/power", "");
+  std::vector<int> packages;
+  for (const NumaNode& node : machine.topology().numa_nodes) packages.push_back(node.package);
+  ASSERT_EQ(packages.size(), 6U);
+  EXPECT_EQ((std::vector<int>{packages[3], packages[4], packages[5]}), (std::vector<int>{-1, 2, 1}));
+}
+
+TEST(Topology, TheFirstCpuMayBeOffline) {
+  CapturedMachine machine;
+  machine.file("/sys/devices/system/cpu/online", "1-2\n");
+  machine.file("/sys/devices/system/cpu/cpu1/topology/physical_package_id", "4\n");  // that of CPU 2 went while it was captured
+  machine.file("/proc/meminfo", "MemTotal:       2048 kB\n");
+  const Topology found = machine.topology();
+  ASSERT_EQ(found.numa_nodes.size(), 1u);
+  EXPECT_EQ(found.numa_nodes[0].cpus, (std::vector<int>{1, 2}));
+  EXPECT_EQ(found.numa_nodes[0].package, 4);
+  EXPECT_FALSE(has_note(found, "packages are not known"));
 }
 
 TEST(Topology, AKernelWithoutNumaHasOneNode) {
