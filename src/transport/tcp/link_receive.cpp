@@ -195,15 +195,25 @@ std::optional<Farewell> TcpLink::hear_farewell() {
   Scratch& scratch = transport_.scratch();
   const iovec place{scratch.data(), scratch.size()};
   std::vector<std::byte> come = std::exchange(carried_, {});
-  for (Moved moved; come.size() < kMaxBehindFenceBytes && moved.how == Moved::How::ok;) {
-    moved = stream_->receive(std::span(&place, 1));
+  std::uint64_t skipped_bytes = 0;  // of a frame's data, that are still to come
+  for (std::uint64_t heard_bytes = 0; heard_bytes < kMaxBehindFenceBytes;) {
+    std::span<const std::byte> left(come);
+    for (;;) {
+      const std::size_t part = std::min<std::uint64_t>(skipped_bytes, left.size());
+      left = left.subspan(part);
+      skipped_bytes -= part;
+      if (left.size() < kHead) break;
+      const auto header = parse_header(left);
+      if (!header) return {};
+      if (header->kind == FrameKind::bye) return static_cast<Farewell>(header->number);
+      left = left.subspan(kHead);
+      skipped_bytes = header->data_bytes;
+    }
+    const Moved moved = stream_->receive(std::span(&place, 1));
+    if (moved.how != Moved::How::ok) return {};
+    heard_bytes += moved.bytes;
+    come.erase(come.begin(), come.end() - static_cast<std::ptrdiff_t>(left.size()));
     come.insert(come.end(), scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
-  }
-  for (std::span<const std::byte> left(come); left.size() >= kHead;) {
-    const auto header = parse_header(left);
-    if (!header) return {};
-    if (header->kind == FrameKind::bye) return static_cast<Farewell>(header->number);
-    left = left.subspan(std::min<std::size_t>(left.size(), kHead + header->data_bytes));
   }
   return {};
 }
