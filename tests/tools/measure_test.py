@@ -177,7 +177,7 @@ def test_pplat_data_in_every_place_and_mode():
 
 
 def test_pplat_by_messages_of_every_size():
-    for size, threads in (("0", 32), ("8", 32), ("504", 32), ("768", 96), ("2048", 256), ("131072", 512)):
+    for size, threads in (("0", 32), ("8", 32), ("504", 64), ("768", 128), ("2048", 288), ("131072", 512)):
         document, outcome = run_json("pplat", "--by", "message", "-t", "20", "--warmup", "5", "-s", size)
         result = document["results"][0]
         expect_summary(result)

@@ -32,7 +32,6 @@ std::array<iovec, 2> TcpLink::place_for_more(Scratch& scratch) {
   std::byte* const memory = left_bytes >= kMinDirectBytes ? transport_.home()->memory(incoming_.to, left_bytes) : nullptr;
   if (memory != nullptr) pieces[0] = {memory, std::min<std::uint64_t>(left_bytes, call_bytes_.receive)};
   if (memory != nullptr && pieces[0].iov_len < left_bytes) return pieces;
-  std::ranges::copy(carried_, scratch.begin());
   pieces[1] = {scratch.data() + carried_.size(), std::min(scratch.size() - carried_.size(), call_bytes_.receive)};
   return pieces;
 }
@@ -62,6 +61,7 @@ bool TcpLink::receive(Sink& sink) {
       hear_end(moved);
       return turn > 0 || state_ != LinkState::ready;
     }
+    std::ranges::copy(carried_, scratch.begin());  // not for a poll that finds nothing
     const std::size_t taken = std::min(moved.bytes, direct_bytes);
     take_frames(taken, std::span(scratch).first(carried_.size() + moved.bytes - taken), sink);
     if (state_ != LinkState::ready) return true;

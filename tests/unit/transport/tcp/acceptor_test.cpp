@@ -190,6 +190,7 @@ TEST(TcpAcceptor, MessagesInManyPieces) {
     }
   }
   EXPECT_EQ(said, 7 * bytes.size());
+  EXPECT_LT(one.near_link->memory_bytes(), 8192U) << "room of what was carried is kept";
 }
 
 TEST(TcpAcceptor, ALinkHasOneConnection) {
