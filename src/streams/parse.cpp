@@ -23,11 +23,11 @@ constexpr std::string_view kSpaces = " \t\r\n";
 
 // The text, of which every word below is a part.
 struct Line {
-  const char* begin;
+  std::string_view whole;
   std::size_t number;
 
   Error refuse(std::string_view word, std::string_view what, std::string_view remedy = kExample) const {
-    return make_error(Status::invalid_argument, "read transfer", text(number, ":", word.data() - begin + 1),
+    return make_error(Status::invalid_argument, "read transfer", text(number, ":", word.data() - whole.data() + 1),
                       text(quoted_word(word), " ", what), std::string(remedy));
   }
 };
@@ -392,7 +392,7 @@ Result<std::vector<Transfer>> parse_transfers(std::string_view text, const Trans
                                               std::size_t line) try {
   const Uncancelled uncancelled;
   const std::string_view whole = text.substr(0, text.find_last_not_of(kSpaces) + 1);
-  const Line origin{text.data(), line};
+  const Line origin{text, line};
   if (const std::size_t at = whole.find('\n'); at != std::string_view::npos) {
     return origin.refuse(whole.substr(at, 1), "is a line break; expected one line");  // a comment would hide the lines behind it
   }
