@@ -117,7 +117,7 @@ void add(std::vector<Figure>& figures, Figure more) {
 // --- CPU-driven copies: latencies, in rounds that go over every kind of copy, so that drift hits all of them equally -----------
 
 constexpr std::array<std::size_t, 2> kSizes = {8, std::size_t{64} << 10};
-constexpr std::size_t kMostBytes = kSizes.back();
+constexpr std::size_t kMaxBytes = kSizes.back();
 constexpr std::size_t kRounds = 3;  // of a pass
 constexpr double kRoundNs = 8e6;    // of one contender: 12 of them make about 0.6 s a device with their pauses
 constexpr std::size_t kMaxSamples = 400;
@@ -176,7 +176,7 @@ void run_round(Runner& runner, const SampleClock& clock) {
 void measure_device(const DeviceInfo& device, const SampleClock& clock, std::vector<Figure>& figures) {
   DeviceOptions options;
   options.device = device.index;
-  const Workbench bench(options, kMostBytes + kGuardBytes);
+  const Workbench bench(options, kMaxBytes + kGuardBytes);
   Copies copies = copies_of(bench);
   for (const CheckedCopy& copy : copies.checked) check_copy(bench, copy);
   for (std::size_t round = 0; round < kRounds; ++round) {

@@ -104,12 +104,8 @@ GIGABAR_DEVICE_CALLED Replied<Line> reply_any(Scope scope, BasicRecvRing<Line> f
     return {failure.status, from, to, failure.bytes};
   }
   const std::uint32_t lines = BasicRing<Line>::lines_of(head.left);
-  if (to.pending() + lines > to.line_count()) {
-    const std::uint64_t least = to.position() + lines - to.line_count();
-    const Credit known = await_credit(scope, to.credit(), to.status(), least, timeout);
-    if (known.status != Status::ok) return {known.status, from, to, 0};
-    to.know(known.lines);
-  }
+  status = make_room(scope, to, lines, timeout);
+  if (status != Status::ok) return {status, from, to, 0};
   Deadline deadline(timeout);
   status = await_more(scope, from, lines, scope.rank(), deadline, [&](std::uint32_t k, const std::uint32_t(&line)[Line::kWords]) {
     answer_line<Line>({to.line(k), to.number(k)}, k, head.left, word, line);
@@ -125,7 +121,7 @@ GIGABAR_DEVICE_CALLED Replied<Line> reply_any(Scope scope, BasicRecvRing<Line> f
 // Receives the next message of `from` and answers it by one of as many bytes through `to`, whose word i is `word(i, found)`, where
 // `found` is the message's word i; what lies beyond the message has any contents. Neither needs memory, and no thread waits for
 // another between a line and its answer: a call of 8 bytes takes 0.2 us less than by recv() and send_words(). Any thread of the
-// scope asks for any word, perhaps more than once. `bytes` is the message's size, up to the smaller piece_bytes() of both rings. //
+// scope asks for any word, perhaps more than once. `bytes` is the message's size, up to the smaller piece_bytes() of both rings.
 // Errors: timed_out (the message or some of its lines did not arrive in time, or there is no room for the answer; repeat the call
 // to continue), peer_lost, out_of_range (a longer message: it stays, and `bytes` is its size), invalid_argument (a message of
 // several pieces is sent or received in part).

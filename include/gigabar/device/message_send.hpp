@@ -47,6 +47,16 @@ GIGABAR_DEVICE_CALLED Credit await_credit(Scope scope, const std::uint64_t* word
   return {agree(scope, status), credit};
 }
 
+// Waits for credit where there is not known to be room for so many lines.
+template <class Scope, class Line>
+GIGABAR_DEVICE Status make_room(const Scope& scope, BasicSendRing<Line>& ring, std::uint32_t lines, Timeout timeout) {
+  if (ring.pending() + lines <= ring.line_count()) return Status::ok;
+  const std::uint64_t least = ring.position() + lines - ring.line_count();
+  const Credit known = await_credit(scope, ring.credit(), ring.status(), least, timeout);
+  if (known.status == Status::ok) ring.know(known.lines);
+  return known.status;
+}
+
 // How many lines a thread loads before it looks at the first: their round trips to the memory overlap.
 inline constexpr std::uint32_t kLinesAtOnce = 4;
 
@@ -165,12 +175,8 @@ GIGABAR_DEVICE Status send_pieces(const Scope& scope, BasicSendRing<Line>& ring,
     std::uint32_t line[Line::kWords] = {left};
     load_line<Line>(k, piece, first_word, word, line);
     const std::uint32_t lines = BasicRing<Line>::lines_of(piece);
-    if (ring.pending() + lines > ring.line_count()) {
-      const std::uint64_t least = ring.position() + lines - ring.line_count();
-      const Credit known = await_credit(scope, ring.credit(), ring.status(), least, timeout);
-      if (known.status != Status::ok) return known.status;
-      ring.know(known.lines);
-    }
+    const Status status = make_room(scope, ring, lines, timeout);
+    if (status != Status::ok) return status;
     if (k < lines) Line::store(ring.line(k), line, ring.number(k));
     if (lines > scope.size()) store_more(scope, ring, piece, first_word, word);
     Line::flush();
