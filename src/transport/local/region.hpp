@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/descriptor.hpp"
+#include "base/in_place.hpp"
 #include "transport/local/peer_memory.hpp"
 #include "transport/local/wire.hpp"
 #include "transport/transport.hpp"
@@ -26,12 +27,10 @@ inline constexpr int kManagedPlace = -2;
 bool is_cpu_memory(MemoryKind kind) noexcept;
 
 // Host memory that a copy engine may be asked to reach: pinned when that happens for the first time, unpinned at the end.
-class PinOnDemand {
+class PinOnDemand : InPlace {
  public:
   PinOnDemand(void* address, std::size_t bytes, bool is_pinned) : address_(address), bytes_(bytes), is_tried_(is_pinned) {}
   ~PinOnDemand();
-  PinOnDemand(const PinOnDemand&) = delete;
-  PinOnDemand& operator=(const PinOnDemand&) = delete;
 
   // Why it is not pinned; empty when it is. Threads: any. Cost: the first call pins, which takes the longer the more there is.
   const std::string& pin();
