@@ -223,10 +223,8 @@ Error no_rails(const TransportOptions& options) {
   if (!names) return names.error();
   if (names->empty()) {
     return make_error("open verbs", "RDMA devices",
-                      Availability{AvailabilityCode::no_device,
-                                   "this machine has no RDMA device that libibverbs knows",
-                                   "load the adapter's driver; a container needs /dev/infiniband",
-                                   {}});
+                      Availability{AvailabilityCode::no_device, "this machine has no RDMA device that libibverbs knows",
+                                   "load the adapter's driver; a container needs /dev/infiniband"});
   }
   const std::string gid = options.gid_index >= 0 ? text(" with GID index ", options.gid_index) : "";
   return make_error(Status::unavailable, "open verbs", text(names->size(), " RDMA device(s)"),
