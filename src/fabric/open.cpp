@@ -24,10 +24,7 @@
 #include "gigabar/mapping.hpp"
 #include "platform/cpu_set.hpp"
 #include "platform/numa.hpp"
-#include "transport/local/open.hpp"
-#include "transport/tcp/open.hpp"
-#include "transport/ucx/open.hpp"
-#include "transport/verbs/open.hpp"
+#include "transport/open.hpp"
 
 namespace gigabar::fabric {
 namespace {
