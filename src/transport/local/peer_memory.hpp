@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of another process: of its host memory, which the CPU copies to and from, the pages behind its memfd, or its addresses;
-// and device memory, opened in this process (peer_device.cpp).
+// and device memory, opened in this process.
 #pragma once
 
 #include <sys/types.h>
