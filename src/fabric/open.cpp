@@ -10,11 +10,11 @@
 #include <system_error>
 #include <utility>
 
+#include "base/bell.hpp"
 #include "base/blocked_signals.hpp"
 #include "base/bytes.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "base/event.hpp"
 #include "base/options.hpp"
 #include "base/start_thread.hpp"
 #include "fabric/engine.hpp"

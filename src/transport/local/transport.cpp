@@ -7,7 +7,6 @@
 #include <cerrno>
 
 #include "base/errors.hpp"
-#include "transport/local/core.hpp"
 #include "transport/local/link.hpp"
 #include "transport/local/region.hpp"
 
