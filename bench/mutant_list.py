@@ -238,7 +238,7 @@ MUTANTS = [
         ("calibration_threads_need_not_win", "if (us < best_us * kMustWinBy[index]) {", "if (us < best_us) {", "Choose.*"),
         ("calibration_between_sizes_on_a_line", "return below->median_us[method] * std::pow(us / below->median_us[method], part);", "return below->median_us[method];", "Choose.*"),
     ),
-    *of("copies", "src/copy/calibration_file.cpp", "unit_copy")(
+    *of("copies", "src/copy/calibration.cpp", "unit_copy")(
         ("calibration_points_in_any_order", "order(points[i - 1]) >= order(points[i])", "order(points[i - 1]) == order(points[i])", "CalibrationFile.RefusesWrongValuesAndSaysWhere"),
     ),
     *of("copies", "src/copy/calibration_measure.cpp", "unit_copy")(
@@ -313,7 +313,7 @@ MUTANTS = [
     *of("gaspi", "include/GASPI_Device.hpp", "gaspi_conformance")(
         ("gaspi_kernels_write_nothing_anywhere", "return bytes != 0 && bytes <= device.transfer_size_max", "return bytes <= device.transfer_size_max", "*GaspiKernels.EachWrongArgument*_2"),
     ),
-    *of("device queues", "src/device/hca/hca_queue.cpp", "unit_test")(
+    *of("device queues", "src/device/hca/hca.cpp", "unit_test")(
         ("hca_wrong_word_is_good", "  if (*result != 0) return refuse(", "  if (false) return refuse(", "HcaSession.*"),
         ("hca_does_not_ring_again", "  rung_ = value;\n", "", "HcaSession.IsRungByTheCpuWhenAsked",
          "a doorbell that is rung more often than it must be changes nothing but the time"),

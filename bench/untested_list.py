@@ -30,7 +30,7 @@ REASONS = [
     *because(
         "a GPU that stops in the middle of a copy, for longer than the deadline of seconds",
         ("src/device/session/control_memory.cpp", "did not end it in 10 s"),
-        ("src/memory/cuda_engine.cpp", "did not finish within its deadline"),
+        ("src/memory/copy_stream.cpp", "did not finish within its deadline"),
         ("src/streams/cuda_device.cpp", "failure(operation", "did not end within"),
         ("src/streams/cuda_session.cpp", "was not done within the plan's time", 'failure("copy"'),
     ),
@@ -79,7 +79,7 @@ REASONS = [
     ),
     *because(
         "memory of the C library's own allocator that runs out: the tests' operator new is not asked",
-        ("src/memory/cuda_engine.cpp", "no host memory left"),
+        ("src/memory/copy_stream.cpp", "no host memory left"),
     ),
     *because(
         "memory would have to run out twice in one call, while it waits and while it gives up waiting",

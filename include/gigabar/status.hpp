@@ -195,7 +195,7 @@ struct Availability {
   AvailabilityCode code = AvailabilityCode::ok;
   std::string reason;  // one sentence; for ok, what was found ("driver 580.159.04")
   std::string remedy;
-  NativeCode native;
+  NativeCode native = {};  // NOLINT(readability-redundant-member-init)
   std::string check = {};  // as ErrorRecord::check  NOLINT(readability-redundant-member-init)
 
   bool is_ok() const noexcept { return code == AvailabilityCode::ok; }

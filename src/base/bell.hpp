@@ -1,16 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wakes a thread where it sleeps. However often it is rung, the kernel is asked once for each sleep: to write to the descriptor
-// each time until the thread runs takes longer than what it is rung for.
+// A descriptor that one thread signals and another sleeps on (eventfd); signals add up until they are taken. And the bell that is
+// made of one.
 #pragma once
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cstdint>
 #include <utility>
 
 #include "base/descriptor.hpp"
-#include "base/event.hpp"
+#include "base/uncancelled.hpp"
 
 namespace gigabar::inline v0 {
 
+// Not open where the process has no descriptor left; errno says so.
+inline Descriptor open_event() noexcept { return Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
+
+inline void signal_event(const Descriptor& event) noexcept {
+  const Uncancelled uncancelled;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(event.get(), &one, sizeof one);
+}
+
+inline void take_event(const Descriptor& event) noexcept {
+  const Uncancelled uncancelled;
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(event.get(), &count, sizeof count);
+}
+
+// Wakes a thread where it sleeps. However often it is rung, the kernel is asked once for each sleep: to write to the descriptor
+// each time until the thread runs takes longer than what it is rung for.
 class Bell {
  public:
   // False, with errno set: the process has no descriptor left.

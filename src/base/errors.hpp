@@ -2,9 +2,11 @@
 // Short ways to write an error record: what failed, on what, why, and what to do.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "gigabar/status.hpp"
 
@@ -26,6 +28,17 @@ template <class... Parts>
 std::string text(const Parts&... parts) {
   std::string line;
   (detail::append(line, parts), ...);
+  return line;
+}
+
+// All of a list, as text() writes what `part_of` makes of each.
+template <class List, class PartOf = std::identity>
+std::string joined(const List& list, std::string_view between = ", ", PartOf part_of = {}) {
+  std::string line;
+  for (bool is_first = true; const auto& each : list) {
+    if (!std::exchange(is_first, false)) line += between;
+    detail::append(line, std::invoke(part_of, each));
+  }
   return line;
 }
 

@@ -123,14 +123,9 @@ class Writer {
 // An optional value that holds nothing is null in an exact document, else left out, as is an empty text.
 template <class T>
 struct Fields;
-// The columns of an array, in their order: `each(column, value)`, with column(value).
-template <class T>
-struct Columns;
 
 template <class T>
 concept HasFields = requires { sizeof(Fields<T>); };
-template <class T>
-concept HasColumns = requires { sizeof(Columns<T>); };
 template <class T>
 inline constexpr bool kIsOptional = false;
 template <class T>
@@ -149,8 +144,6 @@ void read(const Value& from, Number& to) {
   to = static_cast<Number>(from.integer(std::numeric_limits<Number>::min(), std::numeric_limits<Number>::max()));
 }
 template <HasFields T>
-void read(const Value& from, T& to);
-template <HasColumns T>
 void read(const Value& from, T& to);
 template <class T>
 void read(const Value& from, std::map<std::string, T>& to) {
@@ -214,12 +207,6 @@ void read(const Value& from, T& to) {
   Fields<T>::each(field, to);
   field.end();
 }
-template <HasColumns T>
-void read(const Value& from, T& to) {
-  std::size_t count = 0;
-  Columns<T>::each([&](auto& column) { read(from.entry(count++), column); }, to);
-  if (from.entry_count() != count) from.refuse("is longer than " + std::to_string(count));
-}
 
 // ---- writing ----
 
@@ -234,8 +221,6 @@ void write(Writer& to, const Number& value) {
   to.value(std::int64_t{value});
 }
 template <HasFields T>
-void write(Writer& to, const T& value);
-template <HasColumns T>
 void write(Writer& to, const T& value);
 template <class T>
 void write(Writer& to, const std::map<std::string, T>& values) {
@@ -299,12 +284,6 @@ void write(Writer& to, const T& value) {
   FieldWriter field(to);
   Fields<T>::each(field, value);
   to.end('}');
-}
-template <HasColumns T>
-void write(Writer& to, const T& value) {
-  to.begin('[');
-  Columns<T>::each([&](const auto& column) { write(to, column); }, value);
-  to.end(']');
 }
 
 // The whole document.

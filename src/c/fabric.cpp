@@ -188,9 +188,7 @@ std::vector<ListPiece> pieces_of(const gigabar_list_piece* pieces, std::uint64_t
 }
 
 std::string rails_text(const std::vector<RailShare>& rails) {
-  std::string result;
-  for (const RailShare& share : rails) result += text(result.empty() ? "" : ", ", share.rail, " ", share.bytes);
-  return result;
+  return joined(rails, ", ", [](const RailShare& share) { return text(share.rail, " ", share.bytes); });
 }
 
 // Both directions.

@@ -12,10 +12,10 @@ namespace {
 
 constexpr int kMmapVersion = 13030;  // of CUDA: the first that maps its dma-bufs
 
-Availability ok(std::string reason) { return {AvailabilityCode::ok, std::move(reason), {}, {}}; }
+Availability ok(std::string reason) { return {AvailabilityCode::ok, std::move(reason), {}}; }
 
 Availability not_ok(AvailabilityCode code, std::string reason, std::string remedy = {}) {
-  return {code, std::move(reason), std::move(remedy), {}};
+  return {code, std::move(reason), std::move(remedy)};
 }
 
 // There is no answer, which is not a yes.

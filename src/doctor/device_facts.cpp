@@ -184,15 +184,15 @@ constexpr std::array<Family, 16> kFamilies{{{"mlx5", {"mlx5"}, {"mlx5_core", "ml
 
 Availability NodeReport::availability(std::string when_missing, std::string how_to_have_it, std::string how_to_be_allowed) const {
   switch (state) {
-    case NodeState::works: return {AvailabilityCode::ok, {}, {}, {}};
-    case NodeState::missing: return {AvailabilityCode::no_device, std::move(when_missing), std::move(how_to_have_it), {}};
+    case NodeState::works: return {AvailabilityCode::ok, {}, {}};
+    case NodeState::missing: return {AvailabilityCode::no_device, std::move(when_missing), std::move(how_to_have_it)};
     case NodeState::no_permission:
-      return {AvailabilityCode::no_permission, text("this user may not read and write ", path), std::move(how_to_be_allowed), {}};
-    case NodeState::refused: return {AvailabilityCode::no_permission, statement(), remedy, {}};
+      return {AvailabilityCode::no_permission, text("this user may not read and write ", path), std::move(how_to_be_allowed)};
+    case NodeState::refused: return {AvailabilityCode::no_permission, statement(), remedy};
     case NodeState::not_a_device:
     case NodeState::wrong_number: break;
   }
-  return {AvailabilityCode::no_device, statement(), remedy, {}};
+  return {AvailabilityCode::no_device, statement(), remedy};
 }
 
 NodeReport look_at_node(const Patient& patient, const std::string& path) {

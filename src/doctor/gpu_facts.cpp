@@ -233,8 +233,8 @@ Availability resource_manager_nodes(const Patient& patient) {
     if (!node.works() && !first_unusable) first_unusable = std::move(node);
   }
   if (usable == 0 && first_unusable) return unusable(*first_unusable);
-  if (usable == 0) return {AvailabilityCode::no_device, "there is no /dev/nvidia0, /dev/nvidia1, ...", pass_on, {}};
-  return {AvailabilityCode::ok, text(kControlNode, " and the nodes of ", counted(usable, "GPU"), " are usable"), {}, {}};
+  if (usable == 0) return {AvailabilityCode::no_device, "there is no /dev/nvidia0, /dev/nvidia1, ...", pass_on};
+  return {AvailabilityCode::ok, text(kControlNode, " and the nodes of ", counted(usable, "GPU"), " are usable"), {}};
 }
 
 const GpuAnswers& answers_of(const Patient& patient, const Gpu& gpu) {

@@ -68,12 +68,6 @@ std::string value_of(const FileText& file) {
 
 std::string yes_or_no(const std::optional<bool>& fact) { return !fact ? "not told" : *fact ? "yes" : "no"; }
 
-std::string joined(const std::vector<std::string>& words, std::string_view between) {
-  std::string line;
-  for (const std::string& word : words) line += text(line.empty() ? "" : between, word);
-  return line;
-}
-
 std::string list_text(const std::vector<std::string>& words) {
   std::string list;
   for (std::size_t i = 0; i < words.size(); ++i) list += text(i == 0 ? "" : i + 1 == words.size() ? " and " : ", ", words[i]);

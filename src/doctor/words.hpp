@@ -36,8 +36,7 @@ std::optional<Version> version_of(std::string_view text);
 std::string printable(std::string_view text, std::size_t most = 200);
 // For a reading: the content, "missing", "permission denied".
 std::string value_of(const FileText& file);
-std::string yes_or_no(const std::optional<bool>& fact);  // or "not told"
-std::string joined(const std::vector<std::string>& words, std::string_view between = ", ");
+std::string yes_or_no(const std::optional<bool>& fact);        // or "not told"
 std::string list_text(const std::vector<std::string>& words);  // "a, b and c"
 std::string size_text(std::uint64_t bytes);                    // "64 GiB", "256 MiB", "5.5 MiB"
 std::string rounded(double number, int digits);                // "15.8": digits after the point

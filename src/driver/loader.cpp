@@ -28,7 +28,7 @@ void* find_symbol(const OpenedLibrary& library, const char* name, const char* ve
 }
 
 Availability not_built(const char* what, const char* remedy) {
-  return {AvailabilityCode::not_built, text("this build has no support for ", what), remedy, {}};
+  return {AvailabilityCode::not_built, text("this build has no support for ", what), remedy};
 }
 
 }  // namespace gigabar::inline v0

@@ -47,7 +47,7 @@ LibraryOf<Functions> load_functions(const char* name, const char* variable, std:
   library.availability = opened.availability;
   if (!library.availability.is_ok()) return library;
   if (const char* const missing = fill(library, opened)) {
-    library.availability = {AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), std::move(symbol_remedy), {}};
+    library.availability = {AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), std::move(symbol_remedy)};
     return library;
   }
   library.availability.reason = opened.path;

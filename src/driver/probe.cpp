@@ -210,10 +210,8 @@ Availability try_library(const char* library) {
     log(LogLevel::debug, text(library, ": its probe took ", (now_ns() - begin_ns) / 1000, " us"));
     return {};
   }
-  return {AvailabilityCode::not_supported,
-          fault_text(library, status, time.to_text(), output),
-          text("do what it says, or leave it out with GIGABAR_TRANSPORTS; ", kSecondsVariable, " allows it more time"),
-          {}};
+  return {AvailabilityCode::not_supported, fault_text(library, status, time.to_text(), output),
+          text("do what it says, or leave it out with GIGABAR_TRANSPORTS; ", kSecondsVariable, " allows it more time")};
 }
 
 // Whatever becomes of the process that waits for this one, it ends: with its parent; else by itself, when nobody waits any more.

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 #include "base/uncancelled.hpp"
 #include "fabric/engine.hpp"
 #include "gigabar/fabric.hpp"
@@ -28,15 +29,13 @@ struct Fabric::State {
 namespace gigabar::fabric {
 
 // A queue while one thread is at it, which waits for others for at most `timeout`. Made and destroyed under the lock.
-class QueueGuard {
+class QueueGuard : InPlace {
  public:
   QueueGuard(Engine& engine, Engine::Lock& lock, QueueId queue, const Timeout& timeout) noexcept
       : engine_(engine), queue_(queue), left_(timeout), is_entered_(engine.enter_queue(lock, queue, left_)) {}
   ~QueueGuard() {
     if (is_entered_) engine_.leave_queue(queue_);
   }
-  QueueGuard(const QueueGuard&) = delete;
-  QueueGuard& operator=(const QueueGuard&) = delete;
   // False: the time was too short, or another thread has closed the fabric meanwhile.
   bool is_entered() const noexcept { return is_entered_ && engine_.is_open(); }
   Error why_not(std::string_view operation) const;

@@ -22,6 +22,7 @@
 #include "base/bytes.hpp"
 #include "base/descriptor.hpp"
 #include "base/fair_mutex.hpp"
+#include "base/in_place.hpp"
 #include "base/uncancelled.hpp"
 #include "base/undo.hpp"
 #include "fabric/id_table.hpp"
@@ -37,12 +38,10 @@
 
 namespace gigabar::fabric {
 
-class Engine final : transport::Sink, WireupEvents {
+class Engine final : transport::Sink, WireupEvents, InPlace {
  public:
   static Result<std::unique_ptr<Engine>> open(const FabricOptions& options);
   ~Engine();
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
 
   using Lock = std::unique_lock<FairMutex>;
   Lock lock() { return Lock(mutex_); }
@@ -208,12 +207,10 @@ class Engine final : transport::Sink, WireupEvents {
  private:
   // How a waiting thread waits: it polls for a while, then lets others run, then sleeps until something happens. Most waits are
   // over before they need to know the time.
-  class Waiter {
+  class Waiter : InPlace {
    public:
     Waiter(Engine& engine, const Timeout& timeout) noexcept;
     ~Waiter();
-    Waiter(const Waiter&) = delete;
-    Waiter& operator=(const Waiter&) = delete;
     bool progress(Lock& lock);
 
    private:

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/descriptor.hpp"
+#include "base/in_place.hpp"
 #include "gigabar/types.hpp"
 #include "transport/transport.hpp"
 
@@ -38,13 +39,11 @@ class WordPages {
   std::uint64_t used_bytes_ = 0;
 };
 
-class Notifications {
+class Notifications : InPlace {
  public:
   // kNotifications, all 0. Errors: out_of_memory.
   static Result<std::unique_ptr<Notifications>> make(WordPages& pages);
   ~Notifications();
-  Notifications(const Notifications&) = delete;
-  Notifications& operator=(const Notifications&) = delete;
 
   // For peers of that transport, once: what it does not take is in `why_not`. Adapters pin the words that they may write.
   void register_with(transport::Transport& transport);

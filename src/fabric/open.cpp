@@ -10,11 +10,11 @@
 #include <system_error>
 #include <utility>
 
+#include "base/bell.hpp"
 #include "base/blocked_signals.hpp"
 #include "base/bytes.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "base/event.hpp"
 #include "base/options.hpp"
 #include "base/start_thread.hpp"
 #include "fabric/engine.hpp"
@@ -24,10 +24,7 @@
 #include "gigabar/mapping.hpp"
 #include "platform/cpu_set.hpp"
 #include "platform/numa.hpp"
-#include "transport/local/open.hpp"
-#include "transport/tcp/open.hpp"
-#include "transport/ucx/open.hpp"
-#include "transport/verbs/open.hpp"
+#include "transport/open.hpp"
 
 namespace gigabar::fabric {
 namespace {

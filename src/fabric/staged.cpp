@@ -15,6 +15,7 @@
 
 #include "base/bytes.hpp"
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 #include "base/log.hpp"
 #include "base/quietly.hpp"
 #include "base/rounding.hpp"
@@ -34,7 +35,7 @@ constexpr std::uint64_t kMinChunks = 4;                     // of a write: its c
 constexpr std::uint64_t kPartAlignment = 4096;
 constexpr std::uint64_t kWholeBytes = 737280;  // and less is not cut for that
 
-struct StagingMemory {
+struct StagingMemory : InPlace {
   explicit StagingMemory(PageMapping mapping) noexcept : pages(std::move(mapping)) {}
   ~StagingMemory() {
     if (pinned_by == nullptr) return;
@@ -43,8 +44,6 @@ struct StagingMemory {
         log(LogLevel::info, unpinned.message());
     });
   }
-  StagingMemory(const StagingMemory&) = delete;
-  StagingMemory& operator=(const StagingMemory&) = delete;
 
   // Unpinned memory works too, slower: the driver copies through its own.
   void pin() {

@@ -9,7 +9,7 @@
 #include <new>
 #include <utility>
 
-#include "base/event.hpp"
+#include "base/bell.hpp"
 #include "base/log.hpp"
 #include "base/remaining.hpp"
 #include "base/undo.hpp"

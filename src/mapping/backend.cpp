@@ -65,10 +65,8 @@ Availability gpu_availability(int device) {
   if (!runtime) return availability_of(runtime.error().record());
   if (*runtime != &stand_in_runtime()) return {};
   if (cuda::driver().availability.is_ok()) {
-    return {AvailabilityCode::disabled,
-            text("device ", device, " is a stand-in (GIGABAR_STAND_IN is set)"),
-            "unset GIGABAR_STAND_IN",
-            {}};
+    return {AvailabilityCode::disabled, text("device ", device, " is a stand-in (GIGABAR_STAND_IN is set)"),
+            "unset GIGABAR_STAND_IN"};
   }
   return cuda::driver().availability;
 }

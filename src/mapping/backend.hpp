@@ -91,7 +91,7 @@ Availability gpu_availability(int device);
 
 // "managed memory moves between host and device" and the like, for memory that no backend can map.
 inline Availability not_supported(std::string reason, std::string remedy) {
-  return {AvailabilityCode::not_supported, std::move(reason), std::move(remedy), {}};
+  return {AvailabilityCode::not_supported, std::move(reason), std::move(remedy)};
 }
 
 // ---- Proof that a window shows the memory it should. A wrong device instance maps another GPU's memory without an error, so

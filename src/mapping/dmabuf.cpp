@@ -26,7 +26,7 @@ Availability availability(int device) {
   if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
   const auto traits = cuda_runtime()->traits(device);
   if (!traits) return availability_of(traits.error().record());
-  if (traits->can_mmap_dma_buf) return {AvailabilityCode::ok, "the driver maps its dma-bufs", {}, {}};
+  if (traits->can_mmap_dma_buf) return {AvailabilityCode::ok, "the driver maps its dma-bufs", {}};
   if (traits->driver_api_version < kOldestVersion) {
     return {AvailabilityCode::driver_too_old,
             text("the driver supports CUDA ", traits->driver_api_version / 1000, ".", traits->driver_api_version % 1000 / 10,

@@ -13,7 +13,7 @@ namespace {
 Availability availability(int device) {
   const auto runtime = active_runtime();
   if (!runtime) return availability_of(runtime.error().record());
-  if (device < 0 || *runtime == &stand_in_runtime()) return {AvailabilityCode::ok, "host memory", {}, {}};
+  if (device < 0 || *runtime == &stand_in_runtime()) return {AvailabilityCode::ok, "host memory", {}};
   return not_supported(text("device ", device, " is a GPU; its memory is not host memory"), "use a backend that maps BAR1");
 }
 

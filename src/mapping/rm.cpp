@@ -229,7 +229,7 @@ Availability availability(int device) {
   if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
   const auto opened = open_device(device);
   if (!opened) return availability_of(opened.error().record());
-  return {AvailabilityCode::ok, "driver " + (*opened)->manager->driver_version(), {}, {}};
+  return {AvailabilityCode::ok, "driver " + (*opened)->manager->driver_version(), {}};
 }
 
 Availability can_map(const PointerInfo& memory) {

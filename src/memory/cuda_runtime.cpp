@@ -22,7 +22,7 @@
 #include "driver/cuda/cuda.hpp"
 #include "driver/nvml/nvml.hpp"
 #include "memory/cuda_context.hpp"
-#include "memory/cuda_engine.hpp"
+#include "memory/cuda_copy_stream.hpp"
 #include "memory/host_pages.hpp"
 #include "platform/numa.hpp"
 

@@ -55,7 +55,7 @@ Availability resource_manager_availability() {
   const std::string version = nvidia_driver_version();
   const auto opened = rm::ResourceManager::open(platform_roots().dev, version);
   if (!opened) return availability_of(opened.error().record());
-  return {AvailabilityCode::ok, "driver " + version, {}, {}};
+  return {AvailabilityCode::ok, "driver " + version, {}};
 }
 
 Availability gdrdrv_availability() {
@@ -63,7 +63,6 @@ Availability gdrdrv_availability() {
   if (!opened) return availability_of(opened.error().record());
   return {AvailabilityCode::ok,
           text("version ", (*opened)->version(), (*opened)->is_persistent() ? ", persistent" : ", not persistent"),
-          {},
           {}};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "platform/capture.hpp"
+#include "platform/system_archive.hpp"
 
 #include <fnmatch.h>
 

@@ -176,10 +176,8 @@ void ask_verbs(DriverAnswers& answers) {
   }
   for (const std::string& name : *names) answers.rdma_devices.push_back(ask_rdma_device(name));
   if (names->empty())
-    answers.verbs = {AvailabilityCode::no_device,
-                     "libibverbs is installed but finds no RDMA device",
-                     "check 'rdma link' and /sys/class/infiniband; in a container, that /dev/infiniband was passed in",
-                     {}};
+    answers.verbs = {AvailabilityCode::no_device, "libibverbs is installed but finds no RDMA device",
+                     "check 'rdma link' and /sys/class/infiniband; in a container, that /dev/infiniband was passed in"};
 }
 
 // ---- kernel ----
@@ -361,7 +359,7 @@ struct json::Fields<DriverAnswers> {
 };
 
 Availability not_asked() {
-  return {AvailabilityCode::driver_unknown, kNotAsked, "capture the machine with 'gigabar topology --capture'", {}};
+  return {AvailabilityCode::driver_unknown, kNotAsked, "capture the machine with 'gigabar topology --capture'"};
 }
 
 bool is_not_asked(const Availability& availability) {

@@ -45,11 +45,7 @@ std::vector<std::string> nics() {
   return found;
 }
 
-std::string list_text(const std::vector<std::string>& parts) {
-  std::string line;
-  for (const std::string& part : parts) line += (line.empty() ? "" : ", ") + part;
-  return line.empty() ? "none" : line;
-}
+std::string list_text(const std::vector<std::string>& parts) { return parts.empty() ? "none" : joined(parts); }
 
 }  // namespace
 

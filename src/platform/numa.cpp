@@ -158,11 +158,10 @@ std::optional<std::uint64_t> free_bytes_of_numa_node(int node) {
 Result<void> check_numa_node(int node) {
   const std::vector<int> nodes = numa_nodes();
   if (std::find(nodes.begin(), nodes.end(), node) != nodes.end()) return {};
-  std::string list;
-  for (const int existing : nodes) list += text(list.empty() ? "" : ", ", existing);
-  return make_error(Status::invalid_argument, "bind memory", text("NUMA node ", node),
-                    nodes.empty() ? std::string("this machine has no NUMA") : "this machine's nodes with memory are " + list,
-                    "use one of them, or -1 for the system's choice");
+  return make_error(
+      Status::invalid_argument, "bind memory", text("NUMA node ", node),
+      nodes.empty() ? std::string("this machine has no NUMA") : "this machine's nodes with memory are " + joined(nodes),
+      "use one of them, or -1 for the system's choice");
 }
 
 Result<void> bind_to_numa_node(void* address, std::size_t bytes, int node) { return place_pages(address, bytes, node, MPOL_BIND); }

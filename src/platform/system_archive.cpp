@@ -16,7 +16,6 @@
 #include "base/options.hpp"
 #include "base/shown.hpp"
 #include "driver/archive/archive.hpp"
-#include "platform/capture.hpp"
 #include "platform/system_sources.hpp"
 
 namespace gigabar::inline v0 {

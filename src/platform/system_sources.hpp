@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/in_place.hpp"
 #include "platform/system_files.hpp"
 
 namespace gigabar::inline v0 {
@@ -20,7 +21,7 @@ inline constexpr std::size_t kMaxDepth = 64;
 // Reads a regular file below `folder` (a descriptor, or AT_FDCWD); `flags` are more of open(2)'s. Never blocks.
 FileText read_regular(int folder, const std::string& name, int flags, std::size_t most_bytes);
 
-class SourceFolder {
+class SourceFolder : InPlace {
  public:
   enum class Entry : std::uint8_t { missing, folder, link, leaf, denied };
   // What a part of a path is, seen from here.
@@ -30,9 +31,6 @@ class SourceFolder {
     std::shared_ptr<const SourceFolder> folder;
   };
 
-  SourceFolder() = default;
-  SourceFolder(const SourceFolder&) = delete;
-  SourceFolder& operator=(const SourceFolder&) = delete;
   virtual ~SourceFolder() = default;
 
   virtual Found find(const std::string& part) const = 0;

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/in_place.hpp"
 #include "secure/channel.hpp"
 #include "secure/handshake.hpp"
 #include "secure/sockets.hpp"
@@ -99,13 +100,11 @@ std::string preamble_of(std::uint64_t number);
 
 struct Heard;  // acceptor.cpp: what came of what was read
 
-class Acceptor {
+class Acceptor : InPlace {
  public:
   // The tokens of its events are numbers below 2^56. `identity` is that of all connections, and outlives this; null: expect() has
   // those of each.
   explicit Acceptor(Poller& poller, const Limits& limits = {}, const Identity* identity = nullptr) noexcept;
-  Acceptor(const Acceptor&) = delete;
-  Acceptor& operator=(const Acceptor&) = delete;
 
   // Takes a socket that listens, Unix (only processes of the same user are heard) or TCP. False, with errno set, when it cannot be
   // watched or is not open.
@@ -133,12 +132,10 @@ class Acceptor {
     bool is_unix = false;
   };
   // Has a place of the limit as long as it is there.
-  struct Pending {
+  struct Pending : InPlace {
     Pending(PendingLimit& of, PendingLimit::Id id, const SocketAddress& from, std::int64_t now_ns) : limit(of), serial(id) {
       limit.add(serial, source_of(from), now_ns);
     }
-    Pending(const Pending&) = delete;
-    Pending& operator=(const Pending&) = delete;
     ~Pending() { limit.remove(serial); }
 
     PendingLimit& limit;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/in_place.hpp"
 #include "secure/acceptor.hpp"
 #include "secure/channel.hpp"
 #include "secure/dial.hpp"
@@ -24,11 +25,9 @@ namespace gigabar::secure {
 // The listener sends a fresh challenge; both send a hello and then a proof (handshake.hpp); every frame is encrypted and
 // authenticated (channel.hpp). Nothing of the caller's is sent, and nothing told to it, before both have proven that they hold the
 // job's key. A stranger learns nothing but that a rank listens. Without a key the job's id stands in for it.
-class Endpoint {
+class Endpoint : InPlace {
  public:
   Endpoint(Identity identity, const Limits& limits, std::unique_ptr<Poller> poller);
-  Endpoint(const Endpoint&) = delete;
-  Endpoint& operator=(const Endpoint&) = delete;
   ~Endpoint();
 
   // As of an Acceptor.

@@ -7,6 +7,7 @@
 
 #include "base/bytes.hpp"
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 
 namespace gigabar::secure {
 namespace {
@@ -24,10 +25,8 @@ static_assert(kChallengeBytes == kPrefixBytes + kRandomBytes);
 static_assert(kProofBytes == kPrefixBytes + kStreamHeaderBytes + kHashBytes);
 
 // BLAKE2b over parts, each preceded by its length: no two lists of parts give the same bytes.
-class Hash {
+class Hash : InPlace {
  public:
-  Hash(const Hash&) = delete;
-  Hash& operator=(const Hash&) = delete;
   ~Hash() {
     sodium_memzero(&state_, sizeof state_);
     // Words of key and message, and the scalar of an exchange before it, are left there.

@@ -165,13 +165,10 @@ bool is_in_network(const SocketAddress& address, const std::string& network) {
 }
 
 Error names_nothing(const std::string& entry, const std::vector<Interface>& all, const std::string& variable) {
-  std::string here;
-  for (const Interface& interface : all) {
-    here += text(here.empty() ? "" : ", ", interface.name, ' ', host_of(interface.address));
-  }
+  const auto named = [](const Interface& interface) { return text(interface.name, ' ', host_of(interface.address)); };
   return make_error(Status::invalid_argument, "find interfaces", variable,
                     text('\'', entry.substr(0, 64), "' is no interface that is up, and no address or network of this host"),
-                    text("name some of these: ", here));
+                    text("name some of these: ", joined(all, ", ", named)));
 }
 
 std::vector<Interface> all_interfaces() {

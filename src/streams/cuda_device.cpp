@@ -12,12 +12,7 @@
 #include "streams/pattern.hpp"
 #include "streams/repeat.hpp"
 
-// The kernels' fat binary, inside the library.
-#if defined(GIGABAR_DEVICE_CODE)
-GIGABAR_EMBED_FILE(gigabar_stream_kernels, GIGABAR_DEVICE_CODE);
-#else
-static const unsigned char* const gigabar_stream_kernels = nullptr;
-#endif
+GIGABAR_EMBED_DEVICE_CODE(gigabar_stream_kernels);
 
 namespace gigabar::inline v0 {
 namespace {

@@ -35,7 +35,7 @@ Availability stream_functions() {
     if (!is_there && missing == nullptr) missing = name;
   }
   if (missing == nullptr) return {};
-  return {AvailabilityCode::symbol_missing, text("libcuda has no ", missing), "install driver 525 or newer", {}};
+  return {AvailabilityCode::symbol_missing, text("libcuda has no ", missing), "install driver 525 or newer"};
 }
 
 bool needs_kernels(const Transfer& transfer) {

@@ -52,11 +52,8 @@ std::optional<double> parse_decimal(std::string_view word, double least, double 
   return value;
 }
 
-template <class Row, std::size_t kCount>
-std::string names_of(const std::array<Row, kCount>& rows) {
-  std::string list;
-  for (const Row& row : rows) list += text(list.empty() ? "" : ", ", row.name);
-  return list;
+std::string names_of(const auto& rows) {
+  return joined(rows, ", ", [](const auto& row) { return row.name; });
 }
 
 template <class Row, std::size_t kCount>

@@ -89,19 +89,13 @@ std::string length_text(const Transfer& transfer) {
 // A flag's size is not used, so it is written only when someone set it.
 bool has_bytes(const Transfer& transfer) { return transfer.executor != StreamExecutor::flag || transfer.bytes != Transfer{}.bytes; }
 
-std::string node_list(const std::vector<int>& nodes) {
-  std::string list;
-  for (const int node : nodes) list += text(list.empty() ? "" : ", ", node);
-  return list;
-}
-
 MaybeFault check_node(const StreamPlace& place, const std::vector<int>& nodes) {
   if (place.numa_node == StreamPlace::kNearestNode || place.numa_node == StreamPlace::kAnyNode) return {};
   if (std::find(nodes.begin(), nodes.end(), place.numa_node) != nodes.end()) return {};
   const std::string asked = text("NUMA node ", place.numa_node, ": ");
   if (place.numa_node < 0) return invalid(asked + "nodes count from 0", "-1 asks for the GPU's, -2 for the system's choice");
   if (nodes.empty()) return invalid(asked + "this machine has no NUMA", "leave the node to the system: host:any");
-  return invalid(asked + "this machine's nodes with memory are " + node_list(nodes), "use one of them, or host:any");
+  return invalid(asked + "this machine's nodes with memory are " + joined(nodes), "use one of them, or host:any");
 }
 
 MaybeFault check_place(const StreamPlace& place, int device_count, const std::vector<int>& nodes) {

@@ -144,8 +144,6 @@ class PlacedRegion final : public Region {
   // Errors: invalid_argument (null, zero bytes), not_supported (GPU memory that cannot be mapped, with the mapping's reason).
   static Result<std::unique_ptr<Region>> make(std::shared_ptr<Home> home, const MemoryRange& range);
   ~PlacedRegion() override { home_->remove_region(number_); }
-  PlacedRegion(const PlacedRegion&) = delete;
-  PlacedRegion& operator=(const PlacedRegion&) = delete;
 
   Result<Parcel> key(const Peer& peer) const override;
   void take_back_key(Rank rank) noexcept override { home_->forget_guard(number_, rank); }
@@ -182,8 +180,6 @@ class PlacedLink;
 
 class PlacedTransport : public Transport {
  public:
-  PlacedTransport(const PlacedTransport&) = delete;
-  PlacedTransport& operator=(const PlacedTransport&) = delete;
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) final { return PlacedRegion::make(home_, range); }
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) final;
   std::string why_no_words() const final;
@@ -209,8 +205,6 @@ class PlacedTransport : public Transport {
 // `local` and `remote` are of the two classes above.
 class PlacedLink : public Link {
  public:
-  PlacedLink(const PlacedLink&) = delete;
-  PlacedLink& operator=(const PlacedLink&) = delete;
   Posted post_message(const Header& header, std::span<const std::byte> payload) final;
   Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const final;
   std::string why_no_word(WordKind, const RemoteRegion&) const final { return hub_.why_no_words(); }

@@ -20,6 +20,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/in_place.hpp"
 #include "base/ranges.hpp"
 #include "gigabar/memory.hpp"
 #include "gigabar/status.hpp"
@@ -63,7 +64,7 @@ struct MemoryRange {
 
 // Memory of this process that a transport can reach. The destructor takes the right back: nothing lands there afterwards through
 // links that are gone, and links still up must have nothing under way on it.
-class Region {
+class Region : InPlace {
  public:
   virtual ~Region() = default;
   std::uintptr_t address() const noexcept { return address_; }
@@ -100,7 +101,7 @@ struct MappedRegion {
 };
 
 // Memory of a peer, as that peer's key names it. Its destructor closes what was opened.
-class RemoteRegion {
+class RemoteRegion : InPlace {
  public:
   virtual ~RemoteRegion() = default;
   virtual std::size_t bytes() const noexcept = 0;
@@ -189,7 +190,7 @@ class Sink;
 // - done() of a read: the bytes are in local memory;
 // - each posted write and read gets exactly one done(), with an error when the link broke, before broken() is called. After that
 //   nothing of this link touches local memory, and once the object is destroyed nothing of the peer's can arrive through it.
-class Link {
+class Link : InPlace {
  public:
   virtual ~Link() = default;
   LinkState state() const noexcept { return state_; }
@@ -297,7 +298,7 @@ inline bool Link::tell_dones(Sink& sink) {
 }
 
 // Goes after its links.
-class Transport {
+class Transport : InPlace {
  public:
   virtual ~Transport() = default;
   TransportKind kind() const noexcept { return kind_; }

@@ -7,7 +7,6 @@
 
 #include "fuzz/mutator.hpp"
 #include "fuzz/small_machine.hpp"
-#include "platform/capture.hpp"
 #include "platform/driver_answers.hpp"
 #include "platform/system_archive.hpp"
 #include "platform/system_files.hpp"

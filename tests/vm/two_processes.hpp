@@ -19,7 +19,7 @@
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
-#include "transport/verbs/open.hpp"
+#include "transport/open.hpp"
 
 namespace gigabar::test {
 

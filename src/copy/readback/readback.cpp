@@ -5,12 +5,7 @@
 #include "base/errors.hpp"
 #include "driver/cuda/cuda.hpp"
 
-// The kernel's fat binary, inside the library.
-#if defined(GIGABAR_DEVICE_CODE)
-GIGABAR_EMBED_FILE(gigabar_readback_kernel, GIGABAR_DEVICE_CODE);
-#else
-static const unsigned char* const gigabar_readback_kernel = nullptr;
-#endif
+GIGABAR_EMBED_DEVICE_CODE(gigabar_readback_kernel);
 
 namespace gigabar::inline v0 {
 const void* readback_kernel_image() noexcept { return gigabar_readback_kernel; }

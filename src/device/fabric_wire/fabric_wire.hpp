@@ -52,8 +52,6 @@ class FabricWire final : public Wire {
  public:
   // `fabric` must outlive the wire.
   FabricWire(Fabric& fabric, FabricWireOptions options) : fabric_(&fabric), options_(std::move(options)) {}
-  FabricWire(const FabricWire&) = delete;
-  FabricWire& operator=(const FabricWire&) = delete;
 
   bool begin(const WireOperation& operation) override;
   bool place(const WireOperation& write) override;

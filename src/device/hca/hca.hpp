@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/in_place.hpp"
 #include "driver/mlx5dv/mlx5dv.hpp"
 #include "gigabar/device/handle.hpp"
 #include "gigabar/memory.hpp"
@@ -58,14 +59,12 @@ struct MemoryKeys {
 #if GIGABAR_HAS_MLX5DV && GIGABAR_HAS_RDMACM
 
 // For one thread at a time. Queues must go before it.
-class Hca {
+class Hca : InPlace {
  public:
   // Errors: unavailable (no usable port: the reason of each), invalid_argument (the port's name), not_supported (the device's
   // kernels may see a NIC's writes in another order).
   static Result<std::unique_ptr<Hca>> open(const HcaOptions& options);
   ~Hca();
-  Hca(const Hca&) = delete;
-  Hca& operator=(const Hca&) = delete;
 
   const std::string& name() const noexcept { return name_; }  // "mlx5_0/1"
   const PortAddress& address() const noexcept { return address_; }
@@ -106,7 +105,7 @@ class Hca {
 
 // One queue pair as a device::PeerQueue: ring, doorbell record and CQ are libmlx5's, in memory that kernels reach. For one thread
 // at a time, with the exception that ring() names.
-class HcaQueue {
+class HcaQueue : InPlace {
  public:
   // A new one, not connected. `depth`: slots of the ring at most, a power of two; libmlx5 may make it shorter. `hca` must outlive
   // it. Errors: out_of_memory, device_error, not_supported (a libmlx5 that keeps its queues where kernels do not reach them, or
@@ -114,8 +113,6 @@ class HcaQueue {
   static Result<std::unique_ptr<HcaQueue>> create(Hca& hca, std::uint32_t depth);
   // Ends what is under way.
   ~HcaQueue();
-  HcaQueue(const HcaQueue&) = delete;
-  HcaQueue& operator=(const HcaQueue&) = delete;
 
   std::uint32_t number() const noexcept { return queue_.queue.number; }
   Ringer ringer() const noexcept { return register_for_kernels_ != nullptr ? Ringer::kernel : Ringer::cpu; }

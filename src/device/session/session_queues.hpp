@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "base/in_place.hpp"
 #include "device/fabric_wire/fabric_wire.hpp"
 #include "device/session/control_memory.hpp"
 #include "gigabar/device/fabric.hpp"
@@ -24,12 +25,9 @@ struct RemoteBytes {
 };
 
 // For one thread at a time.
-class SessionQueues {
+class SessionQueues : InPlace {
  public:
-  SessionQueues() = default;
   virtual ~SessionQueues() = default;
-  SessionQueues(const SessionQueues&) = delete;
-  SessionQueues& operator=(const SessionQueues&) = delete;
 
   virtual QueueEngine engine() const noexcept = 0;
   // "mlx5_0/1"; behind it why the CPU rings, if it was not asked to. Empty for the software HCA.

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/in_place.hpp"
 #include "device/soft_hca/memory_table.hpp"
 #include "device/soft_hca/send_queue.hpp"
 #include "device/soft_hca/wire.hpp"
@@ -27,12 +28,8 @@ inline constexpr std::uint32_t kMaxQueues = 1024;
 inline constexpr std::uint32_t kFirstQueueNumber = 0x40;
 
 // Threads: any. Queues are executed in poll(), by any number of threads: each queue by one at a time, in its order.
-class SoftHca {
+class SoftHca : InPlace {
  public:
-  SoftHca() = default;
-  SoftHca(const SoftHca&) = delete;
-  SoftHca& operator=(const SoftHca&) = delete;
-
   MemoryTable& memory() { return memory_; }
 
   // Sets up the memory and writes `queue`, which the caller brings to where kernels find it; the number of the queue. `wire` and
@@ -69,15 +66,13 @@ class SoftHca {
 // Threads that poll a software HCA, each a share of the queues. One that finds nothing to do looks again for a while, then lets
 // others run between looks: it never sleeps, because nothing wakes it. When they are stopped or stalled, waits on the device end by
 // their own deadlines.
-class ProxyThreads {
+class ProxyThreads : InPlace {
  public:
   static constexpr std::uint32_t kMaxThreads = 64;
   static constexpr std::uint32_t kSpinPolls = 2000;  // in vain, before the thread yields: some 100 us
 
   // `thread_count`: 1 to kMaxThreads. Errors: invalid_argument, out_of_memory (a thread cannot be started; none runs then).
   static Result<std::unique_ptr<ProxyThreads>> start(SoftHca& hca, std::uint32_t thread_count);
-  ProxyThreads(const ProxyThreads&) = delete;
-  ProxyThreads& operator=(const ProxyThreads&) = delete;
   ~ProxyThreads() { stop(); }
 
   // Ends and joins them, after the poll that they are in.

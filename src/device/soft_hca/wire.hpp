@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/in_place.hpp"
 #include "gigabar/device/mlx5.hpp"
 
 namespace gigabar::soft_hca {
@@ -28,7 +29,7 @@ struct WireOperation {
 // Ordering: writes take effect at the peer in the order of begin(): who sees one by acquire sees those before. Aligned 4 and 8
 // bytes are never torn. Completions come in the order of begin(). What is behind a failed operation should have no effect, and
 // completes with any answer.
-class Wire {
+class Wire : InPlace {
  public:
   virtual ~Wire() = default;
   // False: not yet, for want of room or because of what is under way; call again. Never waits.

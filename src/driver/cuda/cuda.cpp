@@ -50,7 +50,7 @@ Availability initialise(Driver& driver) {
   const CUresult result = driver.functions.cuInit(0);
   int device_count = 0;
   if (result == CUDA_SUCCESS && driver.functions.cuDeviceGetCount(&device_count) == CUDA_SUCCESS && device_count > 0) {
-    return {AvailabilityCode::ok, text("CUDA ", version_text(driver.version), ", ", device_count, " device(s)"), {}, {}};
+    return {AvailabilityCode::ok, text("CUDA ", version_text(driver.version), ", ", device_count, " device(s)"), {}};
   }
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_NO_DEVICE) {
     return {AvailabilityCode::no_device, "libcuda is installed but finds no GPU",
@@ -71,25 +71,21 @@ Availability open(Driver& driver) {
   // The version comes first, by its plain name: an old driver should hear that it is old, not which symbol it lacks.
   const auto get_version = reinterpret_cast<PFN_cuDriverGetVersion_v2020>(find_symbol(library, "cuDriverGetVersion"));
   if (get_version == nullptr || get_version(&driver.version) != CUDA_SUCCESS) {
-    return {AvailabilityCode::symbol_missing,
-            text(library.path, " has no working cuDriverGetVersion"),
-            "reinstall the NVIDIA driver",
-            {}};
+    return {AvailabilityCode::symbol_missing, text(library.path, " has no working cuDriverGetVersion"),
+            "reinstall the NVIDIA driver"};
   }
   if (driver.version < kOldestVersion) {
     return {AvailabilityCode::driver_too_old,
             text(library.path, " supports CUDA ", version_text(driver.version), "; ", version_text(kOldestVersion), " is needed"),
-            "install NVIDIA driver 515 or newer",
-            {}};
+            "install NVIDIA driver 515 or newer"};
   }
   const SymbolFinder finder{reinterpret_cast<PFN_cuGetProcAddress_v12000>(find_symbol(library, "cuGetProcAddress_v2")),
                             reinterpret_cast<PFN_cuGetProcAddress_v11030>(find_symbol(library, "cuGetProcAddress"))};
   if (finder.modern == nullptr && finder.classic == nullptr) {
-    return {
-        AvailabilityCode::entry_point_missing, text(library.path, " has no cuGetProcAddress"), "reinstall the NVIDIA driver", {}};
+    return {AvailabilityCode::entry_point_missing, text(library.path, " has no cuGetProcAddress"), "reinstall the NVIDIA driver"};
   }
   if (const char* missing = fill(driver.functions, finder)) {
-    return {AvailabilityCode::symbol_missing, text(library.path, " has no ", missing), "reinstall the NVIDIA driver", {}};
+    return {AvailabilityCode::symbol_missing, text(library.path, " has no ", missing), "reinstall the NVIDIA driver"};
   }
   return initialise(driver);
 }

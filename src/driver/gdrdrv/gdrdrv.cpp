@@ -88,11 +88,9 @@ std::string Module::version() const { return version_text(version_); }
 
 // Without persistence an access after the memory was freed is a SIGBUS, which no mapping of ours may be.
 Availability Module::availability() const {
-  if (is_persistent_) return {AvailabilityCode::ok, text("version ", version(), ", persistent"), {}, {}};
-  return {AvailabilityCode::not_supported,
-          text("version ", version(), " does not keep freed memory valid"),
-          "load gdrdrv 2.5 or newer with use_persistent_mapping=1",
-          {}};
+  if (is_persistent_) return {AvailabilityCode::ok, text("version ", version(), ", persistent"), {}};
+  return {AvailabilityCode::not_supported, text("version ", version(), " does not keep freed memory valid"),
+          "load gdrdrv 2.5 or newer with use_persistent_mapping=1"};
 }
 
 Result<void> Module::call(const char* operation, unsigned long number, void* argument) {

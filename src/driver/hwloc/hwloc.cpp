@@ -96,8 +96,8 @@ std::vector<PciName> pci_names() {
 #else
 
 const Availability& availability() {
-  static const Availability instance{
-      AvailabilityCode::not_built, "built without hwloc's header", "install libhwloc-dev and build Gigabar again", {}};
+  static const Availability instance{AvailabilityCode::not_built, "built without hwloc's header",
+                                     "install libhwloc-dev and build Gigabar again"};
   return instance;
 }
 

@@ -54,8 +54,8 @@ Library load() {
   library.ucp_get_version(&library.major, &library.minor, &library.patch);
   const std::string version = text("UCX ", library.major, '.', library.minor, '.', library.patch);
   if (library.major != 1 || library.minor < kMinMinor) {
-    library.availability = {
-        AvailabilityCode::driver_too_old, text(library.availability.reason, " is ", version, ", not 1.13 or newer"), kRemedy, {}};
+    library.availability = {AvailabilityCode::driver_too_old,
+                            text(library.availability.reason, " is ", version, ", not 1.13 or newer"), kRemedy};
     return library;
   }
   library.availability.reason = text(version, ", ", library.availability.reason);

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/in_place.hpp"
 #include "gigabar/fabric_options.hpp"
 #include "gigabar/status.hpp"
 #include "secure/handshake.hpp"
@@ -74,12 +75,10 @@ Result<JobKey> pmix_key(Rank rank, std::int64_t deadline_ns);
 
 // Where ranks leave an address and fetch the others'. Never waits in a call; not for several threads at once. As it is here, that
 // of a job of one rank: nobody else asks. The kinds for others (directories.hpp) say how an address gets to them.
-class Directory {
+class Directory : InPlace {
  public:
   explicit Directory(Job job) : job_(std::move(job)) {}
   virtual ~Directory() = default;
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
   // At most kMaxRankAddressBytes; once. Errors: invalid_argument (too long, or published before), and those of its kind.
   Result<void> publish(std::string rank_address);
   // The address of `rank`, when it has come; nothing: not yet, ask again after poll(). Asking starts to fetch it. Errors:

@@ -16,7 +16,7 @@ namespace gigabar::transport::local {
 // a request within 2 µs, where starting a copy engine or a kernel for each copy takes 8 to 10 µs. Of one device. Copies between
 // device memories that this device reaches. Nothing waits for the kernel: it is asked only while all its blocks run, so that a GPU
 // full of other work never holds a copy up, and it ends by itself, so that it never holds up other work for longer than 2 ms. What
-// it left undone is the caller's to do again, which is safe: it touches nothing once it has ended.
+// it left undone is the caller's to do again, which is safe: it touches nothing once it has ended. For builds with CUDA.
 class PersistentCopyKernel {
  public:
   enum class State : std::uint8_t { running, finished, abandoned };

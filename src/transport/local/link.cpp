@@ -15,7 +15,6 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/quietly.hpp"
-#include "transport/local/core.hpp"
 
 namespace gigabar::transport::local {
 namespace {

@@ -35,8 +35,6 @@ class LocalLink final : public Link {
   LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket);
   // Waits for stop().
   ~LocalLink() override;
-  LocalLink(const LocalLink&) = delete;
-  LocalLink& operator=(const LocalLink&) = delete;
 
   std::uint64_t memory_bytes() const noexcept override { return sizeof *this + kLinkFileBytes / 2 + kept_bytes_; }
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;

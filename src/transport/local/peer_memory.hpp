@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of another process: of its host memory, which the CPU copies to and from, the pages behind its memfd, or its addresses;
-// and device memory, opened in this process (peer_device.cpp).
+// and device memory, opened in this process.
 #pragma once
 
 #include <sys/types.h>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/in_place.hpp"
 #include "gigabar/status.hpp"
 #include "memory/runtime.hpp"
 #include "transport/local/wire.hpp"
@@ -55,10 +56,7 @@ class ProcessMemory {
 // --- Device memory ---------------------------------------------------------------------------------------------------------------
 
 // One allocation as one device of this process reaches it. Closed at the end.
-struct OpenedAllocation {
-  OpenedAllocation() = default;
-  OpenedAllocation(const OpenedAllocation&) = delete;
-  OpenedAllocation& operator=(const OpenedAllocation&) = delete;
+struct OpenedAllocation : InPlace {
   ~OpenedAllocation() {
     if (close) close();
   }

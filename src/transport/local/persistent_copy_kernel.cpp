@@ -1,21 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/local/device_copier.hpp"
 
-#include "base/embed_file.hpp"
-#include "base/errors.hpp"
-#include "driver/cuda/cuda.hpp"
-
-// The kernel's fat binary, inside the library.
-#if defined(GIGABAR_DEVICE_CODE)
-GIGABAR_EMBED_FILE(gigabar_local_copy_kernel, GIGABAR_DEVICE_CODE);
-#else
-static const unsigned char* const gigabar_local_copy_kernel = nullptr;
-#endif
-
-namespace gigabar::transport::local {
-const void* copy_kernel_image() noexcept { return gigabar_local_copy_kernel; }
-}  // namespace gigabar::transport::local
-
 #if GIGABAR_HAS_CUDA
 
 #include <algorithm>
@@ -24,13 +9,21 @@ const void* copy_kernel_image() noexcept { return gigabar_local_copy_kernel; }
 #include <thread>
 
 #include "base/clock.hpp"
+#include "base/embed_file.hpp"
+#include "base/errors.hpp"
+#include "driver/cuda/cuda.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/cuda_context.hpp"
 #include "transport/local/copy_kernel.hpp"
 
+GIGABAR_EMBED_DEVICE_CODE(gigabar_local_copy_kernel);
+
 namespace gigabar::transport::local {
+
+const void* copy_kernel_image() noexcept { return gigabar_local_copy_kernel; }
+
 namespace {
 
 constexpr std::int64_t kMaxKernelNs = 2'000'000;  // other work that waits for the whole device waits so long at most
@@ -250,16 +243,6 @@ Result<std::unique_ptr<PersistentCopyKernel>> PersistentCopyKernel::open(int dev
   auto copier = std::make_unique<CudaPersistentCopyKernel>(cuda::driver().functions, *context, device, first_number);
   if (Result<void> prepared = copier->prepare(); !prepared) return std::move(prepared).error();
   return std::unique_ptr<PersistentCopyKernel>(std::move(copier));
-}
-
-}  // namespace gigabar::transport::local
-
-#else
-
-namespace gigabar::transport::local {
-
-Result<std::unique_ptr<PersistentCopyKernel>> PersistentCopyKernel::open(int device, std::uint32_t) {
-  return make_error("use the copy kernel", text("device ", device), cuda::driver().availability);
 }
 
 }  // namespace gigabar::transport::local

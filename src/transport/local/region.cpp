@@ -14,7 +14,6 @@
 #include "base/shown.hpp"
 #include "gigabar/mapping.hpp"
 #include "mapping/backend.hpp"
-#include "transport/local/core.hpp"
 
 namespace gigabar::transport::local {
 namespace {

@@ -10,15 +10,34 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/in_place.hpp"
+#include "transport/local/device_copier.hpp"
 #include "transport/local/peer_memory.hpp"
 #include "transport/local/wire.hpp"
 #include "transport/transport.hpp"
 
 namespace gigabar::transport::local {
 
-struct Core;
+class LocalLink;
+
+// What a transport shares with its links and regions, which may outlive it.
+struct Core {
+  // The copy engine of a device; the first failure is remembered. Errors: as DeviceCopier::open.
+  Result<DeviceCopier*> copier_of(int device);
+  std::shared_ptr<ProcessMemory> memory_of(std::int64_t process, std::uint64_t nonce_address, const Nonce& nonce);
+
+  int near_device = -1;
+  std::uint64_t most_kernel_bytes = 0;  // of a copy by the persistent copy kernel
+  Nonce nonce{};                        // proves to peers that they look at this process
+  Descriptor wakes;                     // epoll of the links' sockets
+  std::vector<LocalLink*> links;
+  std::map<int, Result<std::unique_ptr<DeviceCopier>>> copiers;
+  std::map<std::int64_t, std::weak_ptr<ProcessMemory>> processes;
+  PeerDevices devices;
+};
 
 inline constexpr int kManagedPlace = -2;
 
@@ -26,12 +45,10 @@ inline constexpr int kManagedPlace = -2;
 bool is_cpu_memory(MemoryKind kind) noexcept;
 
 // Host memory that a copy engine may be asked to reach: pinned when that happens for the first time, unpinned at the end.
-class PinOnDemand {
+class PinOnDemand : InPlace {
  public:
   PinOnDemand(void* address, std::size_t bytes, bool is_pinned) : address_(address), bytes_(bytes), is_tried_(is_pinned) {}
   ~PinOnDemand();
-  PinOnDemand(const PinOnDemand&) = delete;
-  PinOnDemand& operator=(const PinOnDemand&) = delete;
 
   // Why it is not pinned; empty when it is. Threads: any. Cost: the first call pins, which takes the longer the more there is.
   const std::string& pin();

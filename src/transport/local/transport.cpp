@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/local/open.hpp"
+#include "transport/open.hpp"
 
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -7,7 +7,6 @@
 #include <cerrno>
 
 #include "base/errors.hpp"
-#include "transport/local/core.hpp"
 #include "transport/local/link.hpp"
 #include "transport/local/region.hpp"
 
@@ -68,14 +67,12 @@ Error malformed_offer(const char* cause) {
 
 Availability LocalTransport::can_reach(const Peer& peer) const {
   if (!peer.is_same_host)
-    return {AvailabilityCode::not_supported, text("rank ", peer.rank, " is on another host, or of another user"), "", {}};
+    return {AvailabilityCode::not_supported, text("rank ", peer.rank, " is on another host, or of another user"), ""};
   if (peer.address != kAddress) {
-    return {AvailabilityCode::not_supported,
-            text("rank ", peer.rank, " speaks another version of local links"),
-            "run the same version at every rank",
-            {}};
+    return {AvailabilityCode::not_supported, text("rank ", peer.rank, " speaks another version of local links"),
+            "run the same version at every rank"};
   }
-  return {AvailabilityCode::ok, "shared memory", "", {}};
+  return {AvailabilityCode::ok, "shared memory", ""};
 }
 
 Result<std::unique_ptr<Link>> LocalTransport::offer(const Peer& peer, std::size_t, Parcel& offer) {

@@ -21,6 +21,7 @@
 
 #include "base/bell.hpp"
 #include "base/fair_mutex.hpp"
+#include "base/in_place.hpp"
 #include "secure/byte_stream.hpp"
 #include "secure/sockets.hpp"
 #include "transport/tcp/wire.hpp"
@@ -58,13 +59,11 @@ struct LaneEvent {
   secure::Moved end{secure::Moved::How::ended, 0, 0};
 };
 
-class Lane {
+class Lane : InPlace {
  public:
   // `cpus`: that its thread is kept on; empty: it is not bound. Errors: out_of_descriptors, out_of_memory (no thread).
   static Result<std::unique_ptr<Lane>> open(unsigned index, std::shared_ptr<Home> home, Bell& bell, const std::vector<int>& cpus);
   ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
 
   // --- For the thread that has the transport ---
   // `counts` stay until remove(). False: the socket could not be watched.

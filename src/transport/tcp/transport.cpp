@@ -16,8 +16,8 @@
 #include "base/options.hpp"
 #include "base/undo.hpp"
 #include "platform/cpu_set.hpp"
+#include "transport/open.hpp"
 #include "transport/tcp/link.hpp"
-#include "transport/tcp/open.hpp"
 
 namespace gigabar::transport {
 namespace tcp {
@@ -131,12 +131,10 @@ std::optional<Security> TcpTransport::security_with(const Peer& peer) const {
 Availability TcpTransport::can_reach(const Peer& peer) const {
   const auto security = security_with(peer);
   if (!security) {
-    return {AvailabilityCode::not_supported,
-            "the peer has no TCP transport of this version",
-            "install the same version of Gigabar at every rank",
-            {}};
+    return {AvailabilityCode::not_supported, "the peer has no TCP transport of this version",
+            "install the same version of Gigabar at every rank"};
   }
-  return {AvailabilityCode::ok, text("TCP, ", name_of(security->protection)), {}, {}};
+  return {AvailabilityCode::ok, text("TCP, ", name_of(security->protection)), {}};
 }
 
 Result<std::unique_ptr<Link>> TcpTransport::offer(const Peer& peer, std::size_t rail, Parcel& offer) {

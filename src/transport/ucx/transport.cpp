@@ -137,12 +137,10 @@ std::string UcxTransport::address() const { return address_text(library_version(
 Availability UcxTransport::can_reach(const Peer& peer) const {
   const auto version = library_version_of_address(peer.address);
   if (!version) {
-    return {AvailabilityCode::not_supported,
-            "the peer has no UCX transport of this version",
-            "install UCX and the same version of Gigabar at every rank",
-            {}};
+    return {AvailabilityCode::not_supported, "the peer has no UCX transport of this version",
+            "install UCX and the same version of Gigabar at every rank"};
   }
-  return {AvailabilityCode::ok, text("UCX ", library_version(), " here, ", *version, " there"), {}, {}};
+  return {AvailabilityCode::ok, text("UCX ", library_version(), " here, ", *version, " there"), {}};
 }
 
 Result<std::unique_ptr<Link>> UcxTransport::offer(const Peer& peer, std::size_t rail, Parcel& offer) {

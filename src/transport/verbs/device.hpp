@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/in_place.hpp"
 #include "driver/rdmacm/rdmacm.hpp"
 #include "driver/verbs/functions.hpp"
 #include "memory/host_pages.hpp"
@@ -52,7 +53,7 @@ class Pages {
 
 // One opened device, kept by everything that uses it. The context is librdmacm's, which closes it when no id is bound to the
 // device.
-struct Device {
+struct Device : InPlace {
   std::string name;
   Id anchor;
   ibv_context* context = nullptr;
@@ -69,9 +70,6 @@ struct Device {
   Pages probe_pages{1};
   Mr probe;
 
-  Device() = default;
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
   ~Device();
 
   std::uint64_t probe_address() const noexcept { return reinterpret_cast<std::uintptr_t>(probe_pages.data()); }

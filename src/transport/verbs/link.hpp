@@ -68,8 +68,6 @@ class VerbsLink final : public Link {
   // `deadline_ns`: when it must be ready.
   VerbsLink(VerbsTransport& transport, std::size_t rail, const Token& token, std::int64_t deadline_ns);
   ~VerbsLink() override;
-  VerbsLink(const VerbsLink&) = delete;
-  VerbsLink& operator=(const VerbsLink&) = delete;
 
   // Slots and the completion queue. Errors: out_of_memory, device_error.
   Result<void> prepare();

@@ -178,12 +178,6 @@ std::vector<Candidate> find_candidates(const TransportOptions& options) {
   return found;
 }
 
-std::string names_of(const std::vector<Candidate>& candidates) {
-  std::string names;
-  for (const Candidate& candidate : candidates) names += text(names.empty() ? "" : ", ", candidate.rail.name);
-  return names;
-}
-
 Result<std::vector<Candidate>> take_named(std::vector<Candidate> found, const std::vector<std::string>& wanted) {
   std::vector<Candidate> chosen;
   for (const std::string& name : wanted) {
@@ -192,7 +186,7 @@ Result<std::vector<Candidate>> take_named(std::vector<Candidate> found, const st
     if (match == found.end()) {
       return make_error(Status::unavailable, "open rail", name,
                         text("no active port of that name has an IP address, or it was named twice; left are: ",
-                             found.empty() ? "none" : names_of(found)),
+                             found.empty() ? "none" : joined(found, ", ", [](const Candidate& one) { return one.rail.name; })),
                         "see 'rdma link' and 'ip address'");
     }
     chosen.push_back(std::move(*match));
@@ -223,10 +217,8 @@ Error no_rails(const TransportOptions& options) {
   if (!names) return names.error();
   if (names->empty()) {
     return make_error("open verbs", "RDMA devices",
-                      Availability{AvailabilityCode::no_device,
-                                   "this machine has no RDMA device that libibverbs knows",
-                                   "load the adapter's driver; a container needs /dev/infiniband",
-                                   {}});
+                      Availability{AvailabilityCode::no_device, "this machine has no RDMA device that libibverbs knows",
+                                   "load the adapter's driver; a container needs /dev/infiniband"});
   }
   const std::string gid = options.gid_index >= 0 ? text(" with GID index ", options.gid_index) : "";
   return make_error(Status::unavailable, "open verbs", text(names->size(), " RDMA device(s)"),

@@ -31,7 +31,7 @@ Availability check_functions() {
   if (functions.ibv_create_comp_channel != nullptr && functions.ibv_destroy_comp_channel != nullptr &&
       functions.ibv_get_cq_event != nullptr && functions.ibv_ack_cq_events != nullptr)
     return {};
-  return {AvailabilityCode::symbol_missing, "libibverbs has no completion channels", "install a newer rdma-core", {}};
+  return {AvailabilityCode::symbol_missing, "libibverbs has no completion channels", "install a newer rdma-core"};
 }
 
 bool can_talk(const RailAddress& first, const RailAddress& second) {
@@ -119,18 +119,17 @@ std::string VerbsTransport::why_no_words() const {
 
 Availability VerbsTransport::can_reach(const Peer& peer) const {
   const auto theirs = read_card(peer.address);
-  if (!theirs) return {AvailabilityCode::not_supported, "the peer has no address for RDMA, or a malformed one", {}, {}};
+  if (!theirs) return {AvailabilityCode::not_supported, "the peer has no address for RDMA, or a malformed one", {}};
   for (const Rail& rail : rails_.rails) {
     for (const RailAddress& other : *theirs) {
       if (can_talk(rail.address, other))
-        return {AvailabilityCode::ok, text(name_of(rail.address.technology), " from ", rail.name, " to ", text_of(other)), {}, {}};
+        return {AvailabilityCode::ok, text(name_of(rail.address.technology), " from ", rail.name, " to ", text_of(other)), {}};
     }
   }
   return {
       AvailabilityCode::not_supported,
       text("no rail of the peer speaks ", name_of(rails_.rails.front().address.technology), " as ", rail_names_.front(), " does"),
-      "use devices of one kind on both sides (option rails)",
-      {}};
+      "use devices of one kind on both sides (option rails)"};
 }
 
 // The rails of this side that speak to one of theirs: those in a network of theirs, and only where there is none the others, whose

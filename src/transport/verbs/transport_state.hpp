@@ -19,8 +19,6 @@ class VerbsTransport final : public Transport {
  public:
   static Result<std::unique_ptr<Transport>> open(const TransportOptions& options);
   ~VerbsTransport() override;
-  VerbsTransport(const VerbsTransport&) = delete;
-  VerbsTransport& operator=(const VerbsTransport&) = delete;
 
   std::string address() const override;
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;

@@ -15,7 +15,6 @@
 #include <set>
 #include <sstream>
 
-#include "platform/capture.hpp"
 #include "platform/system_archive.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
