@@ -24,7 +24,10 @@
 #include "gigabar/mapping.hpp"
 #include "platform/cpu_set.hpp"
 #include "platform/numa.hpp"
-#include "transport/open.hpp"
+#include "transport/local/open.hpp"
+#include "transport/tcp/open.hpp"
+#include "transport/ucx/open.hpp"
+#include "transport/verbs/open.hpp"
 
 namespace gigabar::fabric {
 namespace {

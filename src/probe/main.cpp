@@ -2,7 +2,7 @@
 // gigabar-probe: what libgigabar.so starts to open a library that may end the process (driver/probe.hpp).
 #include <cstdio>
 
-#include "transport/open.hpp"
+#include "transport/ucx/open.hpp"
 
 int main(int argument_count, char** arguments) {
   gigabar::transport::serve_ucx_probes(argument_count, arguments);

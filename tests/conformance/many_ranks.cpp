@@ -36,7 +36,7 @@
 #include "gigabar/fabric.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
-#include "transport/open.hpp"
+#include "transport/ucx/open.hpp"
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include "conformance/ranks_words.hpp"
 #include "support/expect_log.hpp"
 #include "support/free_port.hpp"
-#include "transport/open.hpp"
+#include "transport/ucx/open.hpp"
 
 namespace {
 

@@ -19,7 +19,7 @@
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
-#include "transport/open.hpp"
+#include "transport/verbs/open.hpp"
 
 namespace gigabar::test {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/check_ids.hpp"
-#include "transport/open.hpp"
+#include "transport/verbs/open.hpp"
 #include "transport/verbs/wire.hpp"
 #include "vm/verbs_link.hpp"
 

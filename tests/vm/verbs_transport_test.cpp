@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "transport/open.hpp"
 #include "transport/verbs/ledger.hpp"
+#include "transport/verbs/open.hpp"
 #include "transport/verbs/wire.hpp"
 #include "vm/verbs_link.hpp"
 

@@ -7,7 +7,7 @@
 #include "commands.hpp"
 #include "support/failure.hpp"
 #include "support/files.hpp"
-#include "transport/open.hpp"
+#include "transport/ucx/open.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/open.hpp"
+#include "transport/local/open.hpp"
 
 #include <sys/epoll.h>
 #include <sys/random.h>

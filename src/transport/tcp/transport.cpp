@@ -16,8 +16,8 @@
 #include "base/options.hpp"
 #include "base/undo.hpp"
 #include "platform/cpu_set.hpp"
-#include "transport/open.hpp"
 #include "transport/tcp/link.hpp"
+#include "transport/tcp/open.hpp"
 
 namespace gigabar::transport {
 namespace tcp {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of every build, with UCX's headers or without.
-#include "transport/open.hpp"
+#include "transport/ucx/open.hpp"
 
 #include <string_view>
 

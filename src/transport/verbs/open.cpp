@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // open_verbs() of every build, with librdmacm's header or without.
-#include "transport/open.hpp"
+#include "transport/verbs/open.hpp"
 
 #include <string>
 #include <utility>

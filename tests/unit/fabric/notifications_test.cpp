@@ -12,7 +12,7 @@
 
 #include "support/descriptors.hpp"
 #include "support/no_more_descriptors.hpp"
-#include "transport/open.hpp"
+#include "transport/local/open.hpp"
 
 namespace gigabar::fabric {
 namespace {

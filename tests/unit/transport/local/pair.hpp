@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "transport/open.hpp"
+#include "transport/local/open.hpp"
 
 namespace gigabar::transport::test {
 

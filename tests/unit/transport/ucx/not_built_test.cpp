@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "driver/ucp/ucp.hpp"
-#include "transport/open.hpp"
+#include "transport/ucx/open.hpp"
 
 namespace gigabar::transport {
 namespace {

@@ -22,7 +22,7 @@
 #include "support/expect_log.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
-#include "transport/open.hpp"
+#include "transport/ucx/open.hpp"
 
 namespace gigabar::transport {
 namespace {

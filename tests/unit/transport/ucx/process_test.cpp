@@ -14,7 +14,7 @@
 #include "support/scoped_environment.hpp"
 #include "support/stop_process.hpp"
 #include "support/temporary_folder.hpp"
-#include "transport/open.hpp"
+#include "transport/ucx/open.hpp"
 #include "unit/transport/ucx/pair.hpp"
 
 namespace gigabar::transport::ucx::test {

@@ -16,7 +16,7 @@
 #include "base/clock.hpp"
 #include "fakes/paths.hpp"
 #include "support/scoped_environment.hpp"
-#include "transport/open.hpp"
+#include "transport/verbs/open.hpp"
 
 namespace gigabar::transport::test {
 

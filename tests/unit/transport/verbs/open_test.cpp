@@ -7,7 +7,7 @@
 #include "fakes/paths.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
-#include "transport/open.hpp"
+#include "transport/verbs/open.hpp"
 
 namespace gigabar::transport {
 namespace {
