@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/pattern.hpp"
 #include "support/race.hpp"
 

@@ -25,7 +25,7 @@
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/race.hpp"
 #include "support/report.hpp"
 #include "support/workbench.hpp"

@@ -32,7 +32,6 @@
 #include "support/failure.hpp"
 #include "support/files.hpp"
 #include "support/names.hpp"
-#include "support/option_checks.hpp"
 #include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"

@@ -14,7 +14,7 @@
 #include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool {

@@ -20,7 +20,7 @@
 #include "ranks/exchange.hpp"
 #include "ranks/measure.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool {

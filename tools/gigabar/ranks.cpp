@@ -17,7 +17,7 @@
 #include "gigabar/fabric.hpp"
 #include "ranks/exchange.hpp"
 #include "ranks/measure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 
 namespace gigabar::tool {
 namespace ranks {

@@ -11,7 +11,6 @@
 #include "platform/system_archive.hpp"
 #include "support/failure.hpp"
 #include "support/files.hpp"
-#include "support/option_checks.hpp"
 #include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"

@@ -19,7 +19,7 @@
 #include "platform/stored_json.hpp"
 #include "ranks/measure.hpp"
 #include "ranks/tune_choose.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/statistics.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preflight/judge.hpp"
+#include "preflight/preflight.hpp"
 
 #include <fmt/format.h>
 

@@ -10,8 +10,8 @@
 #include "doctor/check.hpp"
 #include "doctor/words.hpp"
 #include "gigabar/doctor.hpp"
-#include "preflight/paths.hpp"
-#include "support/option_checks.hpp"
+#include "preflight/preflight.hpp"
+#include "support/options.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::preflight {
