@@ -216,23 +216,12 @@ std::string list_text() {
   return text;
 }
 
-// One line, without keeping more of it than a number can have.
-bool read_line(std::string& line) {
-  constexpr std::size_t kMaxBytes = 64;
-  line.clear();
-  for (int letter = std::cin.get(); letter != std::char_traits<char>::eof(); letter = std::cin.get()) {
-    if (letter == '\n') return true;
-    if (line.size() < kMaxBytes) line += static_cast<char>(letter);
-  }
-  return !line.empty();
-}
-
 // By the number that is typed.
 Diagnosis ask(Report& report) {
   std::string line;
   for (int tries = 0; tries < kMaxTries; ++tries) {
     report.print("which one (1 to {})? ", symptoms().size());
-    if (!read_line(line)) break;
+    if (!std::getline(std::cin, line)) break;
     const auto number = parse_number(line, 1, symptoms().size());
     if (!number) continue;
     const Symptom& chosen = symptoms()[*number - 1];
