@@ -11,7 +11,6 @@
 #include "support/clock.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
-#include "support/race.hpp"
 #include "support/report.hpp"
 #include "support/workbench.hpp"
 

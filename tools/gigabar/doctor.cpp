@@ -35,7 +35,6 @@
 #include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
-#include "support/signal_handlers.hpp"
 
 namespace gigabar::tool {
 namespace {
