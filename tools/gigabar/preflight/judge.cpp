@@ -358,42 +358,6 @@ class Family {
 
 std::string joined(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, " ")); }
 
-std::string check_metrics(const std::vector<Item>& items) {
-  Family checks("check_state", "", "The worst finding of each check that counts: 0 fit, 1 unfit, 2 unknown.");
-  std::map<std::string, State> worst;
-  for (const Item& item : items) {
-    if (item.kind == Item::Kind::path) continue;
-    State& state = worst.try_emplace(item.name, State::fit).first->second;
-    if (item.is_decisive && state != State::unfit && item.state != State::fit) state = item.state;
-  }
-  for (const auto& [name, state] : worst) checks.add({{"check", name}}, number_of(state));
-  return checks.text();
-}
-
-std::string problem_metrics(const std::vector<Item>& items) {
-  Family problems("problem", "", "What is not fit and counts, with its devices: 1 unfit, 2 unknown.");
-  for (const Item& item : items) {
-    if (item.state == State::fit || !item.is_decisive) continue;
-    problems.add({{"check", item.path != nullptr ? "" : item.name},
-                  {"gpu", joined(item.gpus)},
-                  {"nic", joined(item.nics)},
-                  {"path", item.path != nullptr ? item.name : ""}},
-                 number_of(item.state));
-  }
-  return problems.text();
-}
-
-std::string path_metrics(const std::vector<Item>& items) {
-  Family rates("path_bytes_per_second", "bytes_per_second", "Rate of the verified bytes on a path.");
-  Family shares("path_utilization_ratio", "ratio", "That rate over the theoretical rate of the link.");
-  for (const Item& item : items) {
-    if (item.path == nullptr || !item.path->is_verified) continue;
-    rates.add({{"path", item.name}, {"gpu", joined(item.gpus)}}, item.path->rate() * 1e9);
-    if (item.path->share() > 0) shares.add({{"path", item.name}, {"gpu", joined(item.gpus)}}, item.path->share());
-  }
-  return rates.text() + shares.text();
-}
-
 void print_problem(Report& report, const Item& item) {
   report.print("  {:<8} {}{}{}: {}\n", item.is_warning ? "warning" : name_of(item.state), item.name,
                item.subject.empty() ? "" : ": ", plain(item.subject), plain(item.statement));
@@ -460,10 +424,33 @@ Json to_json(const Item& item) {
 std::string metrics_text(const Judgement& judgement, const Metrics& metrics) {
   Family verdict("verdict", "", "The answer: 1 for the one that holds.");
   for (const auto& [state, name] : kStates) verdict.add({{"verdict", std::string(name)}}, judgement.state == state);
+  Family checks("check_state", "", "The worst finding of each check that counts: 0 fit, 1 unfit, 2 unknown.");
+  Family problems("problem", "", "What is not fit and counts, with its devices: 1 unfit, 2 unknown.");
+  Family rates("path_bytes_per_second", "bytes_per_second", "Rate of the verified bytes on a path.");
+  Family shares("path_utilization_ratio", "ratio", "That rate over the theoretical rate of the link.");
+  std::map<std::string, State> worst;  // of checks and requirements
+  for (const Item& item : judgement.items) {
+    const bool is_path = item.path != nullptr;
+    const bool is_problem = item.is_decisive && item.state != State::fit;
+    const std::string gpus = joined(item.gpus);
+    if (item.kind != Item::Kind::path) {
+      State& state = worst.try_emplace(item.name, State::fit).first->second;
+      if (is_problem && state != State::unfit) state = item.state;
+    }
+    if (is_problem) {
+      problems.add(
+          {{"check", is_path ? "" : item.name}, {"gpu", gpus}, {"nic", joined(item.nics)}, {"path", is_path ? item.name : ""}},
+          number_of(item.state));
+    }
+    if (!is_path || !item.path->is_verified) continue;
+    rates.add({{"path", item.name}, {"gpu", gpus}}, item.path->rate() * 1e9);
+    if (item.path->share() > 0) shares.add({{"path", item.name}, {"gpu", gpus}}, item.path->share());
+  }
+  for (const auto& [name, state] : worst) checks.add({{"check", name}}, number_of(state));
   Family stand_in("stand_in", "", "1 where host memory played the GPUs, whose rates say nothing about one.");
   Family seconds("duration_seconds", "seconds", "How long the whole run took.");
   Family time("time_seconds", "seconds", "When it ended, since 1970.");
-  return verdict.text() + check_metrics(judgement.items) + problem_metrics(judgement.items) + path_metrics(judgement.items) +
+  return verdict.text() + checks.text() + problems.text() + rates.text() + shares.text() +
          stand_in.add({}, metrics.is_stand_in).text() + seconds.add({}, metrics.elapsed_seconds).text() +
          time.add({}, metrics.time_seconds).text() + "# EOF\n";
 }
