@@ -69,13 +69,7 @@ void end_process(int) {
 // check holds it for more than a second, the process ends where it is. The exit status is 130 either way. One lives at a time.
 class Interrupt {
  public:
-  Interrupt() : old_alarm_(std::signal(SIGALRM, end_process)), handlers_(begin_ending, SA_RESTART) {}
-  ~Interrupt() {
-    alarm(0);
-    std::signal(SIGALRM, old_alarm_);
-  }
-  Interrupt(const Interrupt&) = delete;
-  Interrupt& operator=(const Interrupt&) = delete;
+  ~Interrupt() { alarm(0); }
 
   // Called between checks. Ends the examination when a signal has come.
   static void check(std::string_view next_check) {
@@ -85,11 +79,11 @@ class Interrupt {
  private:
   static void begin_ending(int signal) {
     if (is_interrupted.exchange(true)) end_process(signal);
+    std::signal(SIGALRM, end_process);
     alarm(1);
   }
 
-  void (*old_alarm_)(int);
-  EndHandlers handlers_;
+  EndHandlers handlers_{begin_ending, SA_RESTART};
 };
 
 // --- Findings --------------------------------------------------------------------------------------------------------------------

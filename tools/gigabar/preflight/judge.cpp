@@ -17,7 +17,7 @@ namespace gigabar::tool::preflight {
 namespace {
 
 // The order in which the answer names what is unfit. Wrong bytes come before everything: a job that gets them does not even fail.
-enum Gravity { kWrongBytes, kFailed, kFailedCheck, kRequirement, kSlow, kOther };
+enum Gravity { kWrongBytes, kFailed, kFailedCheck, kRequirement, kSlow };
 
 // The checks that can explain a path that is slow, the likeliest first.
 constexpr std::array kCauses = {"probe.link", "pci.link",   "gpu.throttle", "nvlink",
@@ -246,8 +246,6 @@ Item item_of(const Evidence& evidence, const Requirement& requirement, const std
         item.say(State::unfit, "it does not apply to this machine, which does not have what it is about", "");
       }
   }
-  // Where its parts say the same of themselves, the answer names them.
-  item.is_decisive = true;
   if (item.state == State::fit) item.remedy.clear();
   return item;
 }

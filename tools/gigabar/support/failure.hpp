@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/in_place.hpp"
 #include "gigabar/status.hpp"
 
 namespace gigabar::tool {
@@ -49,7 +50,7 @@ inline void require(const Result<void>& outcome) {
 
 // While one lives; afterwards the signals do what they did before. A signal that is ignored (a job of nohup, or in the background
 // of a script) stays ignored.
-class EndHandlers {
+class EndHandlers : InPlace {
  public:
   EndHandlers(void (*handler)(int), int flags) {
     struct sigaction action{};
@@ -64,8 +65,6 @@ class EndHandlers {
   ~EndHandlers() {
     for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &old_[i], nullptr);
   }
-  EndHandlers(const EndHandlers&) = delete;
-  EndHandlers& operator=(const EndHandlers&) = delete;
 
  private:
   static constexpr std::array<int, 3> kSignals{SIGINT, SIGTERM, SIGHUP};

@@ -110,20 +110,6 @@ SizeRange settle_range(const std::string& option, const std::string& typed, cons
                            format_bytes(rule.usual.most_bytes)));
 }
 
-namespace {
-
-// What is in the machine is told all the same: stand-ins are no part of it.
-void tell_stand_ins(Report& report) {
-  const int count = take(forced_stand_in_count());
-  if (count == 0) return;
-  report.note(
-      fmt::format("stand-in: GIGABAR_STAND_IN={} has the other commands use {}, host memory that plays GPUs; what is told here is "
-                  "of the machine itself",
-                  count, counted(static_cast<std::uint64_t>(count), "stand-in device")));
-}
-
-}  // namespace
-
 Option add_json_option(const Command& command, std::string& path) {
   return command.add_option("--json", path, Value{"FILE"},
                             "Also write everything as JSON to this file; '-': to standard output, and the text to standard error");
@@ -205,10 +191,17 @@ void tell_origin(Report& report, const Machine& machine) {
   const std::string remark = plain(machine.remark());
   const std::string origin = plain(machine.origin());
   report.document()["origin"] = {{"is_live", machine.is_live()}, {"path", origin}, {"remark", remark}};
-  if (machine.is_live()) return tell_stand_ins(report);
-  report.print("captured machine, read from {}: nothing below is about this one\n", origin);
-  if (!remark.empty()) report.print("remark: {}\n", remark);
-  report.print("\n");
+  if (!machine.is_live()) {
+    report.print("captured machine, read from {}: nothing below is about this one\n", origin);
+    if (!remark.empty()) report.print("remark: {}\n", remark);
+    report.print("\n");
+  } else if (const int count = take(forced_stand_in_count()); count > 0) {
+    // What is in the machine is told all the same: stand-ins are no part of it.
+    report.note(fmt::format(
+        "stand-in: GIGABAR_STAND_IN={} has the other commands use {}, host memory that plays GPUs; what is told here is "
+        "of the machine itself",
+        count, counted(static_cast<std::uint64_t>(count), "stand-in device")));
+  }
 }
 
 }  // namespace gigabar::tool
