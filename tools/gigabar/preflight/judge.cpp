@@ -73,10 +73,8 @@ const Finding* cause_of(const Evidence& evidence, const Item& item) {
   for (const char* const check : kCauses) {
     for (const Finding& finding : evidence.examination.findings) {
       if (finding.check != check || (finding.verdict != Verdict::fail && finding.verdict != Verdict::warn)) continue;
-      if (finding.subject.empty()) return &finding;
-      for (const std::string& gpu : item.gpus) {
-        if (finding.subject.find(gpu) != std::string::npos) return &finding;
-      }
+      const auto is_named = [&finding](const std::string& gpu) { return finding.subject.find(gpu) != std::string::npos; };
+      if (finding.subject.empty() || std::ranges::any_of(item.gpus, is_named)) return &finding;
     }
   }
   return nullptr;
@@ -166,18 +164,15 @@ void judge_count(const Evidence& evidence, const Requirement& requirement, Item&
     compare(static_cast<double>(count), counted(count, "GPU"), kMissing);
   } else if (requirement.name == "nics") {
     const auto is_active = [](const Nic& nic) {
-      return !nic.rdma_device.empty() &&
-             std::any_of(nic.ports.begin(), nic.ports.end(), [](const RdmaPort& port) { return port.state == "ACTIVE"; });
+      return !nic.rdma_device.empty() && std::ranges::find(nic.ports, "ACTIVE", &RdmaPort::state) != nic.ports.end();
     };
-    const auto count = static_cast<std::size_t>(std::count_if(topology.nics.begin(), topology.nics.end(), is_active));
+    const auto count = static_cast<std::size_t>(std::ranges::count_if(topology.nics, is_active));
     compare(static_cast<double>(count), counted(count, "NIC") + " with an active RDMA port",
             "'gigabar doctor --only rdma' tells what brings a port up");
   } else if (topology.gpus.empty()) {
     item.say(State::unfit, "no GPU was found that could have NVLinks", kMissing);
   } else {
-    const Gpu& fewest = *std::min_element(topology.gpus.begin(), topology.gpus.end(), [](const Gpu& one, const Gpu& other) {
-      return one.nvlinks_active < other.nvlinks_active;
-    });
+    const Gpu& fewest = *std::ranges::min_element(topology.gpus, {}, &Gpu::nvlinks_active);
     item.subject = "GPU " + fewest.address.to_string();
     item.gpus = {fewest.address.to_string()};
     compare(fewest.nvlinks_active, fmt::format("{} of {} NVLinks are active", fewest.nvlinks_active, fewest.nvlinks_total),
@@ -229,7 +224,7 @@ void judge_by_items(const Requirement& requirement, const std::vector<Item>& ite
 }
 
 bool says_nothing(const Evidence& evidence, const Requirement& requirement) {
-  return std::all_of(evidence.examination.findings.begin(), evidence.examination.findings.end(), [&](const Finding& finding) {
+  return std::ranges::all_of(evidence.examination.findings, [&](const Finding& finding) {
     return !is_of(finding.check, requirement.name) || finding.verdict == Verdict::skip;
   });
 }
@@ -252,20 +247,14 @@ Item item_of(const Evidence& evidence, const Requirement& requirement, const std
 
 // The one device that is in all of several paths with the same fault, when it is one.
 std::string common_device(const std::vector<Item>& items, const Item& worst) {
-  std::map<std::string, std::size_t> counts;
+  std::vector<std::string> common = worst.gpus;
   std::size_t paths = 0;
   for (const Item& item : items) {
     if (item.path == nullptr || item.state != worst.state || item.gravity != worst.gravity) continue;
     ++paths;
-    for (const std::string& gpu : item.gpus) ++counts[gpu];
+    std::erase_if(common, [&](const std::string& gpu) { return std::ranges::find(item.gpus, gpu) == item.gpus.end(); });
   }
-  std::string common;
-  for (const auto& [gpu, count] : counts) {
-    if (count < paths || paths < 2) continue;
-    if (!common.empty()) return {};
-    common = gpu;
-  }
-  return common;
+  return paths > 1 && common.size() == 1 ? common.front() : "";
 }
 
 std::string problem_line(const std::vector<Item>& items, State state) {
@@ -273,8 +262,7 @@ std::string problem_line(const std::vector<Item>& items, State state) {
   for (const Item& item : items) {
     if (item.state == state && item.is_decisive) bad.push_back(&item);
   }
-  const Item& worst =
-      **std::min_element(bad.begin(), bad.end(), [](const Item* one, const Item* other) { return one->gravity < other->gravity; });
+  const Item& worst = **std::ranges::min_element(bad, {}, &Item::gravity);
   std::string subject = worst.subject;
   if (worst.path != nullptr) {
     const std::string common = common_device(items, worst);
@@ -288,11 +276,9 @@ std::string problem_line(const std::vector<Item>& items, State state) {
 }
 
 std::string fit_line(const Evidence& evidence, const std::vector<Item>& items) {
-  std::size_t verified = 0, unread = 0;
-  for (const Item& item : items) {
-    if (item.path != nullptr && item.path->is_verified) ++verified;
-    if (item.state == State::unknown) ++unread;
-  }
+  const auto is_verified = [](const Item& item) { return item.path != nullptr && item.path->is_verified; };
+  const auto verified = static_cast<std::size_t>(std::ranges::count_if(items, is_verified));
+  const auto unread = std::ranges::count(items, State::unknown, &Item::state);
   std::string line = "fit: ";
   if (evidence.device_count > 0)
     line += fmt::format("{}, verified bytes on {}, ", counted(evidence.device_count, "GPU"), counted(verified, "path"));
