@@ -82,13 +82,11 @@ class Graph {
     return label;
   }
 
-  static const char* style_of(const End& end) {
-    return end.point.kind == Endpoint::Kind::gpu ? "style=filled, fillcolor=\"#b7e1a1\"" : "style=filled, fillcolor=\"#a9cdf0\"";
-  }
-
   void add_end(const End& end) {
-    const std::string name = fmt::format("{}{}", end.point.kind == Endpoint::Kind::gpu ? "gpu" : "nic", end.point.index);
-    const std::string line = fmt::format("    {} [label={}, {}];\n", name, dot_string(label_of(end)), style_of(end));
+    const bool is_gpu = end.point.kind == Endpoint::Kind::gpu;
+    const std::string name = fmt::format("{}{}", is_gpu ? "gpu" : "nic", end.point.index);
+    const std::string line = fmt::format("    {} [label={}, style=filled, fillcolor=\"{}\"];\n", name, dot_string(label_of(end)),
+                                         is_gpu ? "#b7e1a1" : "#a9cdf0");
     if (element(topology_.pci, end.pci) == nullptr) {
       loose_ += line;
       return;

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <random>
 
+#include "base/cycles.hpp"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -26,15 +28,12 @@ bool has_invariant_counter() {
 }
 
 double counter_ns_per_tick() {
-  constexpr std::uint64_t kHalfNs = 20'000'000;
-  unsigned processor = 0;
-  const std::uint64_t start_ns = monotonic_ns();
-  const std::uint64_t start_ticks = __rdtscp(&processor);
-  std::uint64_t end_ns = start_ns;
-  while (end_ns < start_ns + kHalfNs) end_ns = monotonic_ns();
-  const std::uint64_t end_ticks = __rdtscp(&processor);
-  if (end_ticks <= start_ticks) return 0.0;
-  return static_cast<double>(end_ns - start_ns) / static_cast<double>(end_ticks - start_ticks);
+  constexpr std::int64_t kHalfNs = 20'000'000;
+  const CycleMoment start;
+  CycleMoment end;
+  while (end.ns < start.ns + kHalfNs) end = CycleMoment();
+  if (end.cycles <= start.cycles) return 0.0;
+  return static_cast<double>(end.ns - start.ns) / static_cast<double>(end.cycles - start.cycles);
 }
 #endif
 
