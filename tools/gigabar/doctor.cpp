@@ -391,11 +391,11 @@ void run_doctor(Options& options, Invocation& invocation) {
 }
 
 void add_choices(const Command& command, Options& options) {
-  Option only = command.add_option("--only", options.only, "These checks only: ids, or groups by their first part ('pci')")
-                    ->delimiter(',')
-                    ->expected(1, 1000)
-                    ->allow_extra_args(false)
-                    ->type_name("IDS,...");
+  Option only =
+      command.add_option("--only", options.only, Value{"IDS,..."}, "These checks only: ids, or groups by their first part ('pci')")
+          ->delimiter(',')
+          ->expected(1, 1000)
+          ->allow_extra_args(false);
   // As an option of an optional text, an empty one would be none.
   const auto take_symptom = [&options](const std::string& text) { options.symptom = text; };
   Option symptom =

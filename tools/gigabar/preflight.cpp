@@ -264,11 +264,11 @@ void add_preflight(const Command& program, Invocation& invocation) {
                      "host->gpu>=0.8'");
   command.add_option("--baseline", options.baseline_path, Value{"FILE"},
                      "A survey of this node in good health ('gigabar survey --json'), which rates are held against");
-  command.add_option("--ignore", options.ignored, "Checks, or groups of them ('pci'), whose findings do not count")
+  command
+      .add_option("--ignore", options.ignored, Value{"IDS,..."}, "Checks, or groups of them ('pci'), whose findings do not count")
       ->delimiter(',')
       ->expected(1, 1000)
-      ->allow_extra_args(false)
-      ->type_name("IDS,...");
+      ->allow_extra_args(false);
   command.add_flag("--strict", options.is_strict, "WARN and what could not be read count too");
   preflight::add_forms(command, options);
   command->footer(

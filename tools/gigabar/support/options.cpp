@@ -171,12 +171,10 @@ void add_device_options(const Command& command, DeviceOptions& options) {
 }
 
 Option add_sysroot_option(const Command& command, std::string& path) {
-  return command
-      .add_option(
-          "--sysroot", path,
-          "Another machine: a file that 'gigabar topology --capture' wrote, or a folder with its sys/, proc/, dev/, etc/, boot/")
-      ->type_name("PATH")
-      ->check([](std::string& text) { return text.empty() ? "the path is empty" : std::string(); });
+  const Check check = [](std::string& text) { return text.empty() ? "the path is empty" : std::string(); };
+  return command.add_option(
+      "--sysroot", path, {"PATH", check},
+      "Another machine: a file that 'gigabar topology --capture' wrote, or a folder with its sys/, proc/, dev/, etc/, boot/");
 }
 
 Machine open_machine(const std::string& path) {

@@ -62,7 +62,6 @@ class Option {
   const Option& type_name(const std::string& name) const;
   const Option& group(const std::string& name) const;  // "": it is not shown
   const Option& default_str(const std::string& text) const;
-  const Option& capture_default_str() const;
 
  private:
   CLI::Option* option_;
@@ -75,7 +74,8 @@ class Command {
   const Command* operator->() const { return this; }
 
   Command add_subcommand(const std::string& name, const std::string& description) const;
-  // For the types that command_line.cpp names. The help shows what a number holds before as its default, where its value is named.
+  // For the types that command_line.cpp names. The help shows what a number or a text holds before as its default, where its value
+  // is named.
   template <class T>
   Option add_option(const std::string& names, T& target, const Value& value, const std::string& help = "") const;
   template <class T>
