@@ -6,7 +6,7 @@
 #include <string>
 
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool {

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "fuzz/mutator.hpp"
-#include "preflight/judge.hpp"
+#include "preflight/preflight.hpp"
 #include "preflight_node.hpp"
 #include "support/failure.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "fakes/paths.hpp"
-#include "preflight/paths.hpp"
+#include "preflight/preflight.hpp"
 #include "preflight_node.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "preflight/judge.hpp"
+#include "preflight/preflight.hpp"
 
 namespace gigabar::tool::preflight::test {
 

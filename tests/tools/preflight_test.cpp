@@ -8,8 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "preflight/judge.hpp"
-#include "preflight/watchdog.hpp"
+#include "preflight/preflight.hpp"
 #include "preflight_node.hpp"
 #include "support/pair_rounds.hpp"
 

@@ -9,9 +9,9 @@
 #include <numeric>
 #include <vector>
 
-#include "support/option_checks.hpp"
+#include "support/clock.hpp"
+#include "support/options.hpp"
 #include "support/pattern.hpp"
-#include "support/race.hpp"
 
 namespace gigabar::tool {
 namespace {

@@ -17,7 +17,7 @@
 #include "support/clock.hpp"
 #include "support/failure.hpp"
 #include "support/gdr_session.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 #include "support/workbench.hpp"
 

@@ -13,7 +13,7 @@
 #include "commands.hpp"
 #include "support/failure.hpp"
 #include "support/names.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 #include "survey/document.hpp"
 

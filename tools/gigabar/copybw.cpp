@@ -10,8 +10,7 @@
 #include "commands.hpp"
 #include "support/clock.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
-#include "support/race.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 #include "support/workbench.hpp"
 

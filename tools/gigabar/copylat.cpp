@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar copylat: how long one copy takes, by size and direction, beside cudaMemcpy; and, when asked, beside every raw kernel and
-// every method of copy(). Samples in turns (support/race.hpp); data checked before and after.
+// every method of copy(). Samples in turns (support/clock.hpp); data checked before and after.
 //
 // A small store costs next to nothing while the link's queue of writes has room, and a tenth of a microsecond and more when it is
 // full. So there are two regimes: single copies with a pause before each, as a program makes them that copies now and then, and
@@ -24,9 +24,9 @@
 #include "base/counted.hpp"
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
+#include "support/clock.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
-#include "support/race.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 #include "support/workbench.hpp"
 

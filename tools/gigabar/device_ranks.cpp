@@ -13,7 +13,7 @@
 #include "commands.hpp"
 #include "device_ranks/pair.hpp"
 #include "device_ranks/unit.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/statistics.hpp"
 
 namespace gigabar::tool {

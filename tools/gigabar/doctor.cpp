@@ -32,11 +32,9 @@
 #include "support/failure.hpp"
 #include "support/files.hpp"
 #include "support/names.hpp"
-#include "support/option_checks.hpp"
 #include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
-#include "support/signal_handlers.hpp"
 
 namespace gigabar::tool {
 namespace {
@@ -71,13 +69,7 @@ void end_process(int) {
 // check holds it for more than a second, the process ends where it is. The exit status is 130 either way. One lives at a time.
 class Interrupt {
  public:
-  Interrupt() : old_alarm_(std::signal(SIGALRM, end_process)), handlers_(begin_ending, SA_RESTART) {}
-  ~Interrupt() {
-    alarm(0);
-    std::signal(SIGALRM, old_alarm_);
-  }
-  Interrupt(const Interrupt&) = delete;
-  Interrupt& operator=(const Interrupt&) = delete;
+  ~Interrupt() { alarm(0); }
 
   // Called between checks. Ends the examination when a signal has come.
   static void check(std::string_view next_check) {
@@ -87,11 +79,11 @@ class Interrupt {
  private:
   static void begin_ending(int signal) {
     if (is_interrupted.exchange(true)) end_process(signal);
+    std::signal(SIGALRM, end_process);
     alarm(1);
   }
 
-  void (*old_alarm_)(int);
-  EndHandlers handlers_;
+  EndHandlers handlers_{begin_ending, SA_RESTART};
 };
 
 // --- Findings --------------------------------------------------------------------------------------------------------------------
@@ -217,23 +209,12 @@ std::string list_text() {
   return text;
 }
 
-// One line, without keeping more of it than a number can have.
-bool read_line(std::string& line) {
-  constexpr std::size_t kMaxBytes = 64;
-  line.clear();
-  for (int letter = std::cin.get(); letter != std::char_traits<char>::eof(); letter = std::cin.get()) {
-    if (letter == '\n') return true;
-    if (line.size() < kMaxBytes) line += static_cast<char>(letter);
-  }
-  return !line.empty();
-}
-
 // By the number that is typed.
 Diagnosis ask(Report& report) {
   std::string line;
   for (int tries = 0; tries < kMaxTries; ++tries) {
     report.print("which one (1 to {})? ", symptoms().size());
-    if (!read_line(line)) break;
+    if (!std::getline(std::cin, line)) break;
     const auto number = parse_number(line, 1, symptoms().size());
     if (!number) continue;
     const Symptom& chosen = symptoms()[*number - 1];
@@ -410,11 +391,11 @@ void run_doctor(Options& options, Invocation& invocation) {
 }
 
 void add_choices(const Command& command, Options& options) {
-  Option only = command.add_option("--only", options.only, "These checks only: ids, or groups by their first part ('pci')")
-                    ->delimiter(',')
-                    ->expected(1, 1000)
-                    ->allow_extra_args(false)
-                    ->type_name("IDS,...");
+  Option only =
+      command.add_option("--only", options.only, Value{"IDS,..."}, "These checks only: ids, or groups by their first part ('pci')")
+          ->delimiter(',')
+          ->expected(1, 1000)
+          ->allow_extra_args(false);
   // As an option of an optional text, an empty one would be none.
   const auto take_symptom = [&options](const std::string& text) { options.symptom = text; };
   Option symptom =

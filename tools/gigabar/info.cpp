@@ -14,27 +14,21 @@
 #include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool {
 namespace {
-
-std::string verdict_text(const Availability& availability) {
-  if (availability.is_ok()) return availability.reason.empty() ? "available" : "available: " + availability.reason;
-  std::string text = fmt::format("{}: {}", name_of(availability.code), availability.reason);
-  if (!availability.remedy.empty()) text += "; " + availability.remedy;
-  if (!availability.check.empty()) text += fmt::format("; see 'gigabar explain {}'", availability.check);
-  return text;
-}
 
 // Reasons that were told, and of what each was told first.
 using Told = std::map<std::string, std::string>;
 
 // What a thing says of its availability. A reason that was told is not told again: one missing library is behind many of them.
 std::string verdict_text(Told& told, std::string_view name, const Availability& availability) {
-  std::string text = verdict_text(availability);
-  if (availability.is_ok()) return text;
+  if (availability.is_ok()) return availability.reason.empty() ? "available" : "available: " + availability.reason;
+  std::string text = fmt::format("{}: {}", name_of(availability.code), availability.reason);
+  if (!availability.remedy.empty()) text += "; " + availability.remedy;
+  if (!availability.check.empty()) text += fmt::format("; see 'gigabar explain {}'", availability.check);
   const auto [first, is_new] = told.emplace(text, name);
   return is_new ? text : fmt::format("{}: as {}", name_of(availability.code), first->second);
 }

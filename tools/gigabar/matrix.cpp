@@ -20,7 +20,7 @@
 #include "ranks/exchange.hpp"
 #include "ranks/measure.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool {
@@ -470,10 +470,8 @@ void add_matrix(const Command& program, Invocation& invocation) {
         ranks::run_ranks<ranks::MatrixSession>(
             "matrix", chosen.local_count, [&] { return ranks::make_matrix_plan(chosen); }, invoked);
       });
-  command
-      ->add_option("-d,--accelerator", options.accelerator, Value{"cuda|host"},
-                   "Memory of every rank: cuda (stand-ins where there is no GPU), or host")
-      ->capture_default_str();
+  command->add_option("-d,--accelerator", options.accelerator, Value{"cuda|host"},
+                      "Memory of every rank: cuda (stand-ins where there is no GPU), or host");
   command->add_choice("--measure", options.measures, ranks::kMeasures, "What is measured");
   command->add_choice("--at-once", options.at_once, matrix::kAtOnce,
                       "Pairs at the same time: all (every rank talks to one other), host (pairs that share no host), or one");

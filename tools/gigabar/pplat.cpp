@@ -25,7 +25,7 @@
 #include "gigabar/kernel_ring.hpp"
 #include "gigabar/memory.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 #include "support/workbench.hpp"
 

@@ -4,11 +4,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <ctime>
 #include <exception>
 #include <optional>
 
@@ -17,10 +14,8 @@
 #include "doctor/output.hpp"
 #include "gigabar/doctor.hpp"
 #include "memory/runtime.hpp"
-#include "preflight/judge.hpp"
-#include "preflight/watchdog.hpp"
+#include "preflight/preflight.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
 #include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
@@ -42,7 +37,7 @@ struct Options {
 constexpr double kDoctorShare = 0.5;
 // A run that is not over by then hangs in a call that has no limit.
 constexpr double kHangFactor = 2, kHangSeconds = 10;
-constexpr auto kOutputTime = std::chrono::seconds(10);
+constexpr double kOutputSeconds = 10;  // of the answer of such a run: where outputs go may hang as well
 
 Criteria criteria_of(const Options& options) {
   Criteria criteria;
@@ -113,26 +108,11 @@ int exit_status_of(const Options& options, State state, bool is_written) {
   return status == 0 && !is_written && !is_of_answer ? kExitFailed : status;
 }
 
-// The process, in kOutputTime: where outputs go may hang as well. By a signal to this thread, since one to the process may go to
-// the thread that hangs. A call that hangs in the loader of libraries lets no thread start.
-void end_in_time(int status) {
-  static std::atomic<int> wanted_status;
-  wanted_status = status;
-  std::signal(SIGALRM, [](int) { _exit(wanted_status); });
-  sigevent event{};
-  event.sigev_notify = SIGEV_THREAD_ID;
-  event.sigev_signo = SIGALRM;
-  event._sigev_un._tid = ::gettid();
-  timer_t timer{};
-  if (::timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) return;
-  const itimerspec time{{}, {kOutputTime.count(), 0}};
-  ::timer_settime(timer, 0, &time, nullptr);
-}
+int hang_status(const Options& options) { return preflight::exit_status_of(State::unknown, options.format, options.is_strict); }
 
 // The answer of a run that hangs; this thread has nothing else left. `report` is its own: the thread that hangs may go on with the
 // run's.
 [[noreturn]] void give_up(const Options& options, Report& report, double seconds, const std::string& step) {
-  const int status = preflight::exit_status_of(State::unknown, options.format, options.is_strict);
   const Examination nothing;
   const Criteria none;
   Evidence evidence{nothing, {}, none};
@@ -141,7 +121,6 @@ void end_in_time(int status) {
                            .statement = fmt::format("{} did not end within {:.0f} s", step, seconds),
                            .remedy = "look for Xid lines and for hung tasks in the kernel's log (dmesg)"};
   const Judgement judgement = judge(evidence);
-  end_in_time(status);
   const Metrics metrics{seconds, now_since_1970(), false};
   try_output([&] { print_answer(options, judgement, metrics); });
   try_output([&] {
@@ -150,7 +129,7 @@ void end_in_time(int status) {
     write_outputs(options, judgement, metrics, report);
   });
   std::fflush(nullptr);
-  _exit(status);
+  _exit(hang_status(options));
 }
 
 Finding nothing_seen(const std::string& statement) { return {std::string(kNothing), {}, Verdict::unknown, statement, {}, {}}; }
@@ -208,7 +187,9 @@ void run_preflight(const Options& options, Invocation& invocation) {
 
   const double limit_s = options.budget_seconds * kHangFactor + kHangSeconds;
   Report of_hang("preflight", invocation, json_path);
-  std::optional<Watchdog> watchdog;
+  // Both from the begin on: a call that hangs in the loader of libraries lets no thread start.
+  std::optional<Watchdog> last, watchdog;
+  last.emplace(limit_s + kOutputSeconds, [&](const std::string&) { _exit(hang_status(options)); });
   watchdog.emplace(limit_s, [&](const std::string& step) { give_up(options, of_hang, limit_s, step); });
   const Tell tell = [&](const std::string& step) {
     watchdog->begin(step);
@@ -239,7 +220,8 @@ void run_preflight(const Options& options, Invocation& invocation) {
                            .load_of = [&found](const Path& path) { return preflight::load_of(path, found); }});
   }
   evidence.paths = paths;
-  watchdog.reset();  // from here on the answer is this thread's to give
+  watchdog.reset();
+  last.reset();  // from here on the answer is this thread's to give
   const Judgement judgement = judge(evidence);
   describe(report, judgement, examination, options.budget_seconds, time.elapsed_s());
   print_table(report, judgement);
@@ -282,11 +264,11 @@ void add_preflight(const Command& program, Invocation& invocation) {
                      "host->gpu>=0.8'");
   command.add_option("--baseline", options.baseline_path, Value{"FILE"},
                      "A survey of this node in good health ('gigabar survey --json'), which rates are held against");
-  command.add_option("--ignore", options.ignored, "Checks, or groups of them ('pci'), whose findings do not count")
+  command
+      .add_option("--ignore", options.ignored, Value{"IDS,..."}, "Checks, or groups of them ('pci'), whose findings do not count")
       ->delimiter(',')
       ->expected(1, 1000)
-      ->allow_extra_args(false)
-      ->type_name("IDS,...");
+      ->allow_extra_args(false);
   command.add_flag("--strict", options.is_strict, "WARN and what could not be read count too");
   preflight::add_forms(command, options);
   command->footer(

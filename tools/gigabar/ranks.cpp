@@ -17,7 +17,7 @@
 #include "gigabar/fabric.hpp"
 #include "ranks/exchange.hpp"
 #include "ranks/measure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 
 namespace gigabar::tool {
 namespace ranks {
@@ -166,9 +166,8 @@ class Session : public BufferSession {
 constexpr std::uint64_t kMaxPairs = 2048;
 
 void add_buffer_options(const Command& command, Options& options) {
-  command.add_option("-d,--accelerator", options.accelerator, "What D means: cuda; stand-ins where there is no GPU. host: no D")
-      ->type_name("cuda|host")
-      ->capture_default_str();
+  command.add_option("-d,--accelerator", options.accelerator, Value{"cuda|host"},
+                     "What D means: cuda; stand-ins where there is no GPU. host: no D");
   command.add_option("buffers", options.places, "Memory of rank 0 and of rank 1: D D, H D, D H or H H (default: D D with -d cuda)")
       ->type_name("D|H")
       ->expected(0, 2);

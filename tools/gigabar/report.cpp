@@ -17,7 +17,7 @@
 #include "driver/child_process.hpp"
 #include "support/failure.hpp"
 #include "support/files.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 #include "support/run_program.hpp"

@@ -2,7 +2,7 @@
 // gigabar run: the ranks of a job, all on this host, each with what find_job() reads.
 #include "commands.hpp"
 #include "run/launcher.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 
 namespace gigabar::tool {
 

@@ -22,7 +22,7 @@
 #include "scenarios/sanity/scenario.hpp"
 #include "support/clock.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 #include "support/workbench.hpp"
 

@@ -16,7 +16,7 @@
 #include "scenarios/soft_hca/verdict.hpp"
 #include "streams/command.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool {

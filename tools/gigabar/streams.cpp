@@ -22,7 +22,7 @@
 #include "streams/command.hpp"
 #include "streams/measure.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool {

@@ -25,11 +25,11 @@
 #include "gigabar/device.hpp"
 #include "gigabar/doctor.hpp"
 #include "gigabar/streams.hpp"
-#include "preflight/paths.hpp"
+#include "preflight/preflight.hpp"
+#include "support/clock.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/plain_text.hpp"
-#include "support/race.hpp"
 #include "support/report.hpp"
 #include "support/statistics.hpp"
 #include "support/workbench.hpp"
@@ -495,7 +495,7 @@ void add_survey(const Command& program, Invocation& invocation) {
   const auto [command, options] = add_subcommand<Options>(
       program, invocation, "survey", "This machine on one page: topology, findings, copy times, every path alone and together",
       run_survey);
-  add_json_option(command, options.json_path)->capture_default_str();
+  add_json_option(command, options.json_path);
   add_budget_option(command, options.budget_seconds, 3600, "About this long in all; what does not fit is left out and named");
   command->add_flag_that_clears("--no-probes,--no-trials", options.with_probes,
                                 "Leave out the doctor's probes: only read; register, map and copy nothing");

@@ -19,7 +19,7 @@
 #include "platform/stored_json.hpp"
 #include "ranks/measure.hpp"
 #include "ranks/tune_choose.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/plain_text.hpp"
 #include "support/statistics.hpp"
 
@@ -527,9 +527,8 @@ class TuneSession : public BufferSession {
 void add_tune(const Command& program, Invocation& invocation) {
   const auto [command, options] = ranks::add_pair_command<ranks::TuneSession, ranks::TuneOptions>(
       program, invocation, "tune", "Measure the size limits between the paths of two ranks, and store them", ranks::make_tune_plan);
-  command->add_option("--accelerator", options.accelerator, "Memory of both ranks: cuda (stand-ins where there is no GPU), or host")
-      ->type_name("cuda|host")
-      ->capture_default_str();
+  command->add_option("--accelerator", options.accelerator, Value{"cuda|host"},
+                      "Memory of both ranks: cuda (stand-ins where there is no GPU), or host");
   command->add_option("-d", options.accelerator)->group("");  // its old name
   add_range_option(command, "-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX", "1K:4M");
   command->add_option("-i,--iterations", options.iteration_count, whole_number(1, 1000000),

@@ -9,7 +9,7 @@
 
 #include "base/counted.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 
 namespace gigabar::tool::softhca {
 namespace {

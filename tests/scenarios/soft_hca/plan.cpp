@@ -10,7 +10,7 @@
 #include "gigabar/device/queue.hpp"
 #include "scenarios/soft_hca/slots.hpp"
 #include "support/failure.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 
 namespace gigabar::tool::softhca {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/rounding.hpp"
 #include "cuda/runtime.hpp"
 #include "gigabar/topology.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::device_ranks {

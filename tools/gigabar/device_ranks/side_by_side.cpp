@@ -19,7 +19,7 @@
 #include "device_ranks/pair.hpp"
 #include "device_ranks/unit.hpp"
 #include "support/clock.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 
 namespace gigabar::tool {
 namespace device_ranks {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preflight/judge.hpp"
+#include "preflight/preflight.hpp"
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@ namespace gigabar::tool::preflight {
 namespace {
 
 // The order in which the answer names what is unfit. Wrong bytes come before everything: a job that gets them does not even fail.
-enum Gravity { kWrongBytes, kFailed, kFailedCheck, kRequirement, kSlow, kOther };
+enum Gravity { kWrongBytes, kFailed, kFailedCheck, kRequirement, kSlow };
 
 // The checks that can explain a path that is slow, the likeliest first.
 constexpr std::array kCauses = {"probe.link", "pci.link",   "gpu.throttle", "nvlink",
@@ -73,10 +73,8 @@ const Finding* cause_of(const Evidence& evidence, const Item& item) {
   for (const char* const check : kCauses) {
     for (const Finding& finding : evidence.examination.findings) {
       if (finding.check != check || (finding.verdict != Verdict::fail && finding.verdict != Verdict::warn)) continue;
-      if (finding.subject.empty()) return &finding;
-      for (const std::string& gpu : item.gpus) {
-        if (finding.subject.find(gpu) != std::string::npos) return &finding;
-      }
+      const auto is_named = [&finding](const std::string& gpu) { return finding.subject.find(gpu) != std::string::npos; };
+      if (finding.subject.empty() || std::ranges::any_of(item.gpus, is_named)) return &finding;
     }
   }
   return nullptr;
@@ -166,18 +164,15 @@ void judge_count(const Evidence& evidence, const Requirement& requirement, Item&
     compare(static_cast<double>(count), counted(count, "GPU"), kMissing);
   } else if (requirement.name == "nics") {
     const auto is_active = [](const Nic& nic) {
-      return !nic.rdma_device.empty() &&
-             std::any_of(nic.ports.begin(), nic.ports.end(), [](const RdmaPort& port) { return port.state == "ACTIVE"; });
+      return !nic.rdma_device.empty() && std::ranges::find(nic.ports, "ACTIVE", &RdmaPort::state) != nic.ports.end();
     };
-    const auto count = static_cast<std::size_t>(std::count_if(topology.nics.begin(), topology.nics.end(), is_active));
+    const auto count = static_cast<std::size_t>(std::ranges::count_if(topology.nics, is_active));
     compare(static_cast<double>(count), counted(count, "NIC") + " with an active RDMA port",
             "'gigabar doctor --only rdma' tells what brings a port up");
   } else if (topology.gpus.empty()) {
     item.say(State::unfit, "no GPU was found that could have NVLinks", kMissing);
   } else {
-    const Gpu& fewest = *std::min_element(topology.gpus.begin(), topology.gpus.end(), [](const Gpu& one, const Gpu& other) {
-      return one.nvlinks_active < other.nvlinks_active;
-    });
+    const Gpu& fewest = *std::ranges::min_element(topology.gpus, {}, &Gpu::nvlinks_active);
     item.subject = "GPU " + fewest.address.to_string();
     item.gpus = {fewest.address.to_string()};
     compare(fewest.nvlinks_active, fmt::format("{} of {} NVLinks are active", fewest.nvlinks_active, fewest.nvlinks_total),
@@ -229,7 +224,7 @@ void judge_by_items(const Requirement& requirement, const std::vector<Item>& ite
 }
 
 bool says_nothing(const Evidence& evidence, const Requirement& requirement) {
-  return std::all_of(evidence.examination.findings.begin(), evidence.examination.findings.end(), [&](const Finding& finding) {
+  return std::ranges::all_of(evidence.examination.findings, [&](const Finding& finding) {
     return !is_of(finding.check, requirement.name) || finding.verdict == Verdict::skip;
   });
 }
@@ -246,28 +241,20 @@ Item item_of(const Evidence& evidence, const Requirement& requirement, const std
         item.say(State::unfit, "it does not apply to this machine, which does not have what it is about", "");
       }
   }
-  // Where its parts say the same of themselves, the answer names them.
-  item.is_decisive = true;
   if (item.state == State::fit) item.remedy.clear();
   return item;
 }
 
 // The one device that is in all of several paths with the same fault, when it is one.
 std::string common_device(const std::vector<Item>& items, const Item& worst) {
-  std::map<std::string, std::size_t> counts;
+  std::vector<std::string> common = worst.gpus;
   std::size_t paths = 0;
   for (const Item& item : items) {
     if (item.path == nullptr || item.state != worst.state || item.gravity != worst.gravity) continue;
     ++paths;
-    for (const std::string& gpu : item.gpus) ++counts[gpu];
+    std::erase_if(common, [&](const std::string& gpu) { return std::ranges::find(item.gpus, gpu) == item.gpus.end(); });
   }
-  std::string common;
-  for (const auto& [gpu, count] : counts) {
-    if (count < paths || paths < 2) continue;
-    if (!common.empty()) return {};
-    common = gpu;
-  }
-  return common;
+  return paths > 1 && common.size() == 1 ? common.front() : "";
 }
 
 std::string problem_line(const std::vector<Item>& items, State state) {
@@ -275,8 +262,7 @@ std::string problem_line(const std::vector<Item>& items, State state) {
   for (const Item& item : items) {
     if (item.state == state && item.is_decisive) bad.push_back(&item);
   }
-  const Item& worst =
-      **std::min_element(bad.begin(), bad.end(), [](const Item* one, const Item* other) { return one->gravity < other->gravity; });
+  const Item& worst = **std::ranges::min_element(bad, {}, &Item::gravity);
   std::string subject = worst.subject;
   if (worst.path != nullptr) {
     const std::string common = common_device(items, worst);
@@ -290,11 +276,9 @@ std::string problem_line(const std::vector<Item>& items, State state) {
 }
 
 std::string fit_line(const Evidence& evidence, const std::vector<Item>& items) {
-  std::size_t verified = 0, unread = 0;
-  for (const Item& item : items) {
-    if (item.path != nullptr && item.path->is_verified) ++verified;
-    if (item.state == State::unknown) ++unread;
-  }
+  const auto is_verified = [](const Item& item) { return item.path != nullptr && item.path->is_verified; };
+  const auto verified = static_cast<std::size_t>(std::ranges::count_if(items, is_verified));
+  const auto unread = std::ranges::count(items, State::unknown, &Item::state);
   std::string line = "fit: ";
   if (evidence.device_count > 0)
     line += fmt::format("{}, verified bytes on {}, ", counted(evidence.device_count, "GPU"), counted(verified, "path"));
@@ -357,42 +341,6 @@ class Family {
 };
 
 std::string joined(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, " ")); }
-
-std::string check_metrics(const std::vector<Item>& items) {
-  Family checks("check_state", "", "The worst finding of each check that counts: 0 fit, 1 unfit, 2 unknown.");
-  std::map<std::string, State> worst;
-  for (const Item& item : items) {
-    if (item.kind == Item::Kind::path) continue;
-    State& state = worst.try_emplace(item.name, State::fit).first->second;
-    if (item.is_decisive && state != State::unfit && item.state != State::fit) state = item.state;
-  }
-  for (const auto& [name, state] : worst) checks.add({{"check", name}}, number_of(state));
-  return checks.text();
-}
-
-std::string problem_metrics(const std::vector<Item>& items) {
-  Family problems("problem", "", "What is not fit and counts, with its devices: 1 unfit, 2 unknown.");
-  for (const Item& item : items) {
-    if (item.state == State::fit || !item.is_decisive) continue;
-    problems.add({{"check", item.path != nullptr ? "" : item.name},
-                  {"gpu", joined(item.gpus)},
-                  {"nic", joined(item.nics)},
-                  {"path", item.path != nullptr ? item.name : ""}},
-                 number_of(item.state));
-  }
-  return problems.text();
-}
-
-std::string path_metrics(const std::vector<Item>& items) {
-  Family rates("path_bytes_per_second", "bytes_per_second", "Rate of the verified bytes on a path.");
-  Family shares("path_utilization_ratio", "ratio", "That rate over the theoretical rate of the link.");
-  for (const Item& item : items) {
-    if (item.path == nullptr || !item.path->is_verified) continue;
-    rates.add({{"path", item.name}, {"gpu", joined(item.gpus)}}, item.path->rate() * 1e9);
-    if (item.path->share() > 0) shares.add({{"path", item.name}, {"gpu", joined(item.gpus)}}, item.path->share());
-  }
-  return rates.text() + shares.text();
-}
 
 void print_problem(Report& report, const Item& item) {
   report.print("  {:<8} {}{}{}: {}\n", item.is_warning ? "warning" : name_of(item.state), item.name,
@@ -460,10 +408,33 @@ Json to_json(const Item& item) {
 std::string metrics_text(const Judgement& judgement, const Metrics& metrics) {
   Family verdict("verdict", "", "The answer: 1 for the one that holds.");
   for (const auto& [state, name] : kStates) verdict.add({{"verdict", std::string(name)}}, judgement.state == state);
+  Family checks("check_state", "", "The worst finding of each check that counts: 0 fit, 1 unfit, 2 unknown.");
+  Family problems("problem", "", "What is not fit and counts, with its devices: 1 unfit, 2 unknown.");
+  Family rates("path_bytes_per_second", "bytes_per_second", "Rate of the verified bytes on a path.");
+  Family shares("path_utilization_ratio", "ratio", "That rate over the theoretical rate of the link.");
+  std::map<std::string, State> worst;  // of checks and requirements
+  for (const Item& item : judgement.items) {
+    const bool is_path = item.path != nullptr;
+    const bool is_problem = item.is_decisive && item.state != State::fit;
+    const std::string gpus = joined(item.gpus);
+    if (item.kind != Item::Kind::path) {
+      State& state = worst.try_emplace(item.name, State::fit).first->second;
+      if (is_problem && state != State::unfit) state = item.state;
+    }
+    if (is_problem) {
+      problems.add(
+          {{"check", is_path ? "" : item.name}, {"gpu", gpus}, {"nic", joined(item.nics)}, {"path", is_path ? item.name : ""}},
+          number_of(item.state));
+    }
+    if (!is_path || !item.path->is_verified) continue;
+    rates.add({{"path", item.name}, {"gpu", gpus}}, item.path->rate() * 1e9);
+    if (item.path->share() > 0) shares.add({{"path", item.name}, {"gpu", gpus}}, item.path->share());
+  }
+  for (const auto& [name, state] : worst) checks.add({{"check", name}}, number_of(state));
   Family stand_in("stand_in", "", "1 where host memory played the GPUs, whose rates say nothing about one.");
   Family seconds("duration_seconds", "seconds", "How long the whole run took.");
   Family time("time_seconds", "seconds", "When it ended, since 1970.");
-  return verdict.text() + check_metrics(judgement.items) + problem_metrics(judgement.items) + path_metrics(judgement.items) +
+  return verdict.text() + checks.text() + problems.text() + rates.text() + shares.text() +
          stand_in.add({}, metrics.is_stand_in).text() + seconds.add({}, metrics.elapsed_seconds).text() +
          time.add({}, metrics.time_seconds).text() + "# EOF\n";
 }

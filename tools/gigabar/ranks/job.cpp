@@ -19,7 +19,7 @@
 #include "fabric/placement.hpp"
 #include "platform/cpu_set.hpp"
 #include "run/launcher.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::ranks {

@@ -19,7 +19,7 @@
 #include "ranks/job.hpp"
 #include "support/clock.hpp"
 #include "support/names.hpp"
-#include "support/option_checks.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 #include "support/statistics.hpp"
 

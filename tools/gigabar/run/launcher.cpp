@@ -28,6 +28,7 @@
 #include "base/clock.hpp"
 #include "base/counted.hpp"
 #include "base/descriptor.hpp"
+#include "base/in_place.hpp"
 #include "support/failure.hpp"
 
 namespace gigabar::tool::run {
@@ -42,7 +43,7 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 std::int64_t after_seconds(double seconds) { return now_ns() + static_cast<std::int64_t>(seconds * 1e9); }
 
 // Signals that come as bytes of a descriptor while this lives.
-class SignalDescriptor {
+class SignalDescriptor : InPlace {
  public:
   SignalDescriptor() {
     sigset_t wanted;
@@ -58,8 +59,6 @@ class SignalDescriptor {
     if (!descriptor_.is_open()) fail(fmt::format("cannot wait for signals: {}", std::strerror(errno)));
   }
   ~SignalDescriptor() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  SignalDescriptor(const SignalDescriptor&) = delete;
-  SignalDescriptor& operator=(const SignalDescriptor&) = delete;
 
   int get() const noexcept { return descriptor_.get(); }
   std::optional<int> next() const {
@@ -101,11 +100,6 @@ Descriptor open_non_blocking(int shared) {
   return Descriptor(::open(fmt::format("/proc/self/fd/{}", shared).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-bool is_regular_file(int descriptor) {
-  struct stat status{};
-  return ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-}
-
 // Where lines of two descriptors would mix: not on devices other than terminals.
 bool is_same_file(int one, int other) {
   struct stat first{}, second{};
@@ -136,7 +130,6 @@ class Target {
   Target(int shared, std::string name)
       : own_(open_non_blocking(shared)),
         descriptor_(own_.is_open() ? own_.get() : shared),
-        most_bytes_(own_.is_open() || is_regular_file(shared) ? kMaxPendingBytes : PIPE_BUF),
         name_(std::move(name)),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_.is_open()) fail(fmt::format("cannot wait for ranks: {}", std::strerror(errno)));
@@ -194,7 +187,7 @@ class Target {
     while (done < pending_.size() && !has_refused_) {
       pollfd entry{descriptor_, POLLOUT, 0};
       if (::poll(&entry, 1, 0) != 1) break;
-      const ssize_t bytes = ::write(descriptor_, pending_.data() + done, std::min(pending_.size() - done, most_bytes_));
+      const ssize_t bytes = ::write(descriptor_, pending_.data() + done, std::min<std::size_t>(pending_.size() - done, PIPE_BUF));
       if (bytes < 0 && errno != EAGAIN && errno != EINTR) return end(errno);
       // A terminal may be ready and have no room for the two characters of a newline.
       has_refused_ = bytes <= 0;
@@ -249,7 +242,6 @@ class Target {
 
   Descriptor own_;
   int descriptor_;
-  std::size_t most_bytes_;  // of one write
   std::string name_;
   Descriptor epoll_;
   std::deque<Stream> streams_;  // where one is does not change
@@ -259,7 +251,7 @@ class Target {
   int untold_fault_ = 0;
 };
 
-class Launcher {
+class Launcher : InPlace {
  public:
   explicit Launcher(const JobSettings& settings) : settings_(settings) {}
   // Also when the start of a later rank failed.
@@ -268,8 +260,6 @@ class Launcher {
     for (const pid_t process : ranks_)
       if (process != kEnded) ::waitpid(process, nullptr, 0);
   }
-  Launcher(const Launcher&) = delete;
-  Launcher& operator=(const Launcher&) = delete;
 
   int run() {
     start_all();

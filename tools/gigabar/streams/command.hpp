@@ -15,8 +15,8 @@
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
 #include "gigabar/streams.hpp"
+#include "support/failure.hpp"
 #include "support/report.hpp"
-#include "support/signal_handlers.hpp"
 
 namespace gigabar::tool::streams {
 

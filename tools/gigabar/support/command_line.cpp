@@ -353,7 +353,6 @@ const Option& Option::trigger_on_parse() const { return option_->trigger_on_pars
 const Option& Option::type_name(const std::string& name) const { return option_->type_name(name), *this; }
 const Option& Option::group(const std::string& name) const { return option_->group(name), *this; }
 const Option& Option::default_str(const std::string& text) const { return option_->default_str(text), *this; }
-const Option& Option::capture_default_str() const { return option_->capture_default_str(), *this; }
 
 Command Command::add_subcommand(const std::string& name, const std::string& description) const {
   return Command(app_->add_subcommand(name, description));
@@ -368,6 +367,7 @@ Option Command::add_option(const std::string& names, T& target, const Value& val
   if (value.check) option->transform(validator(value.check));
   if constexpr (std::is_arithmetic_v<T>)
     option->default_str(value.is_size ? format_bytes(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
+  if constexpr (std::is_same_v<T, std::string>) option->default_str(target);
   return Option(option);
 }
 

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a command ends early: one line that names the argument, the cause and the remedy, and the exit status.
+// How a command ends early: one line that names the argument, the cause and the remedy, and the exit status. Handlers of what asks
+// it to end: SIGINT (Ctrl-C), SIGTERM (a batch system, a time limit) and SIGHUP (a terminal that closed).
 #pragma once
 
+#include <array>
+#include <csignal>
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/in_place.hpp"
 #include "gigabar/status.hpp"
 
 namespace gigabar::tool {
@@ -42,5 +47,28 @@ T take(Result<T> result) {
 inline void require(const Result<void>& outcome) {
   if (!outcome) fail(outcome.message());
 }
+
+// While one lives; afterwards the signals do what they did before. A signal that is ignored (a job of nohup, or in the background
+// of a script) stays ignored.
+class EndHandlers : InPlace {
+ public:
+  EndHandlers(void (*handler)(int), int flags) {
+    struct sigaction action{};
+    action.sa_handler = handler;
+    action.sa_flags = flags;
+    sigemptyset(&action.sa_mask);
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      sigaction(kSignals[i], nullptr, &old_[i]);
+      if (old_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+  ~EndHandlers() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &old_[i], nullptr);
+  }
+
+ private:
+  static constexpr std::array<int, 3> kSignals{SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, kSignals.size()> old_{};
+};
 
 }  // namespace gigabar::tool

@@ -70,13 +70,9 @@ std::string plain(std::string_view text, std::size_t most_bytes) {
 
 std::string replaced(std::string_view text, std::initializer_list<std::pair<char, std::string_view>> words) {
   std::string result;
-  for (const char letter : text) {
+  for (const char& letter : text) {
     const auto* const found = std::find_if(words.begin(), words.end(), [letter](const auto& each) { return each.first == letter; });
-    if (found == words.end()) {
-      result += letter;
-    } else {
-      result += found->second;
-    }
+    result += found == words.end() ? std::string_view(&letter, 1) : found->second;
   }
   return result;
 }

@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -27,14 +26,10 @@ Descriptor make_memory_file(std::string_view option) {
 }
 
 std::string content_of(const Descriptor& file, std::string_view option) {
-  std::string text(static_cast<std::size_t>(std::max<off_t>(lseek(file.get(), 0, SEEK_END), 0)), '\0');
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count = pread(file.get(), text.data() + done, text.size() - done, static_cast<off_t>(done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail(fmt::format("{}: cannot read a file in memory: {}", option, std::strerror(errno)));
-    done += static_cast<std::size_t>(count);
-  }
+  std::string text;
+  lseek(file.get(), 0, SEEK_SET);
+  if (!read_all(file.get(), text.max_size(), text))
+    fail(fmt::format("{}: cannot read a file in memory: {}", option, std::strerror(errno)));
   return text;
 }
 

@@ -41,8 +41,4 @@ void print_matrix(Report& report, const Topology& topology, bool has_all_routes)
 // NUMA nodes, root complexes, bridges and devices, each below the one it hangs on.
 void print_tree(Report& report, const Topology& topology);
 
-// Has Graphviz's `dot` draw the machine as SVG, and writes that to the file. Ends the command when there is no such program, when
-// it fails or takes longer than `most_seconds`, and when the file cannot be written.
-void write_svg(const Topology& topology, const std::string& title, const std::string& path, double most_seconds);
-
 }  // namespace gigabar::tool::topology

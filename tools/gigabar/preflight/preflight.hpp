@@ -1,21 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// The paths between the devices and the host of this node: bytes that are verified at the destination, and their rate.
+// What `gigabar preflight` is made of: the paths between the devices and the host of this node, with bytes that are verified at the
+// destination, and their rate; from what was found and measured to one answer: fit, unfit or unknown; and the forms of it, for
+// people and for the programs that ask at the start of a job.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <array>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "gigabar/device.hpp"
+#include "gigabar/doctor.hpp"
 #include "gigabar/status.hpp"
 #include "gigabar/streams.hpp"
+#include "support/names.hpp"
+#include "support/report.hpp"
 #include "survey/document.hpp"
 
 namespace gigabar::tool::preflight {
@@ -29,6 +42,32 @@ struct TimeLeft {
 };
 // Called with what is measured, before it is.
 using Tell = std::function<void(const std::string&)>;
+
+// A driver that hangs holds the thread that called it, whatever that thread's own limits are. This one calls a function in its
+// stead.
+class Watchdog {
+ public:
+  // After `seconds`, unless this object is gone by then, a thread of its own calls `expired` with what was done last.
+  Watchdog(double seconds, std::function<void(const std::string& step)> expired)
+      : thread_([this, seconds, expired = std::move(expired)](const std::stop_token& end) {
+          std::unique_lock lock(mutex_);
+          ended_.wait_for(lock, end, std::chrono::duration<double>(seconds), [] { return false; });
+          if (!end.stop_requested()) expired(step_);
+        }) {}
+
+  void begin(std::string step) {
+    const std::lock_guard lock(mutex_);
+    step_ = std::move(step);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any ended_;
+  std::string step_ = "the start";
+  std::jthread thread_;  // the last member: asked to end, and joined, before the others are gone
+};
+
+// --- Paths -----------------------------------------------------------------------------------------------------------------------
 
 // What a path is called, "host->gpu0", and a transfer over it that is timed. Stand-ins take fewer bytes: host memory pretends, and
 // its caches and cores are shared by everything.
@@ -133,5 +172,86 @@ std::string load_of(const Path& path, std::span<const DeviceInfo> devices);
 
 // The share of their time that the CPUs work, between two texts of /proc/stat; 0 when they say nothing.
 double busy_share(std::string_view before, std::string_view after);
+
+// --- The answer ------------------------------------------------------------------------------------------------------------------
+
+enum class State : std::uint8_t {
+  fit,
+  unfit,
+  unknown,  // could not be decided: not measured, not readable, or disturbed by other work
+};
+inline constexpr std::array<Named<State>, 3> kStates = {
+    {{State::fit, "fit"}, {State::unfit, "unfit"}, {State::unknown, "unknown"}}};
+inline std::string_view name_of(State state) noexcept { return name_in(kStates, state); }
+
+// GCC warns of members without "= {}" that an initializer leaves out.  NOLINTBEGIN(readability-redundant-member-init)
+struct Item {
+  enum class Kind { check, path, requirement } kind = Kind::check;
+  std::string name = {};     // "pci.acs", "host->gpu0", "nvlink>=18"
+  std::string subject = {};  // the devices, as findings name them; empty: the machine
+  State state = State::fit;
+  bool is_decisive = true;  // counts for the answer
+  bool is_warning = false;  // fit, but slower or less than it could be
+  std::string statement = {};
+  std::string remedy = {};
+  int gravity = 0;                                // of what is unfit: the least is named first
+  const Path* path = nullptr;                     // of a path
+  std::vector<std::string> gpus = {}, nics = {};  // PCI addresses (or numbers of stand-ins), names: of what is not fit
+  // NOLINTEND(readability-redundant-member-init)
+
+  void say(State what, std::string why, std::string what_to_do) {
+    state = what;
+    statement = std::move(why);
+    remedy = std::move(what_to_do);
+  }
+};
+
+struct Evidence {
+  const Examination& examination;
+  std::span<const PathReport> availability;
+  const Criteria& criteria;
+  // As above.  NOLINTBEGIN(readability-redundant-member-init)
+  std::span<const Path> paths = {};
+  std::vector<std::string> ignored = {};  // checks and groups, by their names of today, whose findings do not count
+  std::size_t device_count = 0;           // that were measured; 0: none were
+  std::optional<Item> not_measured = {};  // in place of the paths: why none was measured, and what to do
+  // NOLINTEND(readability-redundant-member-init)
+  bool is_strict = false;  // what could not be read counts, although the paths were measured
+};
+
+// The check of a finding that says that no check could be run.
+inline constexpr std::string_view kNothing = "preflight";
+
+struct Judgement {
+  State state = State::fit;
+  std::vector<Item> items;
+  std::string line;  // the answer on one line: the device that is not fit and the remedy, or what was found fit
+};
+
+Judgement judge(const Evidence& evidence);
+
+// --- The forms of the answer ----------------------------------------------------------------------------------------------------
+
+enum class Format : std::uint8_t {
+  table,
+  json,
+  npd,         // Node Problem Detector's custom plugin monitor: a line, and 0, 1 or 2 for what is unknown
+  nhc,         // LBNL Node Health Check: a line, and not 0 only for what is unfit
+  prometheus,  // OpenMetrics, as node_exporter's textfile collector reads it
+};
+
+inline constexpr int kExitUnknown = 3;
+int exit_status_of(State state, Format format, bool is_strict);
+
+// The answer first, then what is not fit, each with its remedy, then every path.
+void print_table(Report& report, const Judgement& judgement);
+Json to_json(const Item& item);
+
+struct Metrics {
+  double elapsed_seconds = 0;
+  double time_seconds = 0;  // since 1970
+  bool is_stand_in = false;
+};
+std::string metrics_text(const Judgement& judgement, const Metrics& metrics);
 
 }  // namespace gigabar::tool::preflight
