@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/counted.hpp"
+#include "base/fnv.hpp"
 #include "commands.hpp"
 #include "fabric/tuning.hpp"
 #include "gigabar/fabric.hpp"
@@ -91,32 +92,29 @@ Json to_json(const Finding& finding) {
           {"curves", std::move(curves)}};
 }
 
-// What a rank sent is not trusted: nothing when it is no finding.
-std::optional<Finding> finding_from(const Json& json) {
-  try {
-    Finding finding;
-    const auto name = json.at("setting").get<std::string>();
-    const auto known = std::find_if(kTuned.begin(), kTuned.end(), [&name](const auto* each) { return each->name == name; });
-    if (known == kTuned.end()) return {};
-    finding.of = *known;
-    if (!json.at("bytes").is_null()) finding.bytes = json.at("bytes").get<std::uint64_t>();
-    if (!json.at("crossover_bytes").is_null()) finding.crossover_bytes = json.at("crossover_bytes").get<double>();
-    finding.why = json.at("why").get<std::string>();
-    finding.why_not = json.at("why_not").get<std::string>();
-    finding.sizes = json.at("sizes").get<std::vector<std::uint64_t>>();
-    for (const Json& curve : json.at("curves")) {
-      finding.curves.push_back({curve.at("way").get<std::string>(), curve.at("p50_us").get<std::vector<double>>()});
-      if (finding.curves.back().median_us.size() != finding.sizes.size()) return {};
-    }
-    if (finding.curves.size() > kMaxCurves || finding.sizes.size() > kMaxSizes) return {};
-    return finding;
-  } catch (const Json::exception&) {
-    return {};
+constexpr const char* kNotMeasured = "the other rank has sent something else than what it measured";
+
+// Ends the command, or throws the document's exception, when it is no finding.
+Finding finding_from(const Json& json) {
+  Finding finding;
+  const auto name = json.at("setting").get<std::string>();
+  const auto known = std::find_if(kTuned.begin(), kTuned.end(), [&name](const auto* each) { return each->name == name; });
+  if (known == kTuned.end()) fail(kNotMeasured);
+  finding.of = *known;
+  if (!json.at("bytes").is_null()) finding.bytes = json.at("bytes").get<std::uint64_t>();
+  if (!json.at("crossover_bytes").is_null()) finding.crossover_bytes = json.at("crossover_bytes").get<double>();
+  finding.why = json.at("why").get<std::string>();
+  finding.why_not = json.at("why_not").get<std::string>();
+  finding.sizes = json.at("sizes").get<std::vector<std::uint64_t>>();
+  for (const Json& curve : json.at("curves")) {
+    finding.curves.push_back({curve.at("way").get<std::string>(), curve.at("p50_us").get<std::vector<double>>()});
+    if (finding.curves.back().median_us.size() != finding.sizes.size()) fail(kNotMeasured);
   }
+  if (finding.curves.size() > kMaxCurves || finding.sizes.size() > kMaxSizes) fail(kNotMeasured);
+  return finding;
 }
 
-constexpr Tag kWordTag = 12;
-constexpr std::size_t kMaxWordBytes = std::size_t{1} << 18;
+constexpr std::size_t kMaxToldBytes = std::size_t{1} << 18;
 constexpr const char* kNoPlace = "there is no home and no cache folder to store in; give a file, as in --store=FILE";
 
 // What both ranks work with, settled from the command line alone.
@@ -180,12 +178,15 @@ class TuneSession : public BufferSession {
     device_ = device_of(fabric().device());
     make_buffers(tune_.plan, tune_.plan.first_place);
     require(fabric().connect(partner(), timeout()));
-    const Json own = introduction();
-    const Json other = exchange_introductions(own);
-    if (report() != nullptr) print_titles(own, other);
-    drive_or_answer(0, own);
+    // Otherwise they would wait for each other in vain.
+    if (!is_same_everywhere(digest())) refuse_usage("the ranks were started with different options; give both the same");
+    const std::string pair = key().to_text();
+    const bool is_one_pair = is_same_everywhere(fnv1a(machine_fingerprint().digits() + pair));
+    introductions_ = gather_introductions({{"host", introduction_of({})["host"]}, {"key", pair}}, kMaxIntroductionBytes, timeout());
+    if (report() != nullptr) print_titles();
+    drive_or_answer(0);
     // The other side is a pair of its own where its GPU, its rails or its host are others.
-    if (own["machine"] != other["machine"] || own["key"] != other["key"]) drive_or_answer(1, rank() == 1 ? own : other);
+    if (!is_one_pair) drive_or_answer(1);
     leave(timeout());
     if (!failure_.empty()) fail(failure_);
   }
@@ -208,19 +209,9 @@ class TuneSession : public BufferSession {
     return options;
   }
 
-  // --- Words between the two ranks -----------------------------------------------------------------------------------------------
-
-  void send_word(const Json& word) {
-    const std::string text = dump(word);
-    require(fabric().send(partner(), kWordTag, text.data(), text.size(), timeout()));
-  }
-
-  Json take_word() {
-    std::string text(kMaxWordBytes, '\0');
-    const Received received = take(fabric().recv(partner(), kWordTag, text.data(), text.size(), timeout()));
-    Json word = Json::parse(text.data(), text.data() + received.bytes, nullptr, false);
-    if (!word.is_object()) fail("the other rank has sent something else than what it measured");
-    return word;
+  std::uint64_t digest() const {
+    return fnv1a(fmt::format("tune {} {} {} {}", fmt::join(tune_.plan.sizes, ","), tune_.options.iteration_count,
+                             tune_.options.warm_up_count, tune_.options.stored.is_wanted));
   }
 
   fabric::TunedKey key() {
@@ -233,31 +224,6 @@ class TuneSession : public BufferSession {
       found.is_same_host = peer.is_same_host;
     }
     return found;
-  }
-
-  Json introduction() {
-    return {{"host", introduction_of({})["host"]},
-            {"machine", machine_fingerprint().digits()},
-            {"key", key().to_text()},
-            {"sizes", tune_.plan.sizes},
-            {"iterations", tune_.options.iteration_count},
-            {"warm_up", tune_.options.warm_up_count},
-            {"is_stored", tune_.options.stored.is_wanted}};
-  }
-
-  // Ranks that were started with different options would wait for each other in vain.
-  Json exchange_introductions(const Json& own) {
-    send_word(own);
-    Json other = take_word();
-    for (const char* const name : {"sizes", "iterations", "warm_up", "is_stored"}) {
-      if (!other.contains(name) || other[name] != own[name])
-        refuse_usage("the ranks were started with different options; give both the same");
-    }
-    for (const char* const name : {"host", "machine", "key"}) {
-      if (!other.contains(name) || !other[name].is_string())
-        fail("the other rank has introduced itself with something else than it should");
-    }
-    return other;
   }
 
   // --- Measuring -----------------------------------------------------------------------------------------------------------------
@@ -416,33 +382,36 @@ class TuneSession : public BufferSession {
 
   // --- Storing -------------------------------------------------------------------------------------------------------------------
 
-  void drive_or_answer(Rank driver, const Json& driver_facts) {
-    if (rank() != driver) {
+  void drive_or_answer(Rank driver) {
+    Told told;
+    if (rank() == driver) {
+      told.findings = drive();
+      store(told);
+    } else {
       if (report() != nullptr) report()->show_progress("rank {} measures", driver);
       answer();
-      if (report() != nullptr) tell(driver, driver_facts, take_told());
-      return;
     }
-    Told told;
-    told.findings = drive();
-    store(told);
-    if (report() != nullptr) return tell(driver, driver_facts, told);
-    send_word({{"findings", findings_json(told)}, {"stored", told.stored}, {"why_not_stored", told.why_not_stored}});
+    if (driver != 0) {
+      const Json own = {{"findings", findings_json(told)}, {"stored", told.stored}, {"why_not_stored", told.why_not_stored}};
+      const std::vector<Json> all = gather_introductions(own, kMaxToldBytes, timeout());
+      if (report() != nullptr) told = told_from(all[driver]);
+    }
+    if (report() != nullptr) tell(driver, told);
   }
 
   static Json findings_json(const Told& told) {
     return list_of(told.findings, [](const Finding& finding) { return to_json(finding); });
   }
 
-  Told take_told() {
-    const Json word = take_word();
-    Told told{{}, word.value("stored", std::string()), word.value("why_not_stored", std::string())};
-    for (const Json& each : word.value("findings", Json::array())) {
-      auto finding = finding_from(each);
-      if (!finding) fail("the other rank has sent something else than what it measured");
-      told.findings.push_back(std::move(*finding));
+  // What a rank sent is not trusted.
+  static Told told_from(const Json& json) {
+    try {
+      Told told{{}, json.at("stored").get<std::string>(), json.at("why_not_stored").get<std::string>()};
+      for (const Json& each : json.at("findings")) told.findings.push_back(finding_from(each));
+      return told;
+    } catch (const Json::exception&) {
+      fail(kNotMeasured);
     }
-    return told;
   }
 
   void store(Told& told) {
@@ -471,16 +440,16 @@ class TuneSession : public BufferSession {
 
   // --- What is printed -----------------------------------------------------------------------------------------------------------
 
-  void print_titles(const Json& own, const Json& other) {
+  void print_titles() {
     if (tune_.plan.first_place == Place::device) report()->set_device(*device_);
     report()->set_clock(clock_);
-    report()->print("# ranks: 0 at {}, 1 at {}\n", own["host"].get<std::string>(), plain(other["host"].get<std::string>()));
+    report()->print("# ranks: 0 at {}, 1 at {}\n", text_of(introductions_[0], "host"), text_of(introductions_[1], "host"));
     report()->document()["settings"] = settings_json();
     report()->document()["samples"] = {{"iterations", tune_.options.iteration_count}, {"warm_up", tune_.options.warm_up_count}};
   }
 
-  void tell(Rank driver, const Json& driver_facts, const Told& told) {
-    const std::string pair = text_of(driver_facts, "key");
+  void tell(Rank driver, const Told& told) {
+    const std::string pair = text_of(introductions_[driver], "key");
     report()->print("\nrank {}: {}{}\n", driver, pair, stand_in_label(report()->is_stand_in()));
     for (const Finding& finding : told.findings) tell(finding);
     report()->print("{}{}\n", told.stored.empty() ? "not stored: " : "stored in ",
@@ -517,7 +486,8 @@ class TuneSession : public BufferSession {
   }
 
   const TunePlan tune_;
-  std::uint64_t chunk_bytes_ = 0;  // of staged ways
+  std::vector<Json> introductions_;  // at rank 0
+  std::uint64_t chunk_bytes_ = 0;    // of staged ways
   std::string failure_;
 };
 

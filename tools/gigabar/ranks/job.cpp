@@ -335,13 +335,17 @@ void RankSession::join() {
   check_count_(fabric_.rank_count());
 }
 
-void RankSession::agree(std::uint64_t digest) {
-  const std::array<std::int64_t, 1> own = {static_cast<std::int64_t>(digest)};
+bool RankSession::is_same_everywhere(std::uint64_t number) {
+  const std::array<std::int64_t, 1> own = {static_cast<std::int64_t>(number)};
   std::array<std::int64_t, 1> least{};
   std::array<std::int64_t, 1> most{};
   require(fabric_.all_reduce({}, ReduceOperation::minimum, own, least, timeout_));
   require(fabric_.all_reduce({}, ReduceOperation::maximum, own, most, timeout_));
-  if (least != most) refuse_usage("the ranks were started with different options; give all of them the same");
+  return least == most;
+}
+
+void RankSession::agree(std::uint64_t digest) {
+  if (!is_same_everywhere(digest)) refuse_usage("the ranks were started with different options; give all of them the same");
 }
 
 DeviceInfo RankSession::device_of(int index) {

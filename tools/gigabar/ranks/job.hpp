@@ -92,6 +92,8 @@ class RankSession {
   // numbers and the reason of each, and the others as rank 0 says. Afterwards this thread, and what it allocates, is where the
   // fabric's are.
   void join();
+  // Whether all ranks, each of which asks, have the same number.
+  bool is_same_everywhere(std::uint64_t number);
   // Ends the command as bad usage where the digests differ: started with different options ranks would wait for each other in vain.
   void agree(std::uint64_t digest);
   void meet(Timeout timeout) { require(fabric_.barrier({}, timeout)); }
