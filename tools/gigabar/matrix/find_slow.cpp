@@ -233,10 +233,6 @@ std::string_view name_of(Part part) noexcept {
   return name_in(kParts, part);
 }
 
-std::string Slow::text() const {
-  return text(name_of(part), [](int number) { return std::to_string(number); });
-}
-
 std::string Slow::text(std::string_view what, const std::function<std::string(int number)>& name) const {
   if (is_pair(part)) return fmt::format("{} {} {} {}", what, name(first), way == Way::both ? "and" : "to", name(second));
   const std::string_view one_way = way == Way::sending ? ", sending" : way == Way::receiving ? ", receiving" : "";
@@ -300,10 +296,6 @@ std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Pla
   }
   add_pairs(paths, found);
   return found;
-}
-
-std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks) {
-  return explain_slow(compare_paths(rates, ranks), ranks);
 }
 
 }  // namespace gigabar::tool::matrix

@@ -44,8 +44,7 @@ struct Slow {
   // Of the same kind, that the rates cannot tell from it: the same paths cross all of them.
   std::vector<int> others = {};  // GCC warns without it  NOLINT(readability-redundant-member-init)
 
-  std::string text() const;  // "host 3, sending"
-  // The same in other words: "switch leaf1, sending".
+  // "switch leaf1, sending": what a part of its kind is called, and what that of a number is.
   std::string text(std::string_view what, const std::function<std::string(int number)>& name) const;
 };
 constexpr bool is_pair(Part part) noexcept { return part == Part::host_pair || part == Part::pair; }
@@ -78,6 +77,5 @@ Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks);
 // nothing is slow, or most of all paths are, which is then what is usual; or a third of them and no part explains it: such paths
 // are of two kinds.
 std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Placement> ranks);
-std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks);
 
 }  // namespace gigabar::tool::matrix
