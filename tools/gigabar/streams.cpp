@@ -2,8 +2,6 @@
 // gigabar streams: many transfers at once, between GPUs and between GPUs and the host, with CUts' command lines, transfers in
 // words, nvbandwidth's matrices, and sweeps over sizes.
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -115,12 +113,6 @@ class Verdict {
 
 // --- How far the transfers are, while they run ----------------------------------------------------------------------------------
 
-winsize terminal_size() {
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0) size = {24, 80, 0, 0};
-  return size;
-}
-
 std::string sum_of(std::span<const StreamProgress> transfers) {
   double done_gb = 0;
   double gb_per_s = 0;
@@ -134,10 +126,10 @@ std::string sum_of(std::span<const StreamProgress> transfers) {
                      counted(transfers.size(), "transfer"));
 }
 
-// Bytes and rate of every transfer and the time that is left, redrawn in place on standard error.
+// Bytes and rate of every transfer and the time that is left.
 class Progress {
  public:
-  explicit Progress(bool is_shown) : is_shown_(is_shown) {}
+  Progress(Report& report, bool is_wanted) : report_(report), is_shown_(is_wanted && report.shows_progress()) {}
 
   // `position`: "3 of 12", or empty.
   void begin(const Point& point, const std::string& position) {
@@ -150,7 +142,7 @@ class Progress {
     repeat_count_ = point.plan.repeats;
     began_ = {};
     title_ = point.title + (point.title.empty() || position.empty() ? "" : ", ") + position;
-    show({title_.empty() ? "preparing" : title_ + ": preparing"});
+    if (is_shown_) report_.show_progress("{}preparing", title_.empty() ? "" : title_ + ": ");
   }
 
   void update(unsigned repeat, std::span<const StreamProgress> transfers) {
@@ -158,16 +150,13 @@ class Progress {
     std::vector<std::string> lines;
     lines.push_back(fmt::format("{}{}repeat {} of {}{}", title_, title_.empty() ? "" : ", ", repeat + 1, repeat_count_,
                                 Interrupt::is_set() ? "; ending after the copies in flight" : time_left(repeat, transfers)));
-    if (transfers.size() + 1 < terminal_size().ws_row) {
+    if (transfers.size() + 1 < terminal_rows()) {
       for (const StreamProgress& transfer : transfers) lines.push_back(line_of(transfer));
     } else {
       lines.push_back(sum_of(transfers));
     }
-    show(lines);
+    report_.show_progress_lines(lines);
   }
-
-  // Leaves the terminal as if nothing had been shown.
-  void end() { show({}); }
 
  private:
   // ", about 40 s left", from what the slowest transfer has done; empty in the first second and where no transfer has an end.
@@ -191,25 +180,13 @@ class Progress {
                        transfer.is_done ? "  done" : fmt::format("  {:>9.3f} GB/s", transfer.gb_per_s));
   }
 
-  // In place of what was shown before.
-  void show(const std::vector<std::string>& lines) {
-    if (!is_shown_) return;
-    std::string text = line_count_ == 0 ? "" : fmt::format("\x1b[{}A", line_count_);
-    text += "\r\x1b[J";
-    const std::size_t width = terminal_size().ws_col - std::size_t{1};
-    for (const std::string& line : lines) text += line.substr(0, width) + "\n";
-    line_count_ = lines.size();
-    std::fputs(text.c_str(), stderr);
-    std::fflush(stderr);
-  }
-
+  Report& report_;
   bool is_shown_;
   std::string title_;
   std::vector<std::string> names_;
   std::size_t name_width_ = 0;
   unsigned repeat_count_ = 0;
   std::chrono::steady_clock::time_point began_;  // the first repeat's first report
-  std::size_t line_count_ = 0;                   // that are shown
 };
 
 // --- --plain: cudaMemcpyAsync over memory of the same kind and place, what a transfer's figure is compared with ------------------
@@ -251,7 +228,7 @@ class Session {
   Session(const Options& options, const Invocation& invocation)
       : options_(options),
         report_("streams", invocation, options.json_path),
-        progress_(options.format != Format::cuts && options.json_path != "-" && can_redraw()),
+        progress_(report_, options.format != Format::cuts),
         verdict_(options.expected_ratio) {
     describe(options, report_.document());
     check_options(options);
@@ -325,7 +302,7 @@ class Session {
     output_->before(point);
     progress_.begin(point, position);
     auto result = run(point, options);
-    progress_.end();
+    report_.end_progress();
     if (result) {
       point.report = std::move(result).value();
       assume_links(*point.report);
