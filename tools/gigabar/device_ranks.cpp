@@ -350,8 +350,8 @@ class Session : public Pair {
     return plan;
   }
 
-  static KernelTask task_of(const RoundPlan& plan) {
-    return {name_of(plan.op), plan.message_bytes, std::uint64_t{plan.warm_up_count} + plan.iteration_count};
+  Complaint judge_run(const RoundPlan& plan, const KernelRun& run) const {
+    return judge(name_of(plan.op), plan.message_bytes, plan.round_count(), run.ends);
   }
 
   // Reads, atomics and writes that nobody checks need nobody at the partner.
@@ -370,7 +370,7 @@ class Session : public Pair {
   // What the partner reads, once for all rounds.
   void fill(RoundPlan plan) {
     plan.only_fills = true;
-    static_cast<void>(judge(task_of(plan), run_kernel(plan).ends));
+    static_cast<void>(judge_run(plan, run_kernel(plan)));
   }
 
   void do_size(std::uint64_t bytes) {
@@ -383,7 +383,7 @@ class Session : public Pair {
     }
     KernelRun run;
     if (has_kernel(plan)) run = run_kernel(plan);
-    const Complaint complaint = gather_complaints(judge(task_of(plan), run.ends));
+    const Complaint complaint = gather_complaints(judge_run(plan, run));
     if (report() == nullptr) return;
     report()->add_row(row_of(plan, grid_, bytes, run, complaint, path()));
     complain(complaint);
@@ -444,7 +444,7 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
   add_rounds(command, options);
   command->add_flag("-c,--validation", options.is_checked,
                     "Check all data in the kernels, different ones in every round; times then contain it. Wrong data are status 1");
-  add_fault(command, options.fault_bytes);
+  command->add_option("--plant-fault", options.fault_bytes, byte_count(0))->group("");  // proves that the check can fail
   add_pair_options(command, options);
 }
 

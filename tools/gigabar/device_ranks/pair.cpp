@@ -134,18 +134,19 @@ PairPlan Pair::pair_plan() const noexcept {
   return {session_->handle(), partner(), static_cast<std::uint64_t>(std::max<std::int64_t>(timeout().ns(), 1))};
 }
 
-Complaint Pair::judge(const KernelTask& task, const std::vector<UnitEnd>& ends) const {
+Complaint Pair::judge(std::string_view what, std::uint64_t bytes, std::uint32_t round_count,
+                      const std::vector<UnitEnd>& ends) const {
   Complaint complaint;
   for (std::size_t unit = 0; unit < ends.size(); ++unit) {
     const UnitEnd& end = ends[unit];
     if (end.status != Status::ok) {
-      fail(fmt::format("kernel of rank {}: {} with {}: {} of unit {} in round {} of {}{}", rank(), task.name,
-                       counted(task.bytes, "byte"), name_of(end.status), unit, end.rounds_done, task.round_count,
+      fail(fmt::format("kernel of rank {}: {} with {}: {} of unit {} in round {} of {}{}", rank(), what, counted(bytes, "byte"),
+                       name_of(end.status), unit, end.rounds_done, round_count,
                        end.status == Status::timed_out ? "; take fewer rounds (-i) or a longer --timeout" : ""));
     }
     if (end.wrong_count != 0 && complaint.first_wrong.empty()) {
-      complaint.first_wrong = fmt::format("{}, {}, round {}, message {}, offset {}: expected {:#x}, found {:#x}", task.name,
-                                          counted(task.bytes, "byte"), end.wrong_place.round, end.wrong_place.message,
+      complaint.first_wrong = fmt::format("{}, {}, round {}, message {}, offset {}: expected {:#x}, found {:#x}", what,
+                                          counted(bytes, "byte"), end.wrong_place.round, end.wrong_place.message,
                                           end.wrong_place.offset_bytes, end.wrong_expected, end.wrong_found);
     }
     complaint.wrong_count += end.wrong_count;
@@ -254,10 +255,6 @@ void add_grid_options(const Command& command, GridOptions& options, const char* 
 
 void add_sizes(const Command& command, std::string& sizes, const char* usual) {
   add_range_option(command, "-m,--message-size", sizes, "Sizes: doubled from MIN to MAX, MIN a multiple of 4", usual);
-}
-
-void add_fault(const Command& command, std::optional<std::uint64_t>& bytes) {
-  command.add_option("--plant-fault", bytes, byte_count(0))->group("");
 }
 
 void add_pair_options(const Command& command, ranks::JobOptions& options) {
