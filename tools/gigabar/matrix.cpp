@@ -140,29 +140,22 @@ class MatrixSession : public BufferSession {
   // How long rank 0 may think: about the paths between all ranks, which takes seconds where there are thousands.
   Timeout patience_with_rank_0() const { return times(timeout(), 1 + count_ / 100); }
 
-  // Numbers of rank 0 at every rank: how long their text is, and then itself. What another process sent is not trusted.
-  std::vector<int> numbers_from_rank_0(const std::vector<int>& numbers, std::size_t most_count) {
-    constexpr std::size_t kMaxDigits = 11;
+  // Numbers of rank 0 at every rank: how many bytes they are, and then themselves. What another process sent is not trusted.
+  std::vector<int> numbers_from_rank_0(std::vector<int> numbers, std::size_t most_count) {
     const Timeout patience = patience_with_rank_0();
-    std::string text = Json(numbers).dump();
-    std::uint64_t bytes = text.size();
-    if (rank() == 0) {
-      for (Rank to = 1; to < count_; ++to) {
-        require(fabric().send(to, kFromRank0Tag, &bytes, sizeof bytes, patience));
-        require(fabric().send(to, kFromRank0Tag, text.data(), text.size(), patience));
-      }
-      return numbers;
+    std::uint64_t bytes = numbers.size() * sizeof(int);
+    for (Rank to = 1; rank() == 0 && to < count_; ++to) {
+      require(fabric().send(to, kFromRank0Tag, &bytes, sizeof bytes, patience));
+      require(fabric().send(to, kFromRank0Tag, numbers.data(), bytes, patience));
     }
+    if (rank() == 0) return numbers;
     take(fabric().recv(0, kFromRank0Tag, &bytes, sizeof bytes, patience));
-    if (bytes > kMaxDigits * (most_count + 1)) fail("rank 0 has announced a text that is too long");
-    text.assign(bytes, '\0');
-    text.resize(take(fabric().recv(0, kFromRank0Tag, text.data(), text.size(), patience)).bytes);
-    std::vector<int> read;
-    for (const Json& each : Json::parse(text, nullptr, false)) {
-      if (!each.is_number_unsigned() || each.get<std::uint64_t>() > most_count) fail("rank 0 has sent something else than numbers");
-      read.push_back(each.get<int>());
-    }
-    return read;
+    if (bytes > most_count * sizeof(int)) fail("rank 0 has announced a text that is too long");
+    numbers.assign(bytes / sizeof(int), 0);
+    take(fabric().recv(0, kFromRank0Tag, numbers.data(), numbers.size() * sizeof(int), patience));
+    const auto is_none = [most_count](int number) { return number < 0 || static_cast<std::size_t>(number) > most_count; };
+    if (std::any_of(numbers.begin(), numbers.end(), is_none)) fail("rank 0 has sent something else than numbers");
+    return numbers;
   }
 
   void meet_others() {
