@@ -18,6 +18,7 @@
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
 #include "streams/command.hpp"
+#include "streams/ends.hpp"
 #include "streams/measure.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
@@ -196,29 +197,15 @@ bool has_plain_form(const Transfer& transfer) {
   return transfer.executor == StreamExecutor::copy_engine && transfer.source.is_host() != transfer.destination.is_host();
 }
 
-// Placed as run_streams() does it: on the nearest node where that can be, else anywhere.
-HostMemory host_memory(const Machine& machine, const Transfer& transfer) {
-  const StreamPlace& host = host_of(transfer);
-  const int node = std::max(machine.node_of_host(transfer), -1);
-  auto memory = HostMemory::allocate(transfer.bytes, {.numa_node = node, .pages = host.pages});
-  if (!memory && node >= 0 && host.numa_node == StreamPlace::kNearestNode) {
-    memory = HostMemory::allocate(transfer.bytes, {.numa_node = -1, .pages = host.pages});
-  }
-  return take(std::move(memory));
-}
-
-// In GB/s: two copies that are not timed, then as many as one repeat has (at most 100), between two events. Ends the command when
-// the memory cannot be had or CUDA's run-time is not built in.
-double plain_rate(const Machine& machine, const Transfer& transfer) {
+// In GB/s, over memory as run_streams() allocates and places it: two copies that are not timed, then as many as one repeat has (at
+// most 100), between two events. Ends the command when the memory cannot be had or CUDA's run-time is not built in.
+double plain_rate(const Machine& machine, std::size_t index, const Transfer& transfer) {
   constexpr std::uint64_t kMaxCopies = 100;
-  const bool is_to_device = transfer.source.is_host();
-  const int device = device_of(transfer).device;
-  const auto memory = take(DeviceMemory::allocate(device, transfer.bytes));
-  const HostMemory host = host_memory(machine, transfer);
+  std::vector<std::string> warnings;  // the run has the same
+  const Ends ends = take(Ends::allocate(index, transfer, machine.devices, warnings, [] { return false; }));
   const std::uint64_t count = std::clamp<std::uint64_t>(transfer.iterations, 1, kMaxCopies);
-  void* const to = is_to_device ? memory.address() : host.address();
-  const void* const from = is_to_device ? host.address() : memory.address();
-  return take(plain_copy_rate(device, to, from, transfer.bytes, count));
+  return take(
+      plain_copy_rate(device_of(transfer).device, ends.destination().address(), ends.source().address(), transfer.bytes, count));
 }
 
 // --- The command ----------------------------------------------------------------------------------------------------------------
@@ -322,7 +309,7 @@ class Session {
     const auto sample = [&] {
       for (unsigned i = 0; i < point.plan.repeats && !Interrupt::is_set(); ++i) {
         for (std::size_t one = 0; one < transfers.size(); ++one) {
-          if (has_plain_form(transfers[one])) samples[one].push_back(plain_rate(machine_, transfers[one]));
+          if (has_plain_form(transfers[one])) samples[one].push_back(plain_rate(machine_, one, transfers[one]));
         }
       }
     };
