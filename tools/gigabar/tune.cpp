@@ -214,15 +214,21 @@ class TuneSession : public BufferSession {
                              tune_.options.warm_up_count, tune_.options.stored.is_wanted));
   }
 
+  PeerState partner_state() {
+    for (PeerState& peer : fabric().peers()) {
+      if (peer.rank == partner()) return std::move(peer);
+    }
+    return {};
+  }
+
   fabric::TunedKey key() {
     fabric::TunedKey found;
     found.device = fabric::tuned_device_name(device_->index);
-    for (const PeerState& peer : fabric().peers()) {
-      if (peer.rank != partner() || !peer.transport) continue;
-      found.transport = *peer.transport;
-      if (*peer.transport == TransportKind::verbs) found.rails = peer.rails;
-      found.is_same_host = peer.is_same_host;
-    }
+    const PeerState peer = partner_state();
+    if (!peer.transport) return found;
+    found.transport = *peer.transport;
+    if (*peer.transport == TransportKind::verbs) found.rails = peer.rails;
+    found.is_same_host = peer.is_same_host;
     return found;
   }
 
@@ -298,14 +304,12 @@ class TuneSession : public BufferSession {
 
   // What chooses a path knows the transport that it was given; that gdr needs another one is for the reader.
   std::string why_no_gdr(const std::string& reason) {
-    for (const PeerState& peer : fabric().peers()) {
-      if (peer.rank != partner() || !peer.transport || *peer.transport == TransportKind::verbs) continue;
-      return fmt::format(
-          "gdr needs RDMA, and the transport between these ranks is {}; start them where both have an RDMA port, with "
-          "--transport verbs ('gigabar doctor' tells what is missing)",
-          gigabar::name_of(*peer.transport));
-    }
-    return "no gdr at this link: " + reason;
+    const auto transport = partner_state().transport;
+    if (!transport || *transport == TransportKind::verbs) return "no gdr at this link: " + reason;
+    return fmt::format(
+        "gdr needs RDMA, and the transport between these ranks is {}; start them where both have an RDMA port, with "
+        "--transport verbs ('gigabar doctor' tells what is missing)",
+        gigabar::name_of(*transport));
   }
 
   Finding find_gdr_limit(const Tuned& what) {
@@ -319,10 +323,7 @@ class TuneSession : public BufferSession {
   }
 
   Finding find_stripe() {
-    std::size_t rail_count = 0;
-    for (const PeerState& peer : fabric().peers()) {
-      if (peer.rank == partner()) rail_count = peer.rails.size();
-    }
+    const std::size_t rail_count = partner_state().rails.size();
     if (rail_count < 2) return {&kStripe, "there is one rail; name more with --rails or --rail-count"};
     // Only what the link does by itself goes over several rails.
     PostOptions direct;

@@ -224,7 +224,7 @@ class TableOutput : public Output {
   }
 
   void after(const Point& point) override {
-    if (!point.preset.empty()) return after_cell(point);
+    if (!point.preset.empty()) return;  // preset() shows it
     report_.print("\n");
     if (!point.title.empty()) report_.print("{}{}\n", point.title, machine_.label());
     if (point.error) return;  // the command ends with it
@@ -244,8 +244,7 @@ class TableOutput : public Output {
     }
     if (!run.preset.waived.empty()) report_.print("waived: {}\n", run.preset.waived);
     for (const Matrix& matrix : matrices_of(run)) print_matrix(run.preset, matrix);
-    for (const std::string& line : cell_lines_) report_.print("{}\n", line);
-    cell_lines_.clear();
+    for (const Point& point : run.points) print_cell_problems(point);
   }
 
  private:
@@ -319,13 +318,11 @@ class TableOutput : public Output {
     return lines;
   }
 
-  void after_cell(const Point& point) {
+  void print_cell_problems(const Point& point) const {
     const std::string place = fmt::format("{}{}{},{}", point.matrix, point.matrix.empty() ? "" : " ", point.row, point.column);
-    if (point.error) {
-      cell_lines_.push_back(fmt::format("{} {}: {}", place, is_absent(*point.error) ? "N/A" : "failed", point.error->message()));
-    } else {
-      for (const std::string& line : problem_lines(point)) cell_lines_.push_back(fmt::format("{} {}", place, line));
-    }
+    if (point.error) report_.print("{} {}: {}\n", place, is_absent(*point.error) ? "N/A" : "failed", point.error->message());
+    if (!point.report) return;  // or it has not been run
+    for (const std::string& line : problem_lines(point)) report_.print("{} {}\n", place, line);
   }
 
   void print_matrix(const StreamPreset& preset, const Matrix& matrix) const {
@@ -364,7 +361,6 @@ class TableOutput : public Output {
   TextTable latencies_ = TextTable({{"#"}, {"latency, us", true}, {"samples"}, {"least"}, {"p50"}, {"p99"}, {"most"}});
   TextTable totals_ = TextTable({{"total", true}, {"aggregate GB/s"}, {"(least..most)", true}, {"sum GB/s"}, {"overlap"}});
   std::string paths_;
-  std::vector<std::string> cell_lines_;  // of the preset that runs
 };
 
 // --- CSV: one line per transfer and repeat, after one line of names; quoted as RFC 4180 says -------------------------------------
