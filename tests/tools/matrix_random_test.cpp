@@ -149,7 +149,7 @@ TEST(FindSlowRandom, AnyNumbersAtAll) {
       if (any(random, 0, 3) == 0) rank.rail = any(random, -1, 3);
       if (any(random, 0, 3) == 0) rank.group = any(random, -1, 1);
     }
-    const Comparison comparison = compare_paths(rates, job.ranks);
+    const Comparison comparison = compare_paths(rates.gb_per_s, job.ranks);
     for (const Slow& slow : find_slow(rates, job.ranks)) {
       const std::vector<std::size_t> paths = paths_of(slow, job);
       EXPECT_TRUE(std::any_of(paths.begin(), paths.end(), [&](std::size_t path) { return comparison.is_slow[path] != 0; }))

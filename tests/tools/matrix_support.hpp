@@ -2,6 +2,7 @@
 // What the tests of what is slow in a job share.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,8 +11,14 @@
 
 namespace gigabar::tool::matrix {
 
+// The rate from each rank to each other: row after row by sender. 0: not measured.
+struct Rates {
+  std::size_t count = 0;
+  std::vector<double> gb_per_s;
+};
+
 inline std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks) {
-  return explain_slow(compare_paths(rates, ranks), ranks);
+  return explain_slow(compare_paths(rates.gb_per_s, ranks), ranks);
 }
 
 // "host 3, sending".

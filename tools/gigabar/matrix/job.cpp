@@ -293,8 +293,8 @@ double Judgement::usual(Kind kind) const noexcept {
 Judgement judge(const Figures& figures, bool is_latency, std::span<const Placement> ranks) {
   Judgement judgement;
   judgement.is_latency = is_latency;
-  Rates rates{figures.count, figures.values};
-  for (double& value : rates.gb_per_s) value = is_latency && value > 0 ? 1 / value : value;
+  std::vector<double> rates = figures.values;
+  for (double& value : rates) value = is_latency && value > 0 ? 1 / value : value;
   judgement.comparison = compare_paths(rates, ranks);
   judgement.slow = explain_slow(judgement.comparison, ranks);
   return judgement;
