@@ -50,6 +50,7 @@ struct TuneOptions : JobOptions {
   std::uint32_t warm_up_count = 3;
   StoreOptions stored;
   FabricLimits given;  // before they are settled
+  Plan plan;           // of the buffers
 };
 
 // One setting's curves, and what follows from them.
@@ -117,27 +118,21 @@ Finding finding_from(const Json& json) {
 constexpr std::size_t kMaxToldBytes = std::size_t{1} << 18;
 constexpr const char* kNoPlace = "there is no home and no cache folder to store in; give a file, as in --store=FILE";
 
-// What both ranks work with, settled from the command line alone.
-struct TunePlan {
-  TuneOptions options;
-  Plan plan;  // of the buffers
-};
-
-TunePlan make_tune_plan(const TuneOptions& options) {
-  TunePlan tune{options, {}};
-  Plan& plan = tune.plan;
+// Settled from the command line alone.
+TuneOptions settled(TuneOptions options) {
+  Plan& plan = options.plan;
   plan.options.measure = Measure::latency;
   plan.options.kind = Kind::write;
   plan.first_place = plan.second_place = place_of("--accelerator", options.accelerator);
   plan.range =
       settle_range("-m", options.sizes, {.usual = {1024, std::uint64_t{4} << 20}, .unit = 1, .most = std::uint64_t{256} << 20});
   plan.sizes = sizes_of(plan.range);
-  FabricOptions& fabric = tune.options.fabric.options;
+  FabricOptions& fabric = options.fabric.options;
   fabric = fabric_options(options.fabric);
-  tune.options.given = fabric.limits;
+  options.given = fabric.limits;
   // Smaller chunks are tried one by one in staging memory for the largest.
   if (!fabric.limits.chunk_bytes) fabric.limits.chunk_bytes = kMaxTriedChunkBytes;
-  return tune;
+  return options;
 }
 
 // Why each setting was not measured; a reason that several have is said once.
@@ -169,14 +164,14 @@ struct Told {
 
 class TuneSession : public BufferSession {
  public:
-  TuneSession(const TunePlan& tune, const Invocation& invocation)
-      : BufferSession("tune", checked(tune.options), invocation), tune_(tune) {}
+  TuneSession(const TuneOptions& options, const Invocation& invocation)
+      : BufferSession("tune", checked(options), invocation), options_(options) {}
 
   void run() {
     join();
     // The fabric's own device: what is stored is for it, also where host memory was measured.
     device_ = device_of(fabric().device());
-    make_buffers(tune_.plan, tune_.plan.first_place);
+    make_buffers(options_.plan, options_.plan.first_place);
     require(fabric().connect(partner(), timeout()));
     // Otherwise they would wait for each other in vain.
     if (!is_same_everywhere(digest())) refuse_usage("the ranks were started with different options; give both the same");
@@ -210,8 +205,8 @@ class TuneSession : public BufferSession {
   }
 
   std::uint64_t digest() const {
-    return fnv1a(fmt::format("tune {} {} {} {}", fmt::join(tune_.plan.sizes, ","), tune_.options.iteration_count,
-                             tune_.options.warm_up_count, tune_.options.stored.is_wanted));
+    return fnv1a(fmt::format("tune {} {} {} {}", fmt::join(options_.plan.sizes, ","), options_.iteration_count,
+                             options_.warm_up_count, options_.stored.is_wanted));
   }
 
   PeerState partner_state() {
@@ -236,7 +231,7 @@ class TuneSession : public BufferSession {
 
   // This rank posts and takes the time.
   std::vector<Finding> drive() {
-    chunk_bytes_ = tune_.options.given.chunk_bytes.value_or(kDefaultChunkBytes);
+    chunk_bytes_ = options_.given.chunk_bytes.value_or(kDefaultChunkBytes);
     std::vector<Finding> findings;
     for (const Tuned* const each : kTuned) findings.push_back(find(*each));
     send_turn(0);
@@ -249,20 +244,19 @@ class TuneSession : public BufferSession {
   void answer() {
     // All ways and rounds of one size, each of which may take `timeout` at the driver.
     constexpr std::int64_t kMaxWays = 16;
-    const Timeout patience =
-        times(timeout(), kMaxWays * (std::int64_t{tune_.options.iteration_count} + tune_.options.warm_up_count + 1));
+    const Timeout patience = times(timeout(), kMaxWays * (std::int64_t{options_.iteration_count} + options_.warm_up_count + 1));
     std::uint8_t word = 1;
     while (word != 0) take(fabric().recv(partner(), kTurnTag, &word, 1, patience));
   }
 
   Finding find(const Tuned& what) {
-    if (tune_.options.given.*what.given) return {&what, fmt::format("{} is given", what.option)};
+    if (options_.given.*what.given) return {&what, fmt::format("{} is given", what.option)};
     if (&what == &kChunk) return find_chunk();
     return &what == &kStripe ? find_stripe() : find_gdr_limit(what);
   }
 
   std::optional<std::string> why_not(bool is_read, const PostOptions& post, TransferPath path) {
-    const std::uint64_t bytes = tune_.plan.sizes.back();
+    const std::uint64_t bytes = options_.plan.sizes.back();
     const LocalPlace local{kSegment, 0};
     const RemotePlace remote{partner(), kSegment, buffers_.front()->receive_offset_bytes()};
     const auto explained = is_read ? fabric().explain_read(local, remote, bytes, timeout(), post)
@@ -277,10 +271,10 @@ class TuneSession : public BufferSession {
   }
 
   Finding find_chunk() {
-    if (tune_.options.accelerator == "host")
+    if (options_.accelerator == "host")
       return {&kChunk, "host memory is staged only where that is required; take --accelerator cuda"};
     Finding finding{&kChunk};
-    for (const std::uint64_t bytes : tune_.plan.sizes) {
+    for (const std::uint64_t bytes : options_.plan.sizes) {
       if (bytes >= kMinChunkedBytes) finding.sizes.push_back(bytes);
     }
     if (finding.sizes.empty()) return {&kChunk, fmt::format("no size is at least {}", bytes_text(kMinChunkedBytes))};
@@ -314,7 +308,7 @@ class TuneSession : public BufferSession {
 
   Finding find_gdr_limit(const Tuned& what) {
     const bool is_read = &what == &kGdrReadLimit;
-    if (tune_.options.accelerator == "host") return {&what, "gdr is of GPU memory; take --accelerator cuda"};
+    if (options_.accelerator == "host") return {&what, "gdr is of GPU memory; take --accelerator cuda"};
     Way gdr{"gdr", by(&PathPolicy::gdr)}, staged{"staged", by(&PathPolicy::staged)};
     staged.post.chunk_bytes = chunk_bytes_;
     if (const auto reason = why_not(is_read, gdr.post, TransferPath::gdr)) return {&what, why_no_gdr(*reason)};
@@ -341,7 +335,7 @@ class TuneSession : public BufferSession {
   using BytesOf = std::uint64_t (*)(std::span<const std::uint64_t> sizes, const Split& split) noexcept;
   Finding split(const Tuned& what, const std::vector<Way>& ways, bool is_read, BytesOf bytes_of) {
     Finding finding{&what};
-    finding.sizes = tune_.plan.sizes;
+    finding.sizes = options_.plan.sizes;
     measure(finding, ways, is_read);
     const Split split = split_between(finding.sizes, finding.curves[0], finding.curves[1]);
     finding.bytes = bytes_of(finding.sizes, split);
@@ -367,12 +361,12 @@ class TuneSession : public BufferSession {
     for (const std::uint64_t bytes : finding.sizes) {
       if (report() != nullptr) report()->show_progress("{}: {}", finding.of->name, bytes_text(bytes));
       std::vector<std::vector<double>> samples(ways.size());
-      for (std::uint32_t round = 0; round < tune_.options.warm_up_count + tune_.options.iteration_count; ++round) {
+      for (std::uint32_t round = 0; round < options_.warm_up_count + options_.iteration_count; ++round) {
         for (std::size_t way = 0; way < ways.size(); ++way) {
           // Each round begins with another one, so that none always follows the same.
           const std::size_t turn = (way + round) % ways.size();
           const std::uint64_t ticks = once(bytes, ways[turn].post, is_read);
-          if (round >= tune_.options.warm_up_count) samples[turn].push_back(static_cast<double>(ticks) * us_per_tick);
+          if (round >= options_.warm_up_count) samples[turn].push_back(static_cast<double>(ticks) * us_per_tick);
         }
       }
       for (std::size_t way = 0; way < ways.size(); ++way)
@@ -424,7 +418,7 @@ class TuneSession : public BufferSession {
       has_any |= finding.bytes.has_value();
       pair.*finding.of->stored = finding.bytes;
     }
-    const StoreOptions& wanted = tune_.options.stored;
+    const StoreOptions& wanted = options_.stored;
     const std::string path = storing_path(wanted);
     if (!has_any) {
       failure_ = told.why_not_stored = "nothing could be measured: " + reasons_of(told.findings);
@@ -442,11 +436,11 @@ class TuneSession : public BufferSession {
   // --- What is printed -----------------------------------------------------------------------------------------------------------
 
   void print_titles() {
-    if (tune_.plan.first_place == Place::device) report()->set_device(*device_);
+    if (options_.plan.first_place == Place::device) report()->set_device(*device_);
     report()->set_clock(clock_);
     report()->print("# ranks: 0 at {}, 1 at {}\n", text_of(introductions_[0], "host"), text_of(introductions_[1], "host"));
     report()->document()["settings"] = settings_json();
-    report()->document()["samples"] = {{"iterations", tune_.options.iteration_count}, {"warm_up", tune_.options.warm_up_count}};
+    report()->document()["samples"] = {{"iterations", options_.iteration_count}, {"warm_up", options_.warm_up_count}};
   }
 
   void tell(Rank driver, const Told& told) {
@@ -486,7 +480,7 @@ class TuneSession : public BufferSession {
     report()->print("{}: {}: {}\n", name, limit, plain(finding.why));
   }
 
-  const TunePlan tune_;
+  const TuneOptions options_;
   std::vector<Json> introductions_;  // at rank 0
   std::uint64_t chunk_bytes_ = 0;    // of staged ways
   std::string failure_;
@@ -497,7 +491,7 @@ class TuneSession : public BufferSession {
 
 void add_tune(const Command& program, Invocation& invocation) {
   const auto [command, options] = ranks::add_pair_command<ranks::TuneSession, ranks::TuneOptions>(
-      program, invocation, "tune", "Measure the size limits between the paths of two ranks, and store them", ranks::make_tune_plan);
+      program, invocation, "tune", "Measure the size limits between the paths of two ranks, and store them", ranks::settled);
   command->add_option("--accelerator", options.accelerator, "Memory of both ranks: cuda (stand-ins where there is no GPU), or host")
       ->type_name("cuda|host")
       ->capture_default_str();
