@@ -247,7 +247,10 @@ class Session {
     }
     for (const PresetRun& run : runs) {
       for (const Point& point : run.points) {
-        report_.print("{}", plan_text(point));
+        if (!point.title.empty()) report_.print("# {}\n", point.title);
+        // Lines that --file reads again, each with its number.
+        std::size_t index = 0;
+        for (const Transfer& transfer : point.plan.transfers) report_.print("{}  # {}\n", to_string(transfer), index++);
         Json result = point_json(point, "plan");
         result["title"] = point.title;
         report_.add_result(std::move(result));

@@ -288,8 +288,6 @@ Timeout times(Timeout one, std::int64_t count) noexcept {
   return std::chrono::nanoseconds(one.ns() < kMost / count ? one.ns() * count : kMost);
 }
 
-std::string dump(const Json& introduction) { return introduction.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 bool is_of_stand_in(const Json& introduction) {
   return introduction.contains("is_stand_in") && introduction["is_stand_in"] == true;
 }
@@ -372,7 +370,7 @@ std::vector<std::string> RankSession::gather(std::string own, std::size_t most_b
 
 std::vector<Json> RankSession::gather_introductions(const Json& own, std::size_t most_bytes, Timeout timeout) {
   std::vector<Json> introductions;
-  for (const std::string& text : gather(dump(own), most_bytes, timeout)) {
+  for (const std::string& text : gather(own.dump(-1, ' ', false, Json::error_handler_t::replace), most_bytes, timeout)) {
     introductions.push_back(Json::parse(text, nullptr, false));
     if (!introductions.back().is_object()) {
       fail(fmt::format("rank {} has introduced itself with something else than it should", introductions.size() - 1));

@@ -58,7 +58,6 @@ Timeout times(Timeout one, std::int64_t count) noexcept;
 inline constexpr std::size_t kMaxIntroductionBytes = 65536;
 inline constexpr SegmentId kSegment = 0;  // of the memory that is measured
 
-std::string dump(const Json& introduction);
 bool is_of_stand_in(const Json& introduction);
 // A text of the introduction, fit for a terminal; empty: none.
 std::string text_of(const Json& introduction, const char* key);
