@@ -23,10 +23,11 @@ constexpr std::size_t kMaxComplaintBytes = 8192;
 constexpr std::int64_t kLongestNs = std::int64_t{86400} * 1'000'000'000;
 
 // Of two GPUs of this host, by what joins them; their addresses come from the ranks' introductions.
-std::string link_between(const Json& first, const Json& second) {
+std::string path_between(const std::vector<Json>& introductions) {
   constexpr const char* kUnknown = "direct";
-  const auto one = PciAddress::parse(ranks::text_of(first, "pci"));
-  const auto other = PciAddress::parse(ranks::text_of(second, "pci"));
+  if (std::any_of(introductions.begin(), introductions.end(), ranks::is_of_stand_in)) return "cpu";
+  const auto one = PciAddress::parse(ranks::text_of(introductions[0].value("device", Json()), "pci"));
+  const auto other = PciAddress::parse(ranks::text_of(introductions[1].value("device", Json()), "pci"));
   if (!one || !other) return kUnknown;
   if (*one == *other) return "same GPU";
   const auto topology = discover_topology(Machine::here());
@@ -39,11 +40,6 @@ std::string link_between(const Json& first, const Json& second) {
   const Route route = route_between(*topology, {Endpoint::Kind::gpu, find(*one)}, {Endpoint::Kind::gpu, find(*other)});
   if (route.relation == Relation::unknown) return kUnknown;
   return route.relation == Relation::nvlink ? "nvlink" : "pcie";
-}
-
-std::string path_between(const std::vector<Json>& introductions) {
-  if (std::any_of(introductions.begin(), introductions.end(), ranks::is_of_stand_in)) return "cpu";
-  return link_between(introductions[0].value("device", Json()), introductions[1].value("device", Json()));
 }
 
 // Of a message in a ring: lines of 16 bytes carry 12, the first one 8.
