@@ -264,11 +264,12 @@ Json driver_json() {
 
 void Report::show_progress_lines(const std::vector<std::string>& lines) {
   if (!shows_progress_) return;
-  std::string text = progress_line_count_ == 0 ? "" : fmt::format("\x1b[{}A", progress_line_count_);
+  std::string text = progress_line_count_ > 1 ? fmt::format("\x1b[{}A", progress_line_count_) : "";
   text += "\r\x1b[J";
   // A longer line would wrap, and its beginning could not be written over.
   const std::size_t columns = terminal_size().ws_col - std::size_t{1};
-  for (const std::string& line : lines) text += plain(line).substr(0, columns) + "\n";
+  // Behind one line stays what others say on a terminal, which a step upwards would write over.
+  for (const std::string& line : lines) text += plain(line).substr(0, columns) + (lines.size() > 1 ? "\n" : "");
   progress_line_count_ = lines.size();
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);

@@ -186,7 +186,7 @@ class Report {
   std::string json_path_;
   std::string line_prefix_;
   bool shows_progress_;
-  std::size_t progress_line_count_ = 0;  // that are shown, the cursor below them
+  std::size_t progress_line_count_ = 0;  // that are shown, the cursor below them; of one: behind it
   bool is_stand_in_ = false;
   bool has_text_ = true;
   bool has_colours_ = false;
