@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/counted.hpp"
-#include "base/fnv.hpp"
 #include "base/rounding.hpp"
 #include "commands.hpp"
 #include "device_ranks/pair.hpp"
@@ -179,15 +178,6 @@ std::uint64_t segment_bytes(const RoundPlan& layout) noexcept {
   return layout.words_offset_bytes + round_up(layout.unit_count * sizeof(std::uint64_t), kPage);
 }
 
-// The same at ranks whose options agree in all that must agree.
-std::uint64_t digest_of(const Options& options, const Grid& grid) {
-  return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.op),
-                           options.message_bytes.front(), options.message_bytes.back(), name_of(grid.scope), grid.block_count,
-                           grid.threads_per_block, grid.threads_per_unit, options.iteration_count.value_or(0),
-                           options.warm_up_count.value_or(~0U), options.window, options.is_checked,
-                           options.fault_bytes.value_or(~std::uint64_t{0}), options.queues.queue_count));
-}
-
 // --- From the samples of units to the figures of one size -----------------------------------------------------------------------
 
 // A round trip is two ways.
@@ -303,7 +293,10 @@ class Session : public Pair {
     join_pair();
     grid_ = grid_of(options_, device().is_stand_in);
     for (const std::uint64_t size : options_.message_bytes) require_room_for_samples(counts_for(options_, size).iterations, grid_);
-    agree(digest_of(options_, grid_));
+    agree(command_of(options_.measure), name_of(options_.op), options_.message_bytes.front(), options_.message_bytes.back(),
+          name_of(grid_.scope), grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit,
+          options_.iteration_count.value_or(0), options_.warm_up_count.value_or(~0U), options_.window, options_.is_checked,
+          options_.fault_bytes.value_or(~std::uint64_t{0}), options_.queues.queue_count);
     std::uint64_t bytes = 0;
     for (const std::uint64_t size : options_.message_bytes)
       bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));

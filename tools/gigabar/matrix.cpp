@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/counted.hpp"
-#include "base/fnv.hpp"
 #include "commands.hpp"
 #include "gigabar/fabric.hpp"
 #include "matrix/job.hpp"
@@ -107,7 +106,9 @@ class MatrixSession : public BufferSession {
   void run() {
     join();
     count_ = fabric().rank_count();
-    agree(digest());
+    agree("matrix", options_.accelerator, name_in(kMeasures, options_.measures), name_in(matrix::kAtOnce, options_.at_once),
+          options_.bytes, options_.iteration_count, options_.warm_up_count, options_.window, options_.again_count,
+          options_.is_checked);
     make_buffers(options_.bandwidth, options_.place);
     meet(timeout());
     if (report() != nullptr) print_titles();
@@ -122,12 +123,6 @@ class MatrixSession : public BufferSession {
 
  private:
   bool has(Measures measure) const noexcept { return options_.measures == Measures::both || options_.measures == measure; }
-
-  std::uint64_t digest() const {
-    return fnv1a(fmt::format("matrix {} {} {} {} {} {} {} {} {}", options_.accelerator, name_in(kMeasures, options_.measures),
-                             name_in(matrix::kAtOnce, options_.at_once), options_.bytes, options_.iteration_count,
-                             options_.warm_up_count, options_.window, options_.again_count, options_.is_checked));
-  }
 
   // --- Who is where --------------------------------------------------------------------------------------------------------------
 

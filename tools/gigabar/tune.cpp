@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/counted.hpp"
-#include "base/fnv.hpp"
 #include "commands.hpp"
 #include "fabric/tuning.hpp"
 #include "gigabar/fabric.hpp"
@@ -174,9 +173,11 @@ class TuneSession : public BufferSession {
     make_buffers(options_.plan, options_.plan.first_place);
     require(fabric().connect(partner(), timeout()));
     // Otherwise they would wait for each other in vain.
-    if (!is_same_everywhere(digest())) refuse_usage("the ranks were started with different options; give both the same");
+    if (!is_same_everywhere("tune", options_.plan.sizes.front(), options_.plan.sizes.back(), options_.iteration_count,
+                            options_.warm_up_count, options_.stored.is_wanted))
+      refuse_usage("the ranks were started with different options; give both the same");
     const std::string pair = key().to_text();
-    const bool is_one_pair = is_same_everywhere(fnv1a(machine_fingerprint().digits() + pair));
+    const bool is_one_pair = is_same_everywhere(machine_fingerprint().digits(), pair);
     introductions_ = gather_introductions({{"host", introduction_of({})["host"]}, {"key", pair}}, kMaxIntroductionBytes, timeout());
     if (report() != nullptr) print_titles();
     drive_or_answer(0);
@@ -202,11 +203,6 @@ class TuneSession : public BufferSession {
       require_storable("--store", path);
     }
     return options;
-  }
-
-  std::uint64_t digest() const {
-    return fnv1a(fmt::format("tune {} {} {} {}", fmt::join(options_.plan.sizes, ","), options_.iteration_count,
-                             options_.warm_up_count, options_.stored.is_wanted));
   }
 
   PeerState partner_state() {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/counted.hpp"
-#include "base/fnv.hpp"
 #include "base/rounding.hpp"
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
@@ -82,9 +81,9 @@ class PingpongSession : public SideBySide {
 
   void run() {
     join_with(options_.grid);
-    agree(fnv1a(fmt::format("pingpong {} {} {} {} {} {} {} {} {}", options_.message_bytes.front(), options_.message_bytes.back(),
-                            name_of(grid_.scope), grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit,
-                            options_.work_us, round_count(), options_.fault_bytes.value_or(~std::uint64_t{0}))));
+    agree("pingpong", options_.message_bytes.front(), options_.message_bytes.back(), name_of(grid_.scope), grid_.block_count,
+          grid_.threads_per_block, grid_.threads_per_unit, options_.work_us, round_count(),
+          options_.fault_bytes.value_or(~std::uint64_t{0}));
     require_room_for_samples(round_count(), grid_);
     add_rings(session_options_, std::min(part_of(options_.message_bytes.back(), grid_), kMessageLimitBytes), 1, grid_.unit_count());
     open(2 * receive_offset(options_.message_bytes.back()), grid_.unit_count());
@@ -255,9 +254,9 @@ class MatvecSession : public SideBySide {
 
   void run() {
     join_with(options_.grid);
-    agree(fnv1a(fmt::format("matvec {} {} {} {} {} {} {} {} {}", options_.element_counts.front(), options_.element_counts.back(),
-                            options_.batch_sizes.front(), options_.batch_sizes.back(), grid_.block_count, grid_.threads_per_block,
-                            options_.batch_count, options_.slot_count, options_.plants_fault)));
+    agree("matvec", options_.element_counts.front(), options_.element_counts.back(), options_.batch_sizes.front(),
+          options_.batch_sizes.back(), grid_.block_count, grid_.threads_per_block, options_.batch_count, options_.slot_count,
+          options_.plants_fault);
     const MatvecPlan largest = layout_of(options_.element_counts.back(), options_.batch_sizes.back());
     const std::uint64_t bytes = segment_bytes(largest);
     if (bytes > kMaxSegmentBytes) {

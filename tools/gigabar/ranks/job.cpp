@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/counted.hpp"
+#include "base/fnv.hpp"
 #include "fabric/job/job.hpp"
 #include "fabric/job/launchers.hpp"
 #include "fabric/placement.hpp"
@@ -333,17 +334,13 @@ void RankSession::join() {
   check_count_(fabric_.rank_count());
 }
 
-bool RankSession::is_same_everywhere(std::uint64_t number) {
-  const std::array<std::int64_t, 1> own = {static_cast<std::int64_t>(number)};
+bool RankSession::is_same_text(std::string_view text) {
+  const std::array<std::int64_t, 1> own = {static_cast<std::int64_t>(fnv1a(text))};
   std::array<std::int64_t, 1> least{};
   std::array<std::int64_t, 1> most{};
   require(fabric_.all_reduce({}, ReduceOperation::minimum, own, least, timeout_));
   require(fabric_.all_reduce({}, ReduceOperation::maximum, own, most, timeout_));
   return least == most;
-}
-
-void RankSession::agree(std::uint64_t digest) {
-  if (!is_same_everywhere(digest)) refuse_usage("the ranks were started with different options; give all of them the same");
 }
 
 DeviceInfo RankSession::device_of(int index) {
