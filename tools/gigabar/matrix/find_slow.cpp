@@ -10,7 +10,7 @@
 #include <set>
 #include <tuple>
 
-#include "support/names.hpp"
+#include "base/names.hpp"
 #include "support/statistics.hpp"
 
 namespace gigabar::tool::matrix {
@@ -219,13 +219,8 @@ bool leave_out_second_speeds(std::vector<Path>& paths, std::span<const Placement
 }  // namespace
 
 std::string_view name_of(Part part) noexcept {
-  static constexpr std::array<Named<Part>, 6> kParts = {{{Part::group, "group"},
-                                                         {Part::host, "host"},
-                                                         {Part::rail, "rail"},
-                                                         {Part::rank, "rank"},
-                                                         {Part::host_pair, "hosts"},
-                                                         {Part::pair, "pair"}}};
-  return name_in(kParts, part);
+  static constexpr std::array<std::string_view, 6> kParts = {"group", "host", "rail", "rank", "hosts", "pair"};
+  return name_at(kParts, part);
 }
 
 std::string Slow::text(std::string_view what, const std::function<std::string(int number)>& name) const {
