@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/matrix_support.hpp"
+
 namespace gigabar::tool::matrix {
 namespace {
 
@@ -50,12 +52,6 @@ Rates rates_of(const std::vector<Placement>& ranks, std::uint64_t seed, const Pl
     }
   }
   return rates;
-}
-
-std::string texts(const std::vector<Slow>& found) {
-  std::string all;
-  for (const Slow& slow : found) all += (all.empty() ? "" : "; ") + slow.text();
-  return all;
 }
 
 // `plant` of a number that changes from run to run, and the only text that may be found.

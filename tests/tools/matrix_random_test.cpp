@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "matrix/find_slow.hpp"
+#include "tools/matrix_support.hpp"
 
 namespace gigabar::tool::matrix {
 namespace {
@@ -98,12 +99,6 @@ std::vector<std::size_t> paths_of(const Slow& slow, const Job& job) {
   return paths;
 }
 
-std::string texts(const std::vector<Slow>& found) {
-  std::string all;
-  for (const Slow& slow : found) all += (all.empty() ? "" : "; ") + slow.text();
-  return all;
-}
-
 TEST(FindSlowRandom, NothingInHealthyJobs) {
   for (std::uint64_t seed = 0; seed < kJobs; ++seed) {
     std::mt19937_64 random(seed);
@@ -124,10 +119,10 @@ TEST(FindSlowRandom, WhatWasPlantedAndNothingElse) {
     const double left = std::uniform_real_distribution<double>(0.05, 0.4)(random);
     for (const std::size_t path : slow_paths) rates.gb_per_s[path] *= left;
     const std::vector<Slow> found = find_slow(rates, job.ranks);
-    ASSERT_EQ(found.size(), 1U) << "seed " << seed << ": " << slow.text() << " was planted, found " << texts(found);
+    ASSERT_EQ(found.size(), 1U) << "seed " << seed << ": " << text_of(slow) << " was planted, found " << texts(found);
     // The same paths: of two names for them one is as good as the other.
     ASSERT_EQ(paths_of(found.front(), job), slow_paths)
-        << "seed " << seed << ": " << slow.text() << " was planted, found " << texts(found);
+        << "seed " << seed << ": " << text_of(slow) << " was planted, found " << texts(found);
     ++planted[static_cast<std::size_t>(slow.part)];
   }
   EXPECT_GT(*std::min_element(planted.begin(), planted.end()), kJobs / 40);
@@ -154,11 +149,11 @@ TEST(FindSlowRandom, AnyNumbersAtAll) {
       if (any(random, 0, 3) == 0) rank.rail = any(random, -1, 3);
       if (any(random, 0, 3) == 0) rank.group = any(random, -1, 1);
     }
-    const Comparison comparison = compare_paths(rates, job.ranks);
+    const Comparison comparison = compare_paths(rates.gb_per_s, job.ranks);
     for (const Slow& slow : find_slow(rates, job.ranks)) {
       const std::vector<std::size_t> paths = paths_of(slow, job);
       EXPECT_TRUE(std::any_of(paths.begin(), paths.end(), [&](std::size_t path) { return comparison.is_slow[path] != 0; }))
-          << "seed " << seed << ": " << slow.text();
+          << "seed " << seed << ": " << text_of(slow);
     }
   }
 }

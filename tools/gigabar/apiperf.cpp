@@ -67,7 +67,7 @@ struct MappingUse {
 // A fresh allocation, mapped for the first time (verification included), again while that mapping lives, again after it went idle.
 void pass_gigabar(const Options& options, std::size_t bytes, Timer& timer, MappingUse& use) {
   DeviceMemory memory = take(DeviceMemory::allocate(options.device, bytes, options.allocator));
-  const MapOptions with = map_options(options);
+  const MapOptions with{.backend = options.backend};
   std::optional<Mapping> first(take(timer.time("map, first", [&] { return map(memory.address(), bytes, with); })));
   std::optional<Mapping> second(take(timer.time("map, block is mapped", [&] { return map(memory.address(), bytes, with); })));
   use.first_from_cache += first->report().came_from_cache ? 1 : 0;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/counted.hpp"
-#include "base/fnv.hpp"
 #include "base/rounding.hpp"
 #include "commands.hpp"
 #include "device_ranks/pair.hpp"
@@ -179,15 +178,6 @@ std::uint64_t segment_bytes(const RoundPlan& layout) noexcept {
   return layout.words_offset_bytes + round_up(layout.unit_count * sizeof(std::uint64_t), kPage);
 }
 
-// The same at ranks whose options agree in all that must agree.
-std::uint64_t digest_of(const Options& options, const Grid& grid) {
-  return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.op),
-                           options.message_bytes.front(), options.message_bytes.back(), name_of(grid.scope), grid.block_count,
-                           grid.threads_per_block, grid.threads_per_unit, options.iteration_count.value_or(0),
-                           options.warm_up_count.value_or(~0U), options.window, options.is_checked,
-                           options.fault_bytes.value_or(~std::uint64_t{0}), options.queues.queue_count));
-}
-
 // --- From the samples of units to the figures of one size -----------------------------------------------------------------------
 
 // A round trip is two ways.
@@ -303,7 +293,10 @@ class Session : public Pair {
     join_pair();
     grid_ = grid_of(options_, device().is_stand_in);
     for (const std::uint64_t size : options_.message_bytes) require_room_for_samples(counts_for(options_, size).iterations, grid_);
-    agree(digest_of(options_, grid_));
+    agree(command_of(options_.measure), name_of(options_.op), options_.message_bytes.front(), options_.message_bytes.back(),
+          name_of(grid_.scope), grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit,
+          options_.iteration_count.value_or(0), options_.warm_up_count.value_or(~0U), options_.window, options_.is_checked,
+          options_.fault_bytes.value_or(~std::uint64_t{0}), options_.queues.queue_count);
     std::uint64_t bytes = 0;
     for (const std::uint64_t size : options_.message_bytes)
       bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
@@ -350,8 +343,8 @@ class Session : public Pair {
     return plan;
   }
 
-  static KernelTask task_of(const RoundPlan& plan) {
-    return {name_of(plan.op), plan.message_bytes, std::uint64_t{plan.warm_up_count} + plan.iteration_count};
+  Complaint judge_run(const RoundPlan& plan, const KernelRun& run) const {
+    return judge(name_of(plan.op), plan.message_bytes, plan.round_count(), run.ends);
   }
 
   // Reads, atomics and writes that nobody checks need nobody at the partner.
@@ -370,7 +363,7 @@ class Session : public Pair {
   // What the partner reads, once for all rounds.
   void fill(RoundPlan plan) {
     plan.only_fills = true;
-    static_cast<void>(judge(task_of(plan), run_kernel(plan).ends));
+    static_cast<void>(judge_run(plan, run_kernel(plan)));
   }
 
   void do_size(std::uint64_t bytes) {
@@ -383,7 +376,7 @@ class Session : public Pair {
     }
     KernelRun run;
     if (has_kernel(plan)) run = run_kernel(plan);
-    const Complaint complaint = gather_complaints(judge(task_of(plan), run.ends));
+    const Complaint complaint = gather_complaints(judge_run(plan, run));
     if (report() == nullptr) return;
     report()->add_row(row_of(plan, grid_, bytes, run, complaint, path()));
     complain(complaint);
@@ -444,7 +437,7 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
   add_rounds(command, options);
   command->add_flag("-c,--validation", options.is_checked,
                     "Check all data in the kernels, different ones in every round; times then contain it. Wrong data are status 1");
-  add_fault(command, options.fault_bytes);
+  command->add_option("--plant-fault", options.fault_bytes, byte_count(0))->group("");  // proves that the check can fail
   add_pair_options(command, options);
 }
 

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/counted.hpp"
-#include "base/fnv.hpp"
 #include "commands.hpp"
 #include "gigabar/fabric.hpp"
 #include "matrix/job.hpp"
@@ -51,11 +50,7 @@ struct MatrixOptions : JobOptions {
   std::uint32_t local_count = 4;
   bool is_checked = false;
   std::string svg_path, csv_path, switches_path;
-};
-
-// Settled from the command line alone.
-struct MatrixPlan {
-  MatrixOptions options;
+  // Settled.
   Plan latency, bandwidth;
   matrix::Switches switches;  // at rank 0, which judges
 };
@@ -75,22 +70,21 @@ Plan plan_of(const MatrixOptions& options, Measure measure) {
   return plan;
 }
 
-MatrixPlan make_matrix_plan(MatrixOptions options) {
+// From the command line alone.
+MatrixOptions settled(MatrixOptions options) {
   options.place = place_of("-d", options.accelerator);
   options.fabric.options = fabric_options(options.fabric);
   // Where all ranks are at work they begin together.
   const bool is_all = options.at_once == AtOnce::all;
-  MatrixPlan plan{options,
-                  plan_of(options, is_all ? Measure::many_latencies : Measure::latency),
-                  plan_of(options, is_all ? Measure::many_bandwidths : Measure::bandwidth),
-                  {}};
-  if (rank_by_environment() != "0") return plan;
+  options.latency = plan_of(options, is_all ? Measure::many_latencies : Measure::latency);
+  options.bandwidth = plan_of(options, is_all ? Measure::many_bandwidths : Measure::bandwidth);
+  if (rank_by_environment() != "0") return options;
   // Rank 0 reads and writes files.
-  if (!options.switches_path.empty()) plan.switches = matrix::read_switches(options.switches_path);
+  if (!options.switches_path.empty()) options.switches = matrix::read_switches(options.switches_path);
   for (const auto& [name, path] : {std::pair("--svg", options.svg_path), std::pair("--csv", options.csv_path)}) {
     if (!path.empty()) require_writable(name, path);
   }
-  return plan;
+  return options;
 }
 
 void require_several(Rank rank_count) {
@@ -106,14 +100,16 @@ std::string machine_id() {
 
 class MatrixSession : public BufferSession {
  public:
-  MatrixSession(const MatrixPlan& plan, Invocation& invocation)
-      : BufferSession("matrix", plan.options, invocation, require_several), plan_(plan), invocation_(invocation) {}
+  MatrixSession(const MatrixOptions& options, Invocation& invocation)
+      : BufferSession("matrix", options, invocation, require_several), options_(options), invocation_(invocation) {}
 
   void run() {
     join();
     count_ = fabric().rank_count();
-    agree(digest());
-    make_buffers(plan_.bandwidth, plan_.bandwidth.first_place);
+    agree("matrix", options_.accelerator, name_in(kMeasures, options_.measures), name_in(matrix::kAtOnce, options_.at_once),
+          options_.bytes, options_.iteration_count, options_.warm_up_count, options_.window, options_.again_count,
+          options_.is_checked);
+    make_buffers(options_.bandwidth, options_.place);
     meet(timeout());
     if (report() != nullptr) print_titles();
     meet_others();
@@ -126,43 +122,29 @@ class MatrixSession : public BufferSession {
   }
 
  private:
-  const MatrixOptions& options() const noexcept { return plan_.options; }
-  bool has(Measures measure) const noexcept { return options().measures == Measures::both || options().measures == measure; }
-
-  std::uint64_t digest() const {
-    return fnv1a(fmt::format("matrix {} {} {} {} {} {} {} {} {}", options().accelerator, name_in(kMeasures, options().measures),
-                             name_in(matrix::kAtOnce, options().at_once), options().bytes, options().iteration_count,
-                             options().warm_up_count, options().window, options().again_count, options().is_checked));
-  }
+  bool has(Measures measure) const noexcept { return options_.measures == Measures::both || options_.measures == measure; }
 
   // --- Who is where --------------------------------------------------------------------------------------------------------------
 
   // How long rank 0 may think: about the paths between all ranks, which takes seconds where there are thousands.
   Timeout patience_with_rank_0() const { return times(timeout(), 1 + count_ / 100); }
 
-  // Numbers of rank 0 at every rank: how long their text is, and then itself. What another process sent is not trusted.
-  std::vector<int> numbers_from_rank_0(const std::vector<int>& numbers, std::size_t most_count) {
-    constexpr std::size_t kMaxDigits = 11;
+  // Numbers of rank 0 at every rank: how many bytes they are, and then themselves. What another process sent is not trusted.
+  std::vector<int> numbers_from_rank_0(std::vector<int> numbers, std::size_t most_count) {
     const Timeout patience = patience_with_rank_0();
-    std::string text = Json(numbers).dump();
-    std::uint64_t bytes = text.size();
-    if (rank() == 0) {
-      for (Rank to = 1; to < count_; ++to) {
-        require(fabric().send(to, kFromRank0Tag, &bytes, sizeof bytes, patience));
-        require(fabric().send(to, kFromRank0Tag, text.data(), text.size(), patience));
-      }
-      return numbers;
+    std::uint64_t bytes = numbers.size() * sizeof(int);
+    for (Rank to = 1; rank() == 0 && to < count_; ++to) {
+      require(fabric().send(to, kFromRank0Tag, &bytes, sizeof bytes, patience));
+      require(fabric().send(to, kFromRank0Tag, numbers.data(), bytes, patience));
     }
+    if (rank() == 0) return numbers;
     take(fabric().recv(0, kFromRank0Tag, &bytes, sizeof bytes, patience));
-    if (bytes > kMaxDigits * (most_count + 1)) fail("rank 0 has announced a text that is too long");
-    text.assign(bytes, '\0');
-    text.resize(take(fabric().recv(0, kFromRank0Tag, text.data(), text.size(), patience)).bytes);
-    std::vector<int> read;
-    for (const Json& each : Json::parse(text, nullptr, false)) {
-      if (!each.is_number_unsigned() || each.get<std::uint64_t>() > most_count) fail("rank 0 has sent something else than numbers");
-      read.push_back(each.get<int>());
-    }
-    return read;
+    if (bytes > most_count * sizeof(int)) fail("rank 0 has announced a text that is too long");
+    numbers.assign(bytes / sizeof(int), 0);
+    take(fabric().recv(0, kFromRank0Tag, numbers.data(), numbers.size() * sizeof(int), patience));
+    const auto is_none = [most_count](int number) { return number < 0 || static_cast<std::size_t>(number) > most_count; };
+    if (std::any_of(numbers.begin(), numbers.end(), is_none)) fail("rank 0 has sent something else than numbers");
+    return numbers;
   }
 
   void meet_others() {
@@ -178,7 +160,7 @@ class MatrixSession : public BufferSession {
           {text_of(introductions[i], "host"), text_of(locations[i], "machine"), "", text_of(locations[i], "tree")});
     }
     std::vector<int> hosts;
-    for (const matrix::Placement& each : matrix::places_of(whereabouts_, plan_.switches).ranks) hosts.push_back(each.host);
+    for (const matrix::Placement& each : matrix::places_of(whereabouts_, options_.switches).ranks) hosts.push_back(each.host);
     hosts_ = numbers_from_rank_0(hosts, count_);
     if (hosts_.size() != count_) fail("rank 0 has sent the hosts of another number of ranks");
   }
@@ -192,7 +174,7 @@ class MatrixSession : public BufferSession {
     for (std::uint32_t pass = 0; !wanted || !wanted->empty(); ++pass) {
       measure_pass(wanted, pass);
       gather_figures();
-      wanted = numbers_from_rank_0(pass < options().again_count ? what_is_slow(pass) : std::vector<int>(), most_numbers);
+      wanted = numbers_from_rank_0(pass < options_.again_count ? what_is_slow(pass) : std::vector<int>(), most_numbers);
     }
   }
 
@@ -201,7 +183,7 @@ class MatrixSession : public BufferSession {
   template <class Visit>
   void visit_wanted(const std::optional<std::vector<int>>& wanted, const Visit& visit) const {
     int number = 0;
-    matrix::visit_batches(hosts_, options().at_once, [&](const Pairing& pairs) {
+    matrix::visit_batches(hosts_, options_.at_once, [&](const Pairing& pairs) {
       const auto is_wanted = [&] { return !wanted || std::binary_search(wanted->begin(), wanted->end(), number); };
       Pairing chosen;
       for (const auto& pair : pairs) {
@@ -217,7 +199,7 @@ class MatrixSession : public BufferSession {
     const auto begin = std::chrono::steady_clock::now();
     std::size_t batch_count = 0, done = 0;
     visit_wanted(wanted, [&](const Pairing&) { ++batch_count; });
-    matrix::Turns turns(hosts_, options().at_once);
+    matrix::Turns turns(hosts_, options_.at_once);
     visit_wanted(wanted, [&](const Pairing& pairs) {
       if (report() != nullptr) {
         const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -226,7 +208,8 @@ class MatrixSession : public BufferSession {
       }
       ++done;
       // Of turns, a batch may be behind all that were before it.
-      patience_ = times(patient_timeout(plan_.bandwidth, options().bytes), is_all_at_once() ? 1 : static_cast<std::int64_t>(done));
+      patience_ =
+          times(patient_timeout(options_.bandwidth, options_.bytes), is_all_at_once() ? 1 : static_cast<std::int64_t>(done));
       std::optional<Rank> partner;
       for (const auto& pair : pairs) {
         if (!is_all_at_once()) hand_over(turns.take(pair));
@@ -238,7 +221,7 @@ class MatrixSession : public BufferSession {
     meet(patience_);
   }
 
-  bool is_all_at_once() const noexcept { return options().at_once == AtOnce::all; }
+  bool is_all_at_once() const noexcept { return options_.at_once == AtOnce::all; }
 
   // Small messages, behind all that the rank which had the turn did.
   void hand_over(const std::vector<matrix::Turns::HandOver>& all) {
@@ -263,9 +246,10 @@ class MatrixSession : public BufferSession {
   // Without a partner: a rank that the others' barriers need.
   void measure_pair(std::optional<Rank> partner) {
     if (partner) require(fabric().connect(*partner, timeout()));
-    if (has(Measures::latency)) measure_with(partner, plan_.latency, rank() < partner.value_or(0));
+    if (has(Measures::latency)) measure_with(partner, options_.latency, rank() < partner.value_or(0));
     if (!has(Measures::bandwidth)) return;
-    for (const bool is_lesser : {true, false}) measure_with(partner, plan_.bandwidth, (rank() < partner.value_or(0)) == is_lesser);
+    for (const bool is_lesser : {true, false})
+      measure_with(partner, options_.bandwidth, (rank() < partner.value_or(0)) == is_lesser);
   }
 
   // Whom this rank measures with is done with what was before; where all are at work at once, everybody is.
@@ -278,7 +262,7 @@ class MatrixSession : public BufferSession {
   void measure_with(std::optional<Rank> partner, const Plan& plan, bool is_active) {
     begin_with(partner);
     const bool is_time = is_latency(plan.options.measure);
-    const std::uint64_t bytes = is_time ? kLatencyBytes : options().bytes;
+    const std::uint64_t bytes = is_time ? kLatencyBytes : options_.bytes;
     const Seat seat{partner.value_or(rank()), partner && is_active, !partner};
     std::barrier<> gate(1);
     Exchange exchange(fabric(), *buffers_.front(), plan, clock_, seat, 0);
@@ -316,7 +300,7 @@ class MatrixSession : public BufferSession {
       whereabouts_[from].rails = row->rails;
       complaint_.add(*row, fmt::format("rank {} ", from));
     }
-    places_ = matrix::places_of(whereabouts_, plan_.switches);
+    places_ = matrix::places_of(whereabouts_, options_.switches);
     judged_.clear();
     // Names what is slow in the bandwidth first: it tells directions apart.
     if (has(Measures::bandwidth)) judged_.push_back(matrix::judge(job_->gb_per_s, false, places_.ranks));
@@ -345,7 +329,7 @@ class MatrixSession : public BufferSession {
     };
     std::vector<int> numbers;
     int number = 0;
-    matrix::visit_batches(hosts_, options().at_once, [&](const Pairing& pairs) {
+    matrix::visit_batches(hosts_, options_.at_once, [&](const Pairing& pairs) {
       if (is_all_at_once()) {
         if (std::any_of(pairs.begin(), pairs.end(), is_slow)) numbers.push_back(number);
         ++number;
@@ -363,10 +347,10 @@ class MatrixSession : public BufferSession {
 
   void print_titles() {
     report()->print("# Gigabar {} Matrix of {}, memory of the {}\n", GIGABAR_VERSION, counted(count_, "rank"),
-                    plan_.bandwidth.first_place == Place::device ? "devices" : "hosts");
+                    options_.place == Place::device ? "devices" : "hosts");
     report()->print(
         "# latency: write of {} with notification, half of a round trip; bandwidth: windows of {} writes of {}; medians\n",
-        counted(kLatencyBytes, "byte"), options().window, bytes_text(options().bytes));
+        counted(kLatencyBytes, "byte"), options_.window, bytes_text(options_.bytes));
     tell_setup();
   }
 
@@ -400,20 +384,20 @@ class MatrixSession : public BufferSession {
   }
 
   void tell_document(const Shown& shown) {
-    const Plan& plan = shown.is_latency() ? plan_.latency : plan_.bandwidth;
+    const Plan& plan = shown.is_latency() ? options_.latency : options_.bandwidth;
     Json result = {{"measure", shown.measure()},
-                   {"bytes", shown.is_latency() ? kLatencyBytes : options().bytes},
+                   {"bytes", shown.is_latency() ? kLatencyBytes : options_.bytes},
                    {"iterations", plan.options.iteration_count.value_or(0)},
-                   {"warm_up", options().warm_up_count},
-                   {"window", shown.is_latency() ? 1 : options().window}};
+                   {"warm_up", options_.warm_up_count},
+                   {"window", shown.is_latency() ? 1 : options_.window}};
     result.update(matrix::document_of(shown));
     report()->add_result(std::move(result));
   }
 
   void tell_places() {
     Json& document = report()->document();
-    document["buffers"] = plan_.bandwidth.first_place == Place::device ? "D D" : "H H";
-    document["at_once"] = name_in(matrix::kAtOnce, options().at_once);
+    document["buffers"] = options_.place == Place::device ? "D D" : "H H";
+    document["at_once"] = name_in(matrix::kAtOnce, options_.at_once);
     document["path_texts"] = job_->paths.all();
     document["hosts"] = places_.hosts;
     document["rails"] = places_.rails;
@@ -421,7 +405,7 @@ class MatrixSession : public BufferSession {
     document["places"] = list_of(places_.ranks, [](const matrix::Placement& place) -> Json {
       return {{"host", place.host}, {"rail", index_or_null(place.rail)}, {"switch", index_or_null(place.group)}};
     });
-    document["is_checked"] = options().is_checked;
+    document["is_checked"] = options_.is_checked;
     document["wrong_count"] = complaint_.wrong_count;
     document["is_slow"] = has_slow();
   }
@@ -434,15 +418,15 @@ class MatrixSession : public BufferSession {
       (each.is_latency() ? latency : bandwidth) = &each;
       both.push_back(&each);
     }
-    if (!options().csv_path.empty()) write_file("--csv", options().csv_path, matrix::csv_of(latency, bandwidth));
-    if (options().svg_path.empty()) return;
+    if (!options_.csv_path.empty()) write_file("--csv", options_.csv_path, matrix::csv_of(latency, bandwidth));
+    if (options_.svg_path.empty()) return;
     const std::string title =
         fmt::format("{} on {}, memory of the {}{}", counted(count_, "rank"), counted(places_.hosts.size(), "host"),
-                    plan_.bandwidth.first_place == Place::device ? "devices" : "hosts", stand_in_label(report()->is_stand_in()));
-    write_file("--svg", options().svg_path, matrix::svg_of(both, title));
+                    options_.place == Place::device ? "devices" : "hosts", stand_in_label(report()->is_stand_in()));
+    write_file("--svg", options_.svg_path, matrix::svg_of(both, title));
   }
 
-  const MatrixPlan plan_;
+  const MatrixOptions options_;
   Invocation& invocation_;
   Rank count_ = 0;
   std::vector<int> hosts_;        // of each rank
@@ -467,8 +451,7 @@ void add_matrix(const Command& program, Invocation& invocation) {
   const auto [command, options] = add_subcommand<MatrixOptions>(
       program, invocation, "matrix", "Latency and bandwidth between all pairs of ranks, and what is slow among them",
       [](const MatrixOptions& chosen, Invocation& invoked) {
-        ranks::run_ranks<ranks::MatrixSession>(
-            "matrix", chosen.local_count, [&] { return ranks::make_matrix_plan(chosen); }, invoked);
+        ranks::run_ranks<ranks::MatrixSession>("matrix", chosen.local_count, [&] { return ranks::settled(chosen); }, invoked);
       });
   command->add_option("-d,--accelerator", options.accelerator, Value{"cuda|host"},
                       "Memory of every rank: cuda (stand-ins where there is no GPU), or host");

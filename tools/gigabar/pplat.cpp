@@ -95,7 +95,7 @@ class Place {
   std::optional<Mapping> mapping_;
 };
 
-// On a stand-in a thread of the CPU plays the kernel: all its blocks, which report as one.
+// On a stand-in a thread of the CPU plays the kernel, as one block.
 template <class Body>
 device_ranks::AwaitKernel play_kernel(Body body) {
   struct Player {
@@ -127,12 +127,13 @@ class Game {
   Game(const Options& options, const DeviceInfo& device, const SampleClock& clock)
       : options_(options),
         is_stand_in_(device.is_stand_in),
+        block_count_(device.is_stand_in ? 1 : options.block_count),
         clock_(clock),
         device_flag_(options.device_flag, sizeof(std::uint32_t), options, device),
-        host_flags_(options.host_flag, options.block_count * sizeof(std::uint32_t), options, device),
+        host_flags_(options.host_flag, block_count_ * sizeof(std::uint32_t), options, device),
         data_(options.data, std::max<std::size_t>(options.data_bytes, 8), options, device),
         words_(options.data_bytes / 8),
-        flags_(options.block_count) {}
+        flags_(block_count_) {}
 
   Played play(Report& report) {
     report.set_mapping(device_flag_.mapping());
@@ -153,7 +154,7 @@ class Game {
     FlagPlan plan;
     plan.rounds = options_.rounds();
     plan.data_bytes = options_.data_bytes;
-    plan.block_count = options_.block_count;
+    plan.block_count = block_count_;
     plan.timeout_ns = options_.timeout_ns();
     plan.device_flag = device_flag_.device_pointer<std::uint32_t>();
     plan.host_flags = host_flags_.device_pointer<std::uint32_t>();
@@ -167,7 +168,7 @@ class Game {
 
   // False when the deadline passed first. The clock is read at every 256th poll; on a stand-in the other thread may need this CPU.
   bool await_answers(std::uint32_t round) {
-    for (std::uint32_t poll = 1; !host_flags_.all_words_are(round, options_.block_count, flags_); ++poll) {
+    for (std::uint32_t poll = 1; !host_flags_.all_words_are(round, block_count_, flags_); ++poll) {
       if (is_stand_in_ && poll % 64 == 0) sched_yield();
       if (poll % 256 == 0 && monotonic_ns() > deadline_ns_) {
         stopped_because_ = fmt::format("no answer to round {} within {} s", round, options_.timeout_seconds);
@@ -230,6 +231,7 @@ class Game {
 
   const Options& options_;
   bool is_stand_in_;
+  std::uint32_t block_count_;  // that answer
   const SampleClock& clock_;
   Place device_flag_;
   Place host_flags_;

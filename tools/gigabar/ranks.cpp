@@ -8,11 +8,13 @@
 #include <cstddef>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/counted.hpp"
+#include "base/names.hpp"
 #include "commands.hpp"
 #include "gigabar/fabric.hpp"
 #include "ranks/exchange.hpp"
@@ -25,10 +27,7 @@ namespace {
 
 constexpr std::size_t kMaxSampleBytes = 9;  // of one, in CBOR
 
-constexpr std::array<Named<Preference>, 4> kPreferences = {{{Preference::allow, "allow"},
-                                                            {Preference::prefer, "prefer"},
-                                                            {Preference::require, "require"},
-                                                            {Preference::forbid, "forbid"}}};
+constexpr std::array<std::string_view, 4> kPreferences = {"allow", "prefer", "require", "forbid"};
 
 class Session : public BufferSession {
  public:
@@ -122,10 +121,9 @@ class Session : public BufferSession {
   PathPolicy plain_policy() {
     PathPolicy policy = plan_.options.fabric.options.policy;
     for (const Setting& setting : fabric().settings()) {
-      for (const auto& each : kPreferences) {
-        if (setting.value == each.name && setting.name == "bar") policy.bar = each.value;
-        if (setting.value == each.name && setting.name == "staged") policy.staged = each.value;
-      }
+      const auto preference = value_named<Preference>(kPreferences, setting.value);
+      if (preference && setting.name == "bar") policy.bar = *preference;
+      if (preference && setting.name == "staged") policy.staged = *preference;
     }
     policy.gdr = policy.p2p = Preference::forbid;
     return policy;

@@ -2,8 +2,6 @@
 // gigabar streams: many transfers at once, between GPUs and between GPUs and the host, with CUts' command lines, transfers in
 // words, nvbandwidth's matrices, and sweeps over sizes.
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +18,7 @@
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
 #include "streams/command.hpp"
+#include "streams/ends.hpp"
 #include "streams/measure.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
@@ -115,12 +114,6 @@ class Verdict {
 
 // --- How far the transfers are, while they run ----------------------------------------------------------------------------------
 
-winsize terminal_size() {
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0) size = {24, 80, 0, 0};
-  return size;
-}
-
 std::string sum_of(std::span<const StreamProgress> transfers) {
   double done_gb = 0;
   double gb_per_s = 0;
@@ -134,10 +127,10 @@ std::string sum_of(std::span<const StreamProgress> transfers) {
                      counted(transfers.size(), "transfer"));
 }
 
-// Bytes and rate of every transfer and the time that is left, redrawn in place on standard error.
+// Bytes and rate of every transfer and the time that is left.
 class Progress {
  public:
-  explicit Progress(bool is_shown) : is_shown_(is_shown) {}
+  Progress(Report& report, bool is_wanted) : report_(report), is_shown_(is_wanted && report.shows_progress()) {}
 
   // `position`: "3 of 12", or empty.
   void begin(const Point& point, const std::string& position) {
@@ -150,7 +143,7 @@ class Progress {
     repeat_count_ = point.plan.repeats;
     began_ = {};
     title_ = point.title + (point.title.empty() || position.empty() ? "" : ", ") + position;
-    show({title_.empty() ? "preparing" : title_ + ": preparing"});
+    if (is_shown_) report_.show_progress("{}preparing", title_.empty() ? "" : title_ + ": ");
   }
 
   void update(unsigned repeat, std::span<const StreamProgress> transfers) {
@@ -158,16 +151,13 @@ class Progress {
     std::vector<std::string> lines;
     lines.push_back(fmt::format("{}{}repeat {} of {}{}", title_, title_.empty() ? "" : ", ", repeat + 1, repeat_count_,
                                 Interrupt::is_set() ? "; ending after the copies in flight" : time_left(repeat, transfers)));
-    if (transfers.size() + 1 < terminal_size().ws_row) {
+    if (transfers.size() + 1 < terminal_rows()) {
       for (const StreamProgress& transfer : transfers) lines.push_back(line_of(transfer));
     } else {
       lines.push_back(sum_of(transfers));
     }
-    show(lines);
+    report_.show_progress_lines(lines);
   }
-
-  // Leaves the terminal as if nothing had been shown.
-  void end() { show({}); }
 
  private:
   // ", about 40 s left", from what the slowest transfer has done; empty in the first second and where no transfer has an end.
@@ -191,25 +181,13 @@ class Progress {
                        transfer.is_done ? "  done" : fmt::format("  {:>9.3f} GB/s", transfer.gb_per_s));
   }
 
-  // In place of what was shown before.
-  void show(const std::vector<std::string>& lines) {
-    if (!is_shown_) return;
-    std::string text = line_count_ == 0 ? "" : fmt::format("\x1b[{}A", line_count_);
-    text += "\r\x1b[J";
-    const std::size_t width = terminal_size().ws_col - std::size_t{1};
-    for (const std::string& line : lines) text += line.substr(0, width) + "\n";
-    line_count_ = lines.size();
-    std::fputs(text.c_str(), stderr);
-    std::fflush(stderr);
-  }
-
+  Report& report_;
   bool is_shown_;
   std::string title_;
   std::vector<std::string> names_;
   std::size_t name_width_ = 0;
   unsigned repeat_count_ = 0;
   std::chrono::steady_clock::time_point began_;  // the first repeat's first report
-  std::size_t line_count_ = 0;                   // that are shown
 };
 
 // --- --plain: cudaMemcpyAsync over memory of the same kind and place, what a transfer's figure is compared with ------------------
@@ -219,29 +197,15 @@ bool has_plain_form(const Transfer& transfer) {
   return transfer.executor == StreamExecutor::copy_engine && transfer.source.is_host() != transfer.destination.is_host();
 }
 
-// Placed as run_streams() does it: on the nearest node where that can be, else anywhere.
-HostMemory host_memory(const Machine& machine, const Transfer& transfer) {
-  const StreamPlace& host = host_of(transfer);
-  const int node = std::max(machine.node_of_host(transfer), -1);
-  auto memory = HostMemory::allocate(transfer.bytes, {.numa_node = node, .pages = host.pages});
-  if (!memory && node >= 0 && host.numa_node == StreamPlace::kNearestNode) {
-    memory = HostMemory::allocate(transfer.bytes, {.numa_node = -1, .pages = host.pages});
-  }
-  return take(std::move(memory));
-}
-
-// In GB/s: two copies that are not timed, then as many as one repeat has (at most 100), between two events. Ends the command when
-// the memory cannot be had or CUDA's run-time is not built in.
-double plain_rate(const Machine& machine, const Transfer& transfer) {
+// In GB/s, over memory as run_streams() allocates and places it: two copies that are not timed, then as many as one repeat has (at
+// most 100), between two events. Ends the command when the memory cannot be had or CUDA's run-time is not built in.
+double plain_rate(const Machine& machine, std::size_t index, const Transfer& transfer) {
   constexpr std::uint64_t kMaxCopies = 100;
-  const bool is_to_device = transfer.source.is_host();
-  const int device = device_of(transfer).device;
-  const auto memory = take(DeviceMemory::allocate(device, transfer.bytes));
-  const HostMemory host = host_memory(machine, transfer);
+  std::vector<std::string> warnings;  // the run has the same
+  const Ends ends = take(Ends::allocate(index, transfer, machine.devices, warnings, [] { return false; }));
   const std::uint64_t count = std::clamp<std::uint64_t>(transfer.iterations, 1, kMaxCopies);
-  void* const to = is_to_device ? memory.address() : host.address();
-  const void* const from = is_to_device ? host.address() : memory.address();
-  return take(plain_copy_rate(device, to, from, transfer.bytes, count));
+  return take(
+      plain_copy_rate(device_of(transfer).device, ends.destination().address(), ends.source().address(), transfer.bytes, count));
 }
 
 // --- The command ----------------------------------------------------------------------------------------------------------------
@@ -251,7 +215,7 @@ class Session {
   Session(const Options& options, const Invocation& invocation)
       : options_(options),
         report_("streams", invocation, options.json_path),
-        progress_(options.format != Format::cuts && options.json_path != "-" && can_redraw()),
+        progress_(report_, options.format != Format::cuts),
         verdict_(options.expected_ratio) {
     describe(options, report_.document());
     check_options(options);
@@ -283,7 +247,10 @@ class Session {
     }
     for (const PresetRun& run : runs) {
       for (const Point& point : run.points) {
-        report_.print("{}", plan_text(point));
+        if (!point.title.empty()) report_.print("# {}\n", point.title);
+        // Lines that --file reads again, each with its number.
+        std::size_t index = 0;
+        for (const Transfer& transfer : point.plan.transfers) report_.print("{}  # {}\n", to_string(transfer), index++);
         Json result = point_json(point, "plan");
         result["title"] = point.title;
         report_.add_result(std::move(result));
@@ -325,7 +292,7 @@ class Session {
     output_->before(point);
     progress_.begin(point, position);
     auto result = run(point, options);
-    progress_.end();
+    report_.end_progress();
     if (result) {
       point.report = std::move(result).value();
       assume_links(*point.report);
@@ -345,7 +312,7 @@ class Session {
     const auto sample = [&] {
       for (unsigned i = 0; i < point.plan.repeats && !Interrupt::is_set(); ++i) {
         for (std::size_t one = 0; one < transfers.size(); ++one) {
-          if (has_plain_form(transfers[one])) samples[one].push_back(plain_rate(machine_, transfers[one]));
+          if (has_plain_form(transfers[one])) samples[one].push_back(plain_rate(machine_, one, transfers[one]));
         }
       }
     };

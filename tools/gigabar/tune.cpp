@@ -49,6 +49,7 @@ struct TuneOptions : JobOptions {
   std::uint32_t warm_up_count = 3;
   StoreOptions stored;
   FabricLimits given;  // before they are settled
+  Plan plan;           // of the buffers
 };
 
 // One setting's curves, and what follows from them.
@@ -91,55 +92,46 @@ Json to_json(const Finding& finding) {
           {"curves", std::move(curves)}};
 }
 
-// What a rank sent is not trusted: nothing when it is no finding.
-std::optional<Finding> finding_from(const Json& json) {
-  try {
-    Finding finding;
-    const auto name = json.at("setting").get<std::string>();
-    const auto known = std::find_if(kTuned.begin(), kTuned.end(), [&name](const auto* each) { return each->name == name; });
-    if (known == kTuned.end()) return {};
-    finding.of = *known;
-    if (!json.at("bytes").is_null()) finding.bytes = json.at("bytes").get<std::uint64_t>();
-    if (!json.at("crossover_bytes").is_null()) finding.crossover_bytes = json.at("crossover_bytes").get<double>();
-    finding.why = json.at("why").get<std::string>();
-    finding.why_not = json.at("why_not").get<std::string>();
-    finding.sizes = json.at("sizes").get<std::vector<std::uint64_t>>();
-    for (const Json& curve : json.at("curves")) {
-      finding.curves.push_back({curve.at("way").get<std::string>(), curve.at("p50_us").get<std::vector<double>>()});
-      if (finding.curves.back().median_us.size() != finding.sizes.size()) return {};
-    }
-    if (finding.curves.size() > kMaxCurves || finding.sizes.size() > kMaxSizes) return {};
-    return finding;
-  } catch (const Json::exception&) {
-    return {};
+constexpr const char* kNotMeasured = "the other rank has sent something else than what it measured";
+
+// Ends the command, or throws the document's exception, when it is no finding.
+Finding finding_from(const Json& json) {
+  Finding finding;
+  const auto name = json.at("setting").get<std::string>();
+  const auto known = std::find_if(kTuned.begin(), kTuned.end(), [&name](const auto* each) { return each->name == name; });
+  if (known == kTuned.end()) fail(kNotMeasured);
+  finding.of = *known;
+  if (!json.at("bytes").is_null()) finding.bytes = json.at("bytes").get<std::uint64_t>();
+  if (!json.at("crossover_bytes").is_null()) finding.crossover_bytes = json.at("crossover_bytes").get<double>();
+  finding.why = json.at("why").get<std::string>();
+  finding.why_not = json.at("why_not").get<std::string>();
+  finding.sizes = json.at("sizes").get<std::vector<std::uint64_t>>();
+  for (const Json& curve : json.at("curves")) {
+    finding.curves.push_back({curve.at("way").get<std::string>(), curve.at("p50_us").get<std::vector<double>>()});
+    if (finding.curves.back().median_us.size() != finding.sizes.size()) fail(kNotMeasured);
   }
+  if (finding.curves.size() > kMaxCurves || finding.sizes.size() > kMaxSizes) fail(kNotMeasured);
+  return finding;
 }
 
-constexpr Tag kWordTag = 12;
-constexpr std::size_t kMaxWordBytes = std::size_t{1} << 18;
+constexpr std::size_t kMaxToldBytes = std::size_t{1} << 18;
 constexpr const char* kNoPlace = "there is no home and no cache folder to store in; give a file, as in --store=FILE";
 
-// What both ranks work with, settled from the command line alone.
-struct TunePlan {
-  TuneOptions options;
-  Plan plan;  // of the buffers
-};
-
-TunePlan make_tune_plan(const TuneOptions& options) {
-  TunePlan tune{options, {}};
-  Plan& plan = tune.plan;
+// Settled from the command line alone.
+TuneOptions settled(TuneOptions options) {
+  Plan& plan = options.plan;
   plan.options.measure = Measure::latency;
   plan.options.kind = Kind::write;
   plan.first_place = plan.second_place = place_of("--accelerator", options.accelerator);
   plan.range =
       settle_range("-m", options.sizes, {.usual = {1024, std::uint64_t{4} << 20}, .unit = 1, .most = std::uint64_t{256} << 20});
   plan.sizes = sizes_of(plan.range);
-  FabricOptions& fabric = tune.options.fabric.options;
+  FabricOptions& fabric = options.fabric.options;
   fabric = fabric_options(options.fabric);
-  tune.options.given = fabric.limits;
+  options.given = fabric.limits;
   // Smaller chunks are tried one by one in staging memory for the largest.
   if (!fabric.limits.chunk_bytes) fabric.limits.chunk_bytes = kMaxTriedChunkBytes;
-  return tune;
+  return options;
 }
 
 // Why each setting was not measured; a reason that several have is said once.
@@ -171,21 +163,26 @@ struct Told {
 
 class TuneSession : public BufferSession {
  public:
-  TuneSession(const TunePlan& tune, const Invocation& invocation)
-      : BufferSession("tune", checked(tune.options), invocation), tune_(tune) {}
+  TuneSession(const TuneOptions& options, const Invocation& invocation)
+      : BufferSession("tune", checked(options), invocation), options_(options) {}
 
   void run() {
     join();
     // The fabric's own device: what is stored is for it, also where host memory was measured.
     device_ = device_of(fabric().device());
-    make_buffers(tune_.plan, tune_.plan.first_place);
+    make_buffers(options_.plan, options_.plan.first_place);
     require(fabric().connect(partner(), timeout()));
-    const Json own = introduction();
-    const Json other = exchange_introductions(own);
-    if (report() != nullptr) print_titles(own, other);
-    drive_or_answer(0, own);
+    // Otherwise they would wait for each other in vain.
+    if (!is_same_everywhere("tune", options_.plan.sizes.front(), options_.plan.sizes.back(), options_.iteration_count,
+                            options_.warm_up_count, options_.stored.is_wanted))
+      refuse_usage("the ranks were started with different options; give both the same");
+    const std::string pair = key().to_text();
+    const bool is_one_pair = is_same_everywhere(machine_fingerprint().digits(), pair);
+    introductions_ = gather_introductions({{"host", introduction_of({})["host"]}, {"key", pair}}, kMaxIntroductionBytes, timeout());
+    if (report() != nullptr) print_titles();
+    drive_or_answer(0);
     // The other side is a pair of its own where its GPU, its rails or its host are others.
-    if (own["machine"] != other["machine"] || own["key"] != other["key"]) drive_or_answer(1, rank() == 1 ? own : other);
+    if (!is_one_pair) drive_or_answer(1);
     leave(timeout());
     if (!failure_.empty()) fail(failure_);
   }
@@ -208,63 +205,29 @@ class TuneSession : public BufferSession {
     return options;
   }
 
-  // --- Words between the two ranks -----------------------------------------------------------------------------------------------
-
-  void send_word(const Json& word) {
-    const std::string text = dump(word);
-    require(fabric().send(partner(), kWordTag, text.data(), text.size(), timeout()));
-  }
-
-  Json take_word() {
-    std::string text(kMaxWordBytes, '\0');
-    const Received received = take(fabric().recv(partner(), kWordTag, text.data(), text.size(), timeout()));
-    Json word = Json::parse(text.data(), text.data() + received.bytes, nullptr, false);
-    if (!word.is_object()) fail("the other rank has sent something else than what it measured");
-    return word;
+  PeerState partner_state() {
+    for (PeerState& peer : fabric().peers()) {
+      if (peer.rank == partner()) return std::move(peer);
+    }
+    return {};
   }
 
   fabric::TunedKey key() {
     fabric::TunedKey found;
     found.device = fabric::tuned_device_name(device_->index);
-    for (const PeerState& peer : fabric().peers()) {
-      if (peer.rank != partner() || !peer.transport) continue;
-      found.transport = *peer.transport;
-      if (*peer.transport == TransportKind::verbs) found.rails = peer.rails;
-      found.is_same_host = peer.is_same_host;
-    }
+    const PeerState peer = partner_state();
+    if (!peer.transport) return found;
+    found.transport = *peer.transport;
+    if (*peer.transport == TransportKind::verbs) found.rails = peer.rails;
+    found.is_same_host = peer.is_same_host;
     return found;
-  }
-
-  Json introduction() {
-    return {{"host", introduction_of({})["host"]},
-            {"machine", machine_fingerprint().digits()},
-            {"key", key().to_text()},
-            {"sizes", tune_.plan.sizes},
-            {"iterations", tune_.options.iteration_count},
-            {"warm_up", tune_.options.warm_up_count},
-            {"is_stored", tune_.options.stored.is_wanted}};
-  }
-
-  // Ranks that were started with different options would wait for each other in vain.
-  Json exchange_introductions(const Json& own) {
-    send_word(own);
-    Json other = take_word();
-    for (const char* const name : {"sizes", "iterations", "warm_up", "is_stored"}) {
-      if (!other.contains(name) || other[name] != own[name])
-        refuse_usage("the ranks were started with different options; give both the same");
-    }
-    for (const char* const name : {"host", "machine", "key"}) {
-      if (!other.contains(name) || !other[name].is_string())
-        fail("the other rank has introduced itself with something else than it should");
-    }
-    return other;
   }
 
   // --- Measuring -----------------------------------------------------------------------------------------------------------------
 
   // This rank posts and takes the time.
   std::vector<Finding> drive() {
-    chunk_bytes_ = tune_.options.given.chunk_bytes.value_or(kDefaultChunkBytes);
+    chunk_bytes_ = options_.given.chunk_bytes.value_or(kDefaultChunkBytes);
     std::vector<Finding> findings;
     for (const Tuned* const each : kTuned) findings.push_back(find(*each));
     send_turn(0);
@@ -277,20 +240,19 @@ class TuneSession : public BufferSession {
   void answer() {
     // All ways and rounds of one size, each of which may take `timeout` at the driver.
     constexpr std::int64_t kMaxWays = 16;
-    const Timeout patience =
-        times(timeout(), kMaxWays * (std::int64_t{tune_.options.iteration_count} + tune_.options.warm_up_count + 1));
+    const Timeout patience = times(timeout(), kMaxWays * (std::int64_t{options_.iteration_count} + options_.warm_up_count + 1));
     std::uint8_t word = 1;
     while (word != 0) take(fabric().recv(partner(), kTurnTag, &word, 1, patience));
   }
 
   Finding find(const Tuned& what) {
-    if (tune_.options.given.*what.given) return {&what, fmt::format("{} is given", what.option)};
+    if (options_.given.*what.given) return {&what, fmt::format("{} is given", what.option)};
     if (&what == &kChunk) return find_chunk();
     return &what == &kStripe ? find_stripe() : find_gdr_limit(what);
   }
 
   std::optional<std::string> why_not(bool is_read, const PostOptions& post, TransferPath path) {
-    const std::uint64_t bytes = tune_.plan.sizes.back();
+    const std::uint64_t bytes = options_.plan.sizes.back();
     const LocalPlace local{kSegment, 0};
     const RemotePlace remote{partner(), kSegment, buffers_.front()->receive_offset_bytes()};
     const auto explained = is_read ? fabric().explain_read(local, remote, bytes, timeout(), post)
@@ -305,10 +267,10 @@ class TuneSession : public BufferSession {
   }
 
   Finding find_chunk() {
-    if (tune_.options.accelerator == "host")
+    if (options_.accelerator == "host")
       return {&kChunk, "host memory is staged only where that is required; take --accelerator cuda"};
     Finding finding{&kChunk};
-    for (const std::uint64_t bytes : tune_.plan.sizes) {
+    for (const std::uint64_t bytes : options_.plan.sizes) {
       if (bytes >= kMinChunkedBytes) finding.sizes.push_back(bytes);
     }
     if (finding.sizes.empty()) return {&kChunk, fmt::format("no size is at least {}", bytes_text(kMinChunkedBytes))};
@@ -332,19 +294,17 @@ class TuneSession : public BufferSession {
 
   // What chooses a path knows the transport that it was given; that gdr needs another one is for the reader.
   std::string why_no_gdr(const std::string& reason) {
-    for (const PeerState& peer : fabric().peers()) {
-      if (peer.rank != partner() || !peer.transport || *peer.transport == TransportKind::verbs) continue;
-      return fmt::format(
-          "gdr needs RDMA, and the transport between these ranks is {}; start them where both have an RDMA port, with "
-          "--transport verbs ('gigabar doctor' tells what is missing)",
-          gigabar::name_of(*peer.transport));
-    }
-    return "no gdr at this link: " + reason;
+    const auto transport = partner_state().transport;
+    if (!transport || *transport == TransportKind::verbs) return "no gdr at this link: " + reason;
+    return fmt::format(
+        "gdr needs RDMA, and the transport between these ranks is {}; start them where both have an RDMA port, with "
+        "--transport verbs ('gigabar doctor' tells what is missing)",
+        gigabar::name_of(*transport));
   }
 
   Finding find_gdr_limit(const Tuned& what) {
     const bool is_read = &what == &kGdrReadLimit;
-    if (tune_.options.accelerator == "host") return {&what, "gdr is of GPU memory; take --accelerator cuda"};
+    if (options_.accelerator == "host") return {&what, "gdr is of GPU memory; take --accelerator cuda"};
     Way gdr{"gdr", by(&PathPolicy::gdr)}, staged{"staged", by(&PathPolicy::staged)};
     staged.post.chunk_bytes = chunk_bytes_;
     if (const auto reason = why_not(is_read, gdr.post, TransferPath::gdr)) return {&what, why_no_gdr(*reason)};
@@ -353,10 +313,7 @@ class TuneSession : public BufferSession {
   }
 
   Finding find_stripe() {
-    std::size_t rail_count = 0;
-    for (const PeerState& peer : fabric().peers()) {
-      if (peer.rank == partner()) rail_count = peer.rails.size();
-    }
+    const std::size_t rail_count = partner_state().rails.size();
     if (rail_count < 2) return {&kStripe, "there is one rail; name more with --rails or --rail-count"};
     // Only what the link does by itself goes over several rails.
     PostOptions direct;
@@ -374,7 +331,7 @@ class TuneSession : public BufferSession {
   using BytesOf = std::uint64_t (*)(std::span<const std::uint64_t> sizes, const Split& split) noexcept;
   Finding split(const Tuned& what, const std::vector<Way>& ways, bool is_read, BytesOf bytes_of) {
     Finding finding{&what};
-    finding.sizes = tune_.plan.sizes;
+    finding.sizes = options_.plan.sizes;
     measure(finding, ways, is_read);
     const Split split = split_between(finding.sizes, finding.curves[0], finding.curves[1]);
     finding.bytes = bytes_of(finding.sizes, split);
@@ -400,12 +357,12 @@ class TuneSession : public BufferSession {
     for (const std::uint64_t bytes : finding.sizes) {
       if (report() != nullptr) report()->show_progress("{}: {}", finding.of->name, bytes_text(bytes));
       std::vector<std::vector<double>> samples(ways.size());
-      for (std::uint32_t round = 0; round < tune_.options.warm_up_count + tune_.options.iteration_count; ++round) {
+      for (std::uint32_t round = 0; round < options_.warm_up_count + options_.iteration_count; ++round) {
         for (std::size_t way = 0; way < ways.size(); ++way) {
           // Each round begins with another one, so that none always follows the same.
           const std::size_t turn = (way + round) % ways.size();
           const std::uint64_t ticks = once(bytes, ways[turn].post, is_read);
-          if (round >= tune_.options.warm_up_count) samples[turn].push_back(static_cast<double>(ticks) * us_per_tick);
+          if (round >= options_.warm_up_count) samples[turn].push_back(static_cast<double>(ticks) * us_per_tick);
         }
       }
       for (std::size_t way = 0; way < ways.size(); ++way)
@@ -416,33 +373,36 @@ class TuneSession : public BufferSession {
 
   // --- Storing -------------------------------------------------------------------------------------------------------------------
 
-  void drive_or_answer(Rank driver, const Json& driver_facts) {
-    if (rank() != driver) {
+  void drive_or_answer(Rank driver) {
+    Told told;
+    if (rank() == driver) {
+      told.findings = drive();
+      store(told);
+    } else {
       if (report() != nullptr) report()->show_progress("rank {} measures", driver);
       answer();
-      if (report() != nullptr) tell(driver, driver_facts, take_told());
-      return;
     }
-    Told told;
-    told.findings = drive();
-    store(told);
-    if (report() != nullptr) return tell(driver, driver_facts, told);
-    send_word({{"findings", findings_json(told)}, {"stored", told.stored}, {"why_not_stored", told.why_not_stored}});
+    if (driver != 0) {
+      const Json own = {{"findings", findings_json(told)}, {"stored", told.stored}, {"why_not_stored", told.why_not_stored}};
+      const std::vector<Json> all = gather_introductions(own, kMaxToldBytes, timeout());
+      if (report() != nullptr) told = told_from(all[driver]);
+    }
+    if (report() != nullptr) tell(driver, told);
   }
 
   static Json findings_json(const Told& told) {
     return list_of(told.findings, [](const Finding& finding) { return to_json(finding); });
   }
 
-  Told take_told() {
-    const Json word = take_word();
-    Told told{{}, word.value("stored", std::string()), word.value("why_not_stored", std::string())};
-    for (const Json& each : word.value("findings", Json::array())) {
-      auto finding = finding_from(each);
-      if (!finding) fail("the other rank has sent something else than what it measured");
-      told.findings.push_back(std::move(*finding));
+  // What a rank sent is not trusted.
+  static Told told_from(const Json& json) {
+    try {
+      Told told{{}, json.at("stored").get<std::string>(), json.at("why_not_stored").get<std::string>()};
+      for (const Json& each : json.at("findings")) told.findings.push_back(finding_from(each));
+      return told;
+    } catch (const Json::exception&) {
+      fail(kNotMeasured);
     }
-    return told;
   }
 
   void store(Told& told) {
@@ -454,7 +414,7 @@ class TuneSession : public BufferSession {
       has_any |= finding.bytes.has_value();
       pair.*finding.of->stored = finding.bytes;
     }
-    const StoreOptions& wanted = tune_.options.stored;
+    const StoreOptions& wanted = options_.stored;
     const std::string path = storing_path(wanted);
     if (!has_any) {
       failure_ = told.why_not_stored = "nothing could be measured: " + reasons_of(told.findings);
@@ -471,16 +431,16 @@ class TuneSession : public BufferSession {
 
   // --- What is printed -----------------------------------------------------------------------------------------------------------
 
-  void print_titles(const Json& own, const Json& other) {
-    if (tune_.plan.first_place == Place::device) report()->set_device(*device_);
+  void print_titles() {
+    if (options_.plan.first_place == Place::device) report()->set_device(*device_);
     report()->set_clock(clock_);
-    report()->print("# ranks: 0 at {}, 1 at {}\n", own["host"].get<std::string>(), plain(other["host"].get<std::string>()));
+    report()->print("# ranks: 0 at {}, 1 at {}\n", text_of(introductions_[0], "host"), text_of(introductions_[1], "host"));
     report()->document()["settings"] = settings_json();
-    report()->document()["samples"] = {{"iterations", tune_.options.iteration_count}, {"warm_up", tune_.options.warm_up_count}};
+    report()->document()["samples"] = {{"iterations", options_.iteration_count}, {"warm_up", options_.warm_up_count}};
   }
 
-  void tell(Rank driver, const Json& driver_facts, const Told& told) {
-    const std::string pair = text_of(driver_facts, "key");
+  void tell(Rank driver, const Told& told) {
+    const std::string pair = text_of(introductions_[driver], "key");
     report()->print("\nrank {}: {}{}\n", driver, pair, stand_in_label(report()->is_stand_in()));
     for (const Finding& finding : told.findings) tell(finding);
     report()->print("{}{}\n", told.stored.empty() ? "not stored: " : "stored in ",
@@ -516,8 +476,9 @@ class TuneSession : public BufferSession {
     report()->print("{}: {}: {}\n", name, limit, plain(finding.why));
   }
 
-  const TunePlan tune_;
-  std::uint64_t chunk_bytes_ = 0;  // of staged ways
+  const TuneOptions options_;
+  std::vector<Json> introductions_;  // at rank 0
+  std::uint64_t chunk_bytes_ = 0;    // of staged ways
   std::string failure_;
 };
 
@@ -526,7 +487,7 @@ class TuneSession : public BufferSession {
 
 void add_tune(const Command& program, Invocation& invocation) {
   const auto [command, options] = ranks::add_pair_command<ranks::TuneSession, ranks::TuneOptions>(
-      program, invocation, "tune", "Measure the size limits between the paths of two ranks, and store them", ranks::make_tune_plan);
+      program, invocation, "tune", "Measure the size limits between the paths of two ranks, and store them", ranks::settled);
   command->add_option("--accelerator", options.accelerator, Value{"cuda|host"},
                       "Memory of both ranks: cuda (stand-ins where there is no GPU), or host");
   command->add_option("-d", options.accelerator)->group("");  // its old name

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/message.hpp"
@@ -74,9 +73,6 @@ struct FlagUnit {
   }
 
  private:
-  // A thread of the CPU plays all blocks.
-  static constexpr bool kPlaysAll = std::is_same_v<Scope, device::Thread>;
-
   // One thread waits for the scope. Reading the clock costs more than a poll, so it is read at every 64th.
   GIGABAR_DEVICE bool await_flag(std::uint32_t round, std::uint64_t deadline_ns) const {
     for (std::uint32_t poll = 1;; ++poll) {
@@ -106,11 +102,7 @@ struct FlagUnit {
   GIGABAR_DEVICE void tell(std::uint32_t round) const {
     if (plan.device_starts && scope.size() > 1) scope.sync();
     if (plan.device_starts && plan.data_bytes != 0 && scope.rank() == 0) device::fence_system();
-    if constexpr (kPlaysAll) {
-      for (std::uint32_t block = 0; block < plan.block_count; ++block) device::store_relaxed(plan.host_flags + block, round);
-    } else {
-      if (scope.rank() == 0) device::store_relaxed(plan.host_flags + index, round);
-    }
+    if (scope.rank() == 0) device::store_relaxed(plan.host_flags + index, round);
   }
 
   // volatile: the data changes under the kernel, so nothing of it may be kept from an earlier round.
@@ -129,7 +121,7 @@ struct FlagUnit {
 
   GIGABAR_DEVICE void write_data(std::uint32_t round) const {
     volatile std::uint64_t* const data = plan.data;
-    const std::uint64_t threads = (kPlaysAll ? std::uint64_t{1} : std::uint64_t{plan.block_count}) * scope.size();
+    const std::uint64_t threads = std::uint64_t{plan.block_count} * scope.size();
     for (std::uint64_t i = std::uint64_t{index} * scope.size() + scope.rank(); i < plan.data_bytes / 8; i += threads) {
       data[i] = flag_word(round, i);
     }

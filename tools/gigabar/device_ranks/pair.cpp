@@ -23,10 +23,11 @@ constexpr std::size_t kMaxComplaintBytes = 8192;
 constexpr std::int64_t kLongestNs = std::int64_t{86400} * 1'000'000'000;
 
 // Of two GPUs of this host, by what joins them; their addresses come from the ranks' introductions.
-std::string link_between(const Json& first, const Json& second) {
+std::string path_between(const std::vector<Json>& introductions) {
   constexpr const char* kUnknown = "direct";
-  const auto one = PciAddress::parse(ranks::text_of(first, "pci"));
-  const auto other = PciAddress::parse(ranks::text_of(second, "pci"));
+  if (std::any_of(introductions.begin(), introductions.end(), ranks::is_of_stand_in)) return "cpu";
+  const auto one = PciAddress::parse(ranks::text_of(introductions[0].value("device", Json()), "pci"));
+  const auto other = PciAddress::parse(ranks::text_of(introductions[1].value("device", Json()), "pci"));
   if (!one || !other) return kUnknown;
   if (*one == *other) return "same GPU";
   const auto topology = discover_topology(Machine::here());
@@ -39,11 +40,6 @@ std::string link_between(const Json& first, const Json& second) {
   const Route route = route_between(*topology, {Endpoint::Kind::gpu, find(*one)}, {Endpoint::Kind::gpu, find(*other)});
   if (route.relation == Relation::unknown) return kUnknown;
   return route.relation == Relation::nvlink ? "nvlink" : "pcie";
-}
-
-std::string path_between(const std::vector<Json>& introductions) {
-  if (std::any_of(introductions.begin(), introductions.end(), ranks::is_of_stand_in)) return "cpu";
-  return link_between(introductions[0].value("device", Json()), introductions[1].value("device", Json()));
 }
 
 // Of a message in a ring: lines of 16 bytes carry 12, the first one 8.
@@ -134,18 +130,19 @@ PairPlan Pair::pair_plan() const noexcept {
   return {session_->handle(), partner(), static_cast<std::uint64_t>(std::max<std::int64_t>(timeout().ns(), 1))};
 }
 
-Complaint Pair::judge(const KernelTask& task, const std::vector<UnitEnd>& ends) const {
+Complaint Pair::judge(std::string_view what, std::uint64_t bytes, std::uint32_t round_count,
+                      const std::vector<UnitEnd>& ends) const {
   Complaint complaint;
   for (std::size_t unit = 0; unit < ends.size(); ++unit) {
     const UnitEnd& end = ends[unit];
     if (end.status != Status::ok) {
-      fail(fmt::format("kernel of rank {}: {} with {}: {} of unit {} in round {} of {}{}", rank(), task.name,
-                       counted(task.bytes, "byte"), name_of(end.status), unit, end.rounds_done, task.round_count,
+      fail(fmt::format("kernel of rank {}: {} with {}: {} of unit {} in round {} of {}{}", rank(), what, counted(bytes, "byte"),
+                       name_of(end.status), unit, end.rounds_done, round_count,
                        end.status == Status::timed_out ? "; take fewer rounds (-i) or a longer --timeout" : ""));
     }
     if (end.wrong_count != 0 && complaint.first_wrong.empty()) {
-      complaint.first_wrong = fmt::format("{}, {}, round {}, message {}, offset {}: expected {:#x}, found {:#x}", task.name,
-                                          counted(task.bytes, "byte"), end.wrong_place.round, end.wrong_place.message,
+      complaint.first_wrong = fmt::format("{}, {}, round {}, message {}, offset {}: expected {:#x}, found {:#x}", what,
+                                          counted(bytes, "byte"), end.wrong_place.round, end.wrong_place.message,
                                           end.wrong_place.offset_bytes, end.wrong_expected, end.wrong_found);
     }
     complaint.wrong_count += end.wrong_count;
@@ -254,10 +251,6 @@ void add_grid_options(const Command& command, GridOptions& options, const char* 
 
 void add_sizes(const Command& command, std::string& sizes, const char* usual) {
   add_range_option(command, "-m,--message-size", sizes, "Sizes: doubled from MIN to MAX, MIN a multiple of 4", usual);
-}
-
-void add_fault(const Command& command, std::optional<std::uint64_t>& bytes) {
-  command.add_option("--plant-fault", bytes, byte_count(0))->group("");
 }
 
 void add_pair_options(const Command& command, ranks::JobOptions& options) {

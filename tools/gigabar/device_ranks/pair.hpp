@@ -63,22 +63,14 @@ inline constexpr std::uint64_t kPage = 4096;
 // `takes_blocks`: all blocks may be one scope.
 void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks,
                       bool takes_blocks = false);
-// -m, and the hidden --plant-fault, which proves that the check can fail.
+// -m.
 void add_sizes(const Command& command, std::string& sizes, const char* usual);
-void add_fault(const Command& command, std::optional<std::uint64_t>& bytes);
 // What all these commands have at their end.
 void add_pair_options(const Command& command, ranks::JobOptions& options);
 
 inline constexpr const char* kThreadsByScope = "512 of a block, 32 of a warp, 1 of a thread";
 
 // --- The two ranks --------------------------------------------------------------------------------------------------------------
-
-// What a kernel did, for messages.
-struct KernelTask {
-  std::string_view name;  // "write-notify"
-  std::uint64_t bytes = 0;
-  std::uint64_t round_count = 0;
-};
 
 class Pair : public ranks::RankSession {
  protected:
@@ -110,8 +102,8 @@ class Pair : public ranks::RankSession {
   const std::string& path() const noexcept { return path_; }
 
   // What units found wrong. Ends the command where one did not do all its rounds: "kernel of rank 0: write-notify with 64 bytes:
-  // timed_out ...".
-  Complaint judge(const KernelTask& task, const std::vector<UnitEnd>& ends) const;
+  // timed_out ...". `what`: "write-notify".
+  Complaint judge(std::string_view what, std::uint64_t bytes, std::uint32_t round_count, const std::vector<UnitEnd>& ends) const;
   // Of both ranks, at rank 0; "rank 1: ...".
   Complaint gather_complaints(const Complaint& own);
   void complain(const Complaint& complaint) { RankSession::complain(complaint, counted(complaint.wrong_count, "wrong word")); }

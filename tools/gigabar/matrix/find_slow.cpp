@@ -10,7 +10,7 @@
 #include <set>
 #include <tuple>
 
-#include "support/names.hpp"
+#include "base/names.hpp"
 #include "support/statistics.hpp"
 
 namespace gigabar::tool::matrix {
@@ -34,7 +34,6 @@ struct Path {
   double share = 0;       // of what is usual for its kind
   std::size_t index = 0;  // in the comparison
   bool is_slow = false;
-  bool is_slow_alone = false;  // enough to be named by itself
   bool is_explained = false;
 };
 
@@ -58,17 +57,13 @@ Usual usual_of(std::vector<double> rates) {
   return static_cast<double>(slow) > kMaxSlow * static_cast<double>(rates.size()) ? usual_at(0.5) : usual;
 }
 
-std::vector<Path> paths_of(const Comparison& comparison) {
+std::vector<Path> paths_of(const Comparison& comparison, std::size_t rank_count) {
   std::vector<Path> paths;
-  for (std::size_t from = 0; from < comparison.count; ++from) {
-    for (std::size_t to = 0; to < comparison.count; ++to) {
-      const std::size_t index = from * comparison.count + to;
-      const double share = comparison.shares[index];
-      if (!(share > 0)) continue;
-      Path& path = paths.emplace_back(Path{static_cast<int>(from), static_cast<int>(to), share, index});
-      path.is_slow = comparison.is_slow[index] != 0;
-      path.is_slow_alone = path.is_slow && share < 1 - kPairFloor;
-    }
+  for (std::size_t index = 0; index < comparison.shares.size(); ++index) {
+    const double share = comparison.shares[index];
+    if (!(share > 0)) continue;
+    paths.push_back({static_cast<int>(index / rank_count), static_cast<int>(index % rank_count), share, index});
+    paths.back().is_slow = comparison.is_slow[index] != 0;
   }
   return paths;
 }
@@ -181,7 +176,7 @@ Slow explain(const Key& key, const std::map<Key, Count>& counts, std::vector<Pat
 void add_pairs(const std::vector<Path>& paths, std::vector<Slow>& found) {
   std::map<std::pair<int, int>, Path> left;
   for (const Path& path : paths) {
-    if (path.is_slow_alone && !path.is_explained) left.emplace(std::pair(path.from, path.to), path);
+    if (is_unexplained(path) && path.share < 1 - kPairFloor) left.emplace(std::pair(path.from, path.to), path);
   }
   for (const auto& [ends, path] : left) {
     const auto back = left.find({ends.second, ends.first});
@@ -224,17 +219,8 @@ bool leave_out_second_speeds(std::vector<Path>& paths, std::span<const Placement
 }  // namespace
 
 std::string_view name_of(Part part) noexcept {
-  static constexpr std::array<Named<Part>, 6> kParts = {{{Part::group, "group"},
-                                                         {Part::host, "host"},
-                                                         {Part::rail, "rail"},
-                                                         {Part::rank, "rank"},
-                                                         {Part::host_pair, "hosts"},
-                                                         {Part::pair, "pair"}}};
-  return name_in(kParts, part);
-}
-
-std::string Slow::text() const {
-  return text(name_of(part), [](int number) { return std::to_string(number); });
+  static constexpr std::array<std::string_view, 6> kParts = {"group", "host", "rail", "rank", "hosts", "pair"};
+  return name_at(kParts, part);
 }
 
 std::string Slow::text(std::string_view what, const std::function<std::string(int number)>& name) const {
@@ -259,24 +245,23 @@ Kind kind_of(const Placement& from, const Placement& to) noexcept {
   return from.group == to.group ? Kind::within_group : Kind::between_groups;
 }
 
-Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks) {
+Comparison compare_paths(std::span<const double> gb_per_s, std::span<const Placement> ranks) {
   Comparison comparison;
-  if (ranks.size() < rates.count) return comparison;
+  const std::size_t count = ranks.size();
+  if (gb_per_s.size() != count * count) return comparison;
   std::array<std::vector<double>, kKinds> samples;
   const auto visit = [&](const auto& see) {
-    for (std::size_t from = 0; from < rates.count; ++from) {
-      for (std::size_t to = 0; to < rates.count; ++to) {
-        const double rate = rates.at(from, to);
-        if (from == to || !(rate > 0) || !std::isfinite(rate)) continue;
-        see(from * rates.count + to, static_cast<std::size_t>(kind_of(ranks[from], ranks[to])), rate);
-      }
+    for (std::size_t index = 0; index < gb_per_s.size(); ++index) {
+      const std::size_t from = index / count, to = index % count;
+      const double rate = gb_per_s[index];
+      if (from == to || !(rate > 0) || !std::isfinite(rate)) continue;
+      see(index, static_cast<std::size_t>(kind_of(ranks[from], ranks[to])), rate);
     }
   };
   visit([&](std::size_t, std::size_t kind, double rate) { samples[kind].push_back(rate); });
   for (std::size_t kind = 0; kind < kKinds; ++kind) comparison.usual[kind] = usual_of(std::move(samples[kind]));
-  comparison.count = rates.count;
-  comparison.shares.resize(rates.count * rates.count);
-  comparison.is_slow.resize(rates.count * rates.count);
+  comparison.shares.resize(gb_per_s.size());
+  comparison.is_slow.resize(gb_per_s.size());
   visit([&](std::size_t index, std::size_t kind, double rate) {
     Usual& usual = comparison.usual[kind];
     const double share = rate / usual.gb_per_s;
@@ -290,7 +275,7 @@ Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks) {
 
 std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Placement> ranks) {
   std::vector<Slow> found;
-  std::vector<Path> paths = paths_of(comparison);
+  std::vector<Path> paths = paths_of(comparison, ranks.size());
   while (std::any_of(paths.begin(), paths.end(), is_unexplained)) {
     const std::map<Key, Count> counts = count_parts(paths, ranks);
     const auto* const best = best_of(counts);
@@ -300,10 +285,6 @@ std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Pla
   }
   add_pairs(paths, found);
   return found;
-}
-
-std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks) {
-  return explain_slow(compare_paths(rates, ranks), ranks);
 }
 
 }  // namespace gigabar::tool::matrix

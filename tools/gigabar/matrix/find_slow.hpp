@@ -21,14 +21,6 @@ struct Placement {
   int group = -1;  // hosts behind one switch
 };
 
-// The rate from each rank to each other: row after row by sender. 0: not measured.
-struct Rates {
-  std::size_t count = 0;
-  std::vector<double> gb_per_s;
-
-  double at(std::size_t from, std::size_t to) const { return gb_per_s[from * count + to]; }
-};
-
 enum class Part : std::uint8_t { group, host, rail, rank, host_pair, pair };
 std::string_view name_of(Part part) noexcept;
 enum class Way : std::uint8_t { both, sending, receiving };  // of pairs: `both`, or from `first` to `second` only (sending)
@@ -44,8 +36,7 @@ struct Slow {
   // Of the same kind, that the rates cannot tell from it: the same paths cross all of them.
   std::vector<int> others = {};  // GCC warns without it  NOLINT(readability-redundant-member-init)
 
-  std::string text() const;  // "host 3, sending"
-  // The same in other words: "switch leaf1, sending".
+  // "switch leaf1, sending": what a part of its kind is called, and what that of a number is.
   std::string text(std::string_view what, const std::function<std::string(int number)>& name) const;
 };
 constexpr bool is_pair(Part part) noexcept { return part == Part::host_pair || part == Part::pair; }
@@ -65,19 +56,19 @@ struct Usual {
 };
 
 struct Comparison {
-  std::size_t count = 0;              // of the ranks that were compared
   std::array<Usual, kKinds> usual{};  // by Kind
-  std::vector<float> shares;          // of each path, as Rates: of what is usual for its kind; 0: not measured
+  // Of each path, as the rates.
+  std::vector<float> shares;          // of what is usual for its kind; 0: not measured
   std::vector<std::uint8_t> is_slow;  // 1: below its kind's limit
 };
 
-// Each path with those of its kind: within a host, within a group, or between groups. Without a placement for each rank: nothing.
-Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks);
+// Each path with those of its kind: within a host, within a group, or between groups. `gb_per_s`: the rate from each rank to each
+// other, row after row by sender; 0: not measured. Of another number of ranks than have a placement: nothing.
+Comparison compare_paths(std::span<const double> gb_per_s, std::span<const Placement> ranks);
 
 // What explains the slow paths, the part that explains most first. Cost: a few times count * count where a path is slow. Empty:
 // nothing is slow, or most of all paths are, which is then what is usual; or a third of them and no part explains it: such paths
 // are of two kinds.
 std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Placement> ranks);
-std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks);
 
 }  // namespace gigabar::tool::matrix

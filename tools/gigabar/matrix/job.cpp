@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
 #include <sstream>
 
+#include "base/options.hpp"
 #include "support/failure.hpp"
 #include "support/files.hpp"
 #include "support/plain_text.hpp"
@@ -88,12 +88,6 @@ int number_of(Numbers& numbers, std::vector<std::string>& names, const std::stri
   return known->second;
 }
 
-std::vector<std::string_view> parts_of(std::string_view text) {
-  std::vector<std::string_view> parts;
-  for (const auto part : std::views::split(text, '.')) parts.emplace_back(part.begin(), part.end());
-  return parts;
-}
-
 std::string short_name(const std::string& host) { return host.substr(0, host.find('.')); }
 
 // Of a host by its whole name, or by what stands before the first dot.
@@ -112,20 +106,19 @@ Switches parse_switches(std::string_view text, const std::string& path) {
   std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
-    std::istringstream words(line.substr(0, line.find('#')));
-    std::string name;
-    if (!(words >> name)) continue;
-    std::size_t count = 0;
-    for (std::string host; words >> host; ++count) {
+    const std::vector<std::string_view> words = words_of(std::string_view(line).substr(0, line.find('#')));
+    if (words.empty()) continue;
+    const std::string name(words.front());
+    if (words.size() == 1) {
+      refuse_usage(
+          fmt::format("--switches {}: line {}: no host behind {}; write its hosts behind it", plain(path), number, plain(name)));
+    }
+    for (const std::string_view host : std::span(words).subspan(1)) {
       const auto [known, is_new] = switches.emplace(host, name);
       if (!is_new && known->second != name) {
         refuse_usage(fmt::format("--switches {}: line {}: host {} is behind {} and {}; name it once", plain(path), number,
                                  plain(host), plain(known->second), plain(name)));
       }
-    }
-    if (count == 0) {
-      refuse_usage(
-          fmt::format("--switches {}: line {}: no host behind {}; write its hosts behind it", plain(path), number, plain(name)));
     }
   }
   return switches;
@@ -138,8 +131,8 @@ Switches read_switches(const std::string& path) {
 
 std::string switch_of_slurm(const char* address, const char* pattern) {
   if (address == nullptr || pattern == nullptr) return {};
-  const std::vector<std::string_view> names = parts_of(address);
-  const std::vector<std::string_view> levels = parts_of(pattern);
+  const std::vector<std::string_view> names = words_of(address, ".");
+  const std::vector<std::string_view> levels = words_of(pattern, ".");
   // A switch may stand for several ("s[1-2]"): the ones next to the node, then.
   if (levels.size() < 2 || names.size() < levels.size() || levels[levels.size() - 2] != "switch") return {};
   return std::string(names[levels.size() - 2]);
@@ -293,8 +286,8 @@ double Judgement::usual(Kind kind) const noexcept {
 Judgement judge(const Figures& figures, bool is_latency, std::span<const Placement> ranks) {
   Judgement judgement;
   judgement.is_latency = is_latency;
-  Rates rates{figures.count, figures.values};
-  for (double& value : rates.gb_per_s) value = is_latency && value > 0 ? 1 / value : value;
+  std::vector<double> rates = figures.values;
+  for (double& value : rates) value = is_latency && value > 0 ? 1 / value : value;
   judgement.comparison = compare_paths(rates, ranks);
   judgement.slow = explain_slow(judgement.comparison, ranks);
   return judgement;

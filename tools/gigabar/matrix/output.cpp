@@ -202,12 +202,6 @@ constexpr const char* kStyle = R"(<style>
 </style>
 )";
 
-// What one cell shows: the slowest path of the ranks that share it.
-struct Cell {
-  double share = 0;  // 0: nothing was measured
-  bool is_slow = false;
-};
-
 class Drawing {
  public:
   explicit Drawing(const std::string& title) { write(title, "heading"); }
@@ -267,8 +261,10 @@ class Drawing {
     y_ = top + at(cells);
   }
 
-  static Cell cell_of(const Shown& shown, std::size_t per_cell, std::size_t row, std::size_t column) {
-    Cell cell;
+  // A cell shows the slowest path of the ranks that share it.
+  void add_cell(const Shown& shown, std::size_t per_cell, std::size_t row, std::size_t column, double x, double y, double width) {
+    double least = 0;  // 0: nothing was measured
+    bool is_slow = false;
     const Comparison& comparison = shown.judgement.comparison;
     const auto end_of = [&](std::size_t first) { return std::min(shown.figures.count, (first + 1) * per_cell); };
     for (std::size_t from = row * per_cell; from < end_of(row); ++from) {
@@ -276,25 +272,20 @@ class Drawing {
         const std::size_t index = shown.figures.index(from, to);
         const double share = index < comparison.shares.size() ? static_cast<double>(comparison.shares[index]) : 0.0;
         if (!(share > 0)) continue;
-        if (cell.share == 0 || share < cell.share) cell.share = share;
-        cell.is_slow = cell.is_slow || comparison.is_slow[index] != 0;
+        if (least == 0 || share < least) least = share;
+        is_slow = is_slow || comparison.is_slow[index] != 0;
       }
     }
-    return cell;
-  }
-
-  void add_cell(const Shown& shown, std::size_t per_cell, std::size_t row, std::size_t column, double x, double y, double width) {
-    const Cell cell = cell_of(shown, per_cell, row, column);
-    const auto shade_number = std::min(kShades - 1, static_cast<std::size_t>(cell.share * static_cast<double>(kShades)));
-    const std::string shade = cell.share > 0 ? fmt::format("c{}", shade_number) : "none";
+    const auto shade_number = std::min(kShades - 1, static_cast<std::size_t>(least * static_cast<double>(kShades)));
+    const std::string shade = least > 0 ? fmt::format("c{}", shade_number) : "none";
     print("<rect class=\"{0}\" x=\"{1:.6g}\" y=\"{2:.6g}\" width=\"{3:.6g}\" height=\"{3:.6g}\"", shade, x, y, width);
-    if (per_cell == 1 && shown.figures.count <= kMaxRanksWithTitles && cell.share > 0) {
+    if (per_cell == 1 && shown.figures.count <= kMaxRanksWithTitles && least > 0) {
       print("><title>rank {} to rank {}: {:.3g} {}</title></rect>\n", row, column,
             shown.figures.values[shown.figures.index(row, column)], shown.unit());
     } else {
       print("/>\n");
     }
-    if (!cell.is_slow || width < kMinCrossWidth) return;
+    if (!is_slow || width < kMinCrossWidth) return;
     const double near = width * 0.3, far = width * 0.7;
     print("<path class=\"cross\" d=\"M{0:.6g} {2:.6g}L{1:.6g} {3:.6g}M{1:.6g} {2:.6g}L{0:.6g} {3:.6g}\"/>\n", x + near, x + far,
           y + near, y + far);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/counted.hpp"
+#include "base/fnv.hpp"
 #include "fabric/job/job.hpp"
 #include "fabric/job/launchers.hpp"
 #include "fabric/placement.hpp"
@@ -288,8 +289,6 @@ Timeout times(Timeout one, std::int64_t count) noexcept {
   return std::chrono::nanoseconds(one.ns() < kMost / count ? one.ns() * count : kMost);
 }
 
-std::string dump(const Json& introduction) { return introduction.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 bool is_of_stand_in(const Json& introduction) {
   return introduction.contains("is_stand_in") && introduction["is_stand_in"] == true;
 }
@@ -335,13 +334,13 @@ void RankSession::join() {
   check_count_(fabric_.rank_count());
 }
 
-void RankSession::agree(std::uint64_t digest) {
-  const std::array<std::int64_t, 1> own = {static_cast<std::int64_t>(digest)};
+bool RankSession::is_same_text(std::string_view text) {
+  const std::array<std::int64_t, 1> own = {static_cast<std::int64_t>(fnv1a(text))};
   std::array<std::int64_t, 1> least{};
   std::array<std::int64_t, 1> most{};
   require(fabric_.all_reduce({}, ReduceOperation::minimum, own, least, timeout_));
   require(fabric_.all_reduce({}, ReduceOperation::maximum, own, most, timeout_));
-  if (least != most) refuse_usage("the ranks were started with different options; give all of them the same");
+  return least == most;
 }
 
 DeviceInfo RankSession::device_of(int index) {
@@ -368,7 +367,7 @@ std::vector<std::string> RankSession::gather(std::string own, std::size_t most_b
 
 std::vector<Json> RankSession::gather_introductions(const Json& own, std::size_t most_bytes, Timeout timeout) {
   std::vector<Json> introductions;
-  for (const std::string& text : gather(dump(own), most_bytes, timeout)) {
+  for (const std::string& text : gather(own.dump(-1, ' ', false, Json::error_handler_t::replace), most_bytes, timeout)) {
     introductions.push_back(Json::parse(text, nullptr, false));
     if (!introductions.back().is_object()) {
       fail(fmt::format("rank {} has introduced itself with something else than it should", introductions.size() - 1));

@@ -3,6 +3,8 @@
 // measure, their start where no launcher started them, and who speaks when something fails.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -58,7 +60,6 @@ Timeout times(Timeout one, std::int64_t count) noexcept;
 inline constexpr std::size_t kMaxIntroductionBytes = 65536;
 inline constexpr SegmentId kSegment = 0;  // of the memory that is measured
 
-std::string dump(const Json& introduction);
 bool is_of_stand_in(const Json& introduction);
 // A text of the introduction, fit for a terminal; empty: none.
 std::string text_of(const Json& introduction, const char* key);
@@ -92,8 +93,18 @@ class RankSession {
   // numbers and the reason of each, and the others as rank 0 says. Afterwards this thread, and what it allocates, is where the
   // fabric's are.
   void join();
-  // Ends the command as bad usage where the digests differ: started with different options ranks would wait for each other in vain.
-  void agree(std::uint64_t digest);
+  // Whether all ranks, each of which asks, have the same values.
+  template <class... Values>
+  bool is_same_everywhere(const Values&... values) {
+    std::string text;
+    ((text += fmt::format("{} ", values)), ...);
+    return is_same_text(text);
+  }
+  // Ends the command as bad usage where the values differ: started with different options ranks would wait for each other in vain.
+  template <class... Values>
+  void agree(const Values&... values) {
+    if (!is_same_everywhere(values...)) refuse_usage("the ranks were started with different options; give all of them the same");
+  }
   void meet(Timeout timeout) { require(fabric_.barrier({}, timeout)); }
   // The session's device. Ends the command where this process does not have it.
   static DeviceInfo device_of(int index);
@@ -123,6 +134,8 @@ class RankSession {
   std::vector<std::shared_ptr<void>> memory_;  // of segments and messages: outlives the fabric
 
  private:
+  bool is_same_text(std::string_view text);
+
   Fabric fabric_;
   std::vector<SegmentId> segments_;
   const CountCheck check_count_;

@@ -128,9 +128,6 @@ std::vector<Point> make_points(const Options& options, int device_count);
 // The preset with its points, each named and with the command line's repeats. `swept_bytes`: a size of the sweep.
 PresetRun make_preset(const Options& options, const std::string& name, int device_count, std::optional<std::size_t> swept_bytes);
 
-// Lines that --file reads again, each with its number.
-std::string plan_text(const Point& point);
-
 // --- What came of them ----------------------------------------------------------------------------------------------------------
 
 // What one cell shows.

@@ -224,7 +224,7 @@ class TableOutput : public Output {
   }
 
   void after(const Point& point) override {
-    if (!point.preset.empty()) return after_cell(point);
+    if (!point.preset.empty()) return;  // preset() shows it
     report_.print("\n");
     if (!point.title.empty()) report_.print("{}{}\n", point.title, machine_.label());
     if (point.error) return;  // the command ends with it
@@ -244,8 +244,7 @@ class TableOutput : public Output {
     }
     if (!run.preset.waived.empty()) report_.print("waived: {}\n", run.preset.waived);
     for (const Matrix& matrix : matrices_of(run)) print_matrix(run.preset, matrix);
-    for (const std::string& line : cell_lines_) report_.print("{}\n", line);
-    cell_lines_.clear();
+    for (const Point& point : run.points) print_cell_problems(point);
   }
 
  private:
@@ -319,13 +318,11 @@ class TableOutput : public Output {
     return lines;
   }
 
-  void after_cell(const Point& point) {
+  void print_cell_problems(const Point& point) const {
     const std::string place = fmt::format("{}{}{},{}", point.matrix, point.matrix.empty() ? "" : " ", point.row, point.column);
-    if (point.error) {
-      cell_lines_.push_back(fmt::format("{} {}: {}", place, is_absent(*point.error) ? "N/A" : "failed", point.error->message()));
-    } else {
-      for (const std::string& line : problem_lines(point)) cell_lines_.push_back(fmt::format("{} {}", place, line));
-    }
+    if (point.error) report_.print("{} {}: {}\n", place, is_absent(*point.error) ? "N/A" : "failed", point.error->message());
+    if (!point.report) return;  // or it has not been run
+    for (const std::string& line : problem_lines(point)) report_.print("{} {}\n", place, line);
   }
 
   void print_matrix(const StreamPreset& preset, const Matrix& matrix) const {
@@ -364,7 +361,6 @@ class TableOutput : public Output {
   TextTable latencies_ = TextTable({{"#"}, {"latency, us", true}, {"samples"}, {"least"}, {"p50"}, {"p99"}, {"most"}});
   TextTable totals_ = TextTable({{"total", true}, {"aggregate GB/s"}, {"(least..most)", true}, {"sum GB/s"}, {"overlap"}});
   std::string paths_;
-  std::vector<std::string> cell_lines_;  // of the preset that runs
 };
 
 // --- CSV: one line per transfer and repeat, after one line of names; quoted as RFC 4180 says -------------------------------------
@@ -468,24 +464,13 @@ class CsvOutput : public Output {
 
 // --- The lines of CUts, for scripts that read them. A device without a PCI address (a stand-in) says so instead of the bus -------
 
-// What CUts can say; other transfers are named in the long form.
-enum class Kind : std::uint8_t { direct, peer, other };
-
-Kind kind_of(const Transfer& transfer) {
-  if (!moves_data(transfer.executor)) return Kind::other;
-  if (!transfer.source.is_host() && !transfer.destination.is_host()) return Kind::peer;
-  return transfer.source.is_host() && transfer.destination.is_host() ? Kind::other : Kind::direct;
-}
-
-std::string_view direction_of(const Transfer& transfer) { return transfer.source.is_host() ? "Host to Device" : "Device to Host"; }
-
 class CutsOutput : public Output {
  public:
   using Output::Output;
 
   void before(const Point& point) override {
     if (!point.title.empty()) report_.print("# {}\n", point.title);
-    for (const Transfer& transfer : point.plan.transfers) report_.print("{}\n", launch_line(transfer));
+    for (const Transfer& transfer : point.plan.transfers) report_.print("{}\n", words_of(transfer).launch);
     next_dot_ = Clock::time_point::min();
   }
 
@@ -514,30 +499,26 @@ class CutsOutput : public Output {
   }
   std::string device_text(int device) const { return fmt::format("Device {} ({})", device, bus_of(device)); }
 
-  // "Device 0 (0x3b)", "from Device 0 (0x3b) to Device 1 (0x5e)".
-  std::string ends_text(const Transfer& transfer) const {
-    switch (kind_of(transfer)) {
-      case Kind::direct: return device_text(device_of(transfer).device);
-      case Kind::peer:
-        return fmt::format("from {} to {}", device_text(transfer.source.device), device_text(transfer.destination.device));
-      case Kind::other: break;
+  // When a transfer begins, and in front of what came of it. What CUts cannot say is named in the long form.
+  struct Words {
+    std::string launch, result;
+  };
+  Words words_of(const Transfer& transfer) const {
+    if (!moves_data(transfer.executor) || (transfer.source.is_host() && transfer.destination.is_host())) {
+      const std::string text = fmt::format("{}{}", short_text(transfer), machine_.label());
+      return {"Launching transfers " + text, "Transfers " + text};
     }
-    return fmt::format("{}{}", short_text(transfer), machine_.label());
-  }
-
-  std::string launch_line(const Transfer& transfer) const {
-    const Kind kind = kind_of(transfer);
-    if (kind != Kind::direct)
-      return fmt::format("Launching {}transfers {}", kind == Kind::peer ? "P2P PCIe " : "", ends_text(transfer));
+    if (!transfer.source.is_host() && !transfer.destination.is_host()) {
+      const std::string text =
+          fmt::format("from {} to {}", device_text(transfer.source.device), device_text(transfer.destination.device));
+      return {"Launching P2P PCIe transfers " + text, "P2P transfers " + text};
+    }
+    const std::string_view direction = transfer.source.is_host() ? "Host to Device" : "Device to Host";
+    const std::string device = device_text(device_of(transfer).device);
     const int node = machine_.node_of_host(transfer);
-    return fmt::format("Launching {} transfers with {}{}", direction_of(transfer), ends_text(transfer),
-                       node >= 0 ? fmt::format(" - Host buffer allocated on NUMA node {}", node) : "");
-  }
-
-  std::string result_text(const Transfer& transfer) const {
-    const Kind kind = kind_of(transfer);
-    if (kind != Kind::direct) return fmt::format("{} {}", kind == Kind::peer ? "P2P transfers" : "Transfers", ends_text(transfer));
-    return fmt::format("Direct transfers ({}) with {}", direction_of(transfer), ends_text(transfer));
+    return {fmt::format("Launching {} transfers with {}{}", direction, device,
+                        node >= 0 ? fmt::format(" - Host buffer allocated on NUMA node {}", node) : ""),
+            fmt::format("Direct transfers ({}) with {}", direction, device)};
   }
 
   void print(const Point& point, std::size_t index) const {
@@ -550,7 +531,7 @@ class CutsOutput : public Output {
     } else {
       figure = fmt::format("{:.3f} GB/s  ({:.2f} seconds)", report.life_gb_per_s.median, report.seconds.median);
     }
-    report_.print("Transfer {} - {}: {}{}\n", index, result_text(report.transfer), figure,
+    report_.print("Transfer {} - {}: {}{}\n", index, words_of(report.transfer).result, figure,
                   report.error ? " - failed: " + report.error->message() : "");
   }
 

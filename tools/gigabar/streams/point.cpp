@@ -186,13 +186,6 @@ PresetRun make_preset(const Options& options, const std::string& name, int devic
   return run;
 }
 
-std::string plan_text(const Point& point) {
-  std::string text = point.title.empty() ? "" : fmt::format("# {}\n", point.title);
-  std::size_t index = 0;
-  for (const Transfer& transfer : point.plan.transfers) text += fmt::format("{}  # {}\n", to_string(transfer), index++);
-  return text;
-}
-
 // --- What came of a point -------------------------------------------------------------------------------------------------------
 
 const DeviceInfo* Machine::find(int device) const noexcept {

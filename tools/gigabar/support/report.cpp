@@ -32,26 +32,27 @@ Json machine() {
           {"user", user != nullptr ? std::string(user->pw_name) : std::to_string(geteuid())}};
 }
 
+// The descriptor is a terminal on which lines can be written over.
+bool can_redraw(int descriptor) {
+  const char* const terminal = std::getenv("TERM");
+  return isatty(descriptor) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
 // As https://no-color.org asks.
 bool wants_colours(std::FILE* file) {
   const char* const refusal = std::getenv("NO_COLOR");
   return (refusal == nullptr || *refusal == '\0') && can_redraw(fileno(file));
 }
 
-constexpr const char* kEmptyLine = "\r\x1b[K";
-
-// Of a line of progress: a longer one would wrap, and its beginning could not be written over.
-std::size_t most_columns() {
+winsize terminal_size() {
   winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - std::size_t{1} : 79;
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col <= 1) size = {24, 80, 0, 0};
+  return size;
 }
 
 }  // namespace
 
-bool can_redraw(int descriptor) {
-  const char* const terminal = std::getenv("TERM");
-  return isatty(descriptor) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
-}
+std::size_t terminal_rows() { return terminal_size().ws_row; }
 
 std::string time_left(double elapsed_s, double done, double count) {
   if (done <= 0 || elapsed_s < 1) return {};
@@ -231,7 +232,7 @@ std::string Row::table_text() const {
 Report::Report(std::string_view tool, const Invocation& invocation, std::string json_path)
     : text_(json_path == "-" ? stderr : stdout),
       json_path_(std::move(json_path)),
-      shows_progress_(text_ != stderr && can_redraw()),
+      shows_progress_(text_ != stderr && can_redraw(STDERR_FILENO)),
       has_colours_(wants_colours(text_)) {
   if (!json_path_.empty() && json_path_ != "-") require_writable("--json", json_path_);
   document_ = {
@@ -261,19 +262,21 @@ Json driver_json() {
 
 }  // namespace
 
-void Report::show_progress_line(const std::string& text) {
+void Report::show_progress_lines(const std::vector<std::string>& lines) {
   if (!shows_progress_) return;
-  const std::string line = kEmptyLine + plain(text).substr(0, most_columns());
-  std::fputs(line.c_str(), stderr);
+  std::string text = progress_line_count_ > 1 ? fmt::format("\x1b[{}A", progress_line_count_) : "";
+  text += "\r\x1b[J";
+  // A longer line would wrap, and its beginning could not be written over.
+  const std::size_t columns = terminal_size().ws_col - std::size_t{1};
+  // Behind one line stays what others say on a terminal, which a step upwards would write over.
+  for (const std::string& line : lines) text += plain(line).substr(0, columns) + (lines.size() > 1 ? "\n" : "");
+  progress_line_count_ = lines.size();
+  std::fputs(text.c_str(), stderr);
   std::fflush(stderr);
-  has_progress_line_ = true;
 }
 
-void Report::clear_progress() {
-  if (!has_progress_line_) return;
-  std::fputs(kEmptyLine, stderr);
-  std::fflush(stderr);
-  has_progress_line_ = false;
+void Report::end_progress() {
+  if (progress_line_count_ != 0) show_progress_lines({});
 }
 
 void Report::set_device(const DeviceInfo& device) {

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <unistd.h>
-
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -120,8 +118,8 @@ class Row {
   std::vector<std::string> entries_;
 };
 
-// The descriptor, or else standard error, is a terminal on which lines can be written over.
-bool can_redraw(int descriptor = STDERR_FILENO);
+// The rows of the terminal that is standard error.
+std::size_t terminal_rows();
 
 // ", about 40 s left", after `done` of `count` equal steps; empty in the first second and before the first step is done.
 std::string time_left(double elapsed_s, double done, double count);
@@ -131,7 +129,7 @@ class Report {
   // `tool` is the subcommand's name; `json_path` may be empty. Ends the command where nothing can be written there: made before the
   // work begins, it keeps the work from being done in vain.
   Report(std::string_view tool, const Invocation& invocation, std::string json_path);
-  ~Report() { clear_progress(); }
+  ~Report() { end_progress(); }
   Report(const Report&) = delete;
   Report& operator=(const Report&) = delete;
 
@@ -149,17 +147,22 @@ class Report {
 
   template <class... Parts>
   void print(fmt::format_string<Parts...> format, Parts&&... parts) {
-    clear_progress();
+    end_progress();
     if (!has_text_) return;
     fmt::print(text_, format, std::forward<Parts>(parts)...);
     flush(text_);
   }
   // What is being done, until the next print(); before everything that may take a second or longer. On a terminal only, unless the
-  // text goes there itself: one line, written over again and again.
+  // text goes there itself: written over again and again.
   template <class... Parts>
   void show_progress(fmt::format_string<Parts...> format, Parts&&... parts) {
-    show_progress_line(fmt::format(format, std::forward<Parts>(parts)...));
+    show_progress_lines({fmt::format(format, std::forward<Parts>(parts)...)});
   }
+  // The same, of several lines.
+  void show_progress_lines(const std::vector<std::string>& lines);
+  // Leaves the terminal as if nothing had been shown.
+  void end_progress();
+  bool shows_progress() const noexcept { return shows_progress_; }
   // A heading, with the stand-in label.
   void heading(std::string_view line);
   // Something a reader of the figures has to know; also in JSON, under "notes".
@@ -179,15 +182,11 @@ class Report {
   void write();
 
  private:
-  void show_progress_line(const std::string& text);
-  // Leaves the terminal as if nothing had been shown.
-  void clear_progress();
-
   std::FILE* text_;
   std::string json_path_;
   std::string line_prefix_;
   bool shows_progress_;
-  bool has_progress_line_ = false;
+  std::size_t progress_line_count_ = 0;  // that are shown, the cursor below them; of one: behind it
   bool is_stand_in_ = false;
   bool has_text_ = true;
   bool has_colours_ = false;

@@ -31,12 +31,6 @@ void bind_processor(const DeviceOptions& options) {
                              std::strerror(code)));
 }
 
-MapOptions map_options(const DeviceOptions& options) {
-  MapOptions map_with;
-  map_with.backend = options.backend;
-  return map_with;
-}
-
 HostMemory allocate_host(const DeviceInfo& device, std::size_t bytes, std::string& note, bool is_shared) {
   auto pinned = HostMemory::allocate(bytes, {.numa_node = device.numa_node, .pages = HostPages::pinned, .is_shared = is_shared});
   if (pinned) return std::move(pinned).value();
@@ -45,7 +39,7 @@ HostMemory allocate_host(const DeviceInfo& device, std::size_t bytes, std::strin
 }
 
 Mapping map_for(const DeviceMemory& memory, const DeviceOptions& options) {
-  Mapping mapping = take(map(memory.address(), memory.bytes(), map_options(options)));
+  Mapping mapping = take(map(memory.address(), memory.bytes(), {.backend = options.backend}));
   if (options.type && mapping.type() != *options.type) {
     fail(fmt::format("-M: the mapping is {}, not {} (device {}{}, backend {}); leave -M out to take what the device gives",
                      name_of(mapping.type()), name_of(*options.type), memory.device(), memory.is_stand_in() ? ", stand-in" : "",

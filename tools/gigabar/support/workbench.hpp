@@ -21,7 +21,6 @@ namespace gigabar::tool {
 DeviceInfo select_device(const DeviceOptions& options);
 // Follows --cpu.
 void bind_processor(const DeviceOptions& options);
-MapOptions map_options(const DeviceOptions& options);
 
 // Pinned host memory near the device; where the system refuses to pin it, pageable, and `note` says why.
 HostMemory allocate_host(const DeviceInfo& device, std::size_t bytes, std::string& note, bool is_shared = false);
