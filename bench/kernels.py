@@ -31,6 +31,8 @@ RUNS = [
     ["device-latency", "--op", "write-notify", "--scope", "block", "-m", "8:1M"],
     ["device-latency", "--op", "message", "--scope", "warp", "-m", "8:8"],
     ["device-latency", "--op", "message", "--scope", "block", "-m", "1536:48K"],
+    ["device-latency", "--op", "reply", "--scope", "warp", "-m", "8:8"],
+    ["device-latency", "--op", "reply", "--scope", "block", "-m", "1536:48K"],
     ["device-latency", "--op", "write-notify", "--scope", "blocks", "-m", "64K:4M"],
     ["device-latency", "--op", "write-count", "--scope", "blocks", "-m", "64K:4M"],
     ["device-latency", "--op", "read", "--scope", "block", "-m", "8:1M"],

@@ -32,6 +32,7 @@ def put_signal(size, *ways):
 
 WRITE = ["--op", "write-notify", "--scope", "block"]
 MESSAGE = ["--op", "message", "--scope", "block"]
+REPLY = ["--op", "reply", "--scope", "block"]
 COUNT = ["--op", "write-count", "--scope", "blocks", "--blocks", "8"]
 # What NVSHMEM's program calls it, bytes, threads, blocks; the same by gigabar, which may offer several ways.
 PAIRS = [
@@ -39,11 +40,12 @@ PAIRS = [
     (("fetch-add", 0, 1, 1), "device-latency", ["--op", "fetch-add"]),
     (("put-signal", 8, 1, 1), "device-latency", ["--op", "write-notify", "--scope", "thread", "-m", "8:8"]),
     (("put-signal", 8, 1, 1), "device-latency", ["--op", "message", "--scope", "warp", "-m", "8:8"]),
+    (("put-signal", 8, 1, 1), "device-latency", ["--op", "reply", "--scope", "warp", "-m", "8:8"]),
     *put_signal(8, WRITE),
-    *put_signal(1536, WRITE, MESSAGE),
-    *put_signal(6144, WRITE, MESSAGE),
-    *put_signal(12288, WRITE, MESSAGE),
-    *put_signal(49152, WRITE, MESSAGE),
+    *put_signal(1536, WRITE, MESSAGE, REPLY),
+    *put_signal(6144, WRITE, MESSAGE, REPLY),
+    *put_signal(12288, WRITE, MESSAGE, REPLY),
+    *put_signal(49152, WRITE, MESSAGE, REPLY),
     *put_signal(65536, WRITE, COUNT),
     *put_signal(MIB // 4, WRITE, COUNT),
     *put_signal(MIB, WRITE, COUNT),

@@ -14,13 +14,13 @@ import command_line_test as shared
 from command_line_test import expect, expect_header, expect_refusal, expect_summary, is_near, run
 from ranks_test import TRANSPORT, Ended, free_port, ranks, rows, run_job, sizes, start_rank
 
-OPS = {"device-latency": ("notify", "notify-ordered", "payload", "write-notify", "write-count", "message", "read", "fetch-add", "compare-swap",
-                          "barrier"),
+OPS = {"device-latency": ("notify", "notify-ordered", "payload", "write-notify", "write-count", "message", "reply", "read", "fetch-add",
+                          "compare-swap", "barrier"),
        "device-bw": ("write", "message", "read"),
        "device-rate": ("notify", "write", "write-notify", "message")}
-WITH_SIZES = ("write", "read", "write-notify", "write-count", "message")
+WITH_SIZES = ("write", "read", "write-notify", "write-count", "message", "reply")
 # Not by queues.
-BY_STORES = ("write-count", "message")
+BY_STORES = ("write-count", "message", "reply")
 SIDE_BY_SIDE = ("pingpong", "matvec")
 ALL = (*OPS, *SIDE_BY_SIDE)
 FEW = ("-i", "6", "-x", "2")
@@ -76,6 +76,8 @@ def test_device_wrong_usage_is_one_line_and_status_2():
         expect_refusal(ranks("device-bw", "-m", text), 2, f"-m {text}", "MIN:MAX")
     expect_refusal(ranks("device-bw", "-m", "6:12"), 2, "-m 6:12", "multiple of 4")
     expect_refusal(ranks("device-bw", "-m", "0:8"), 2, "-m 0:8", "multiple of 4")
+    expect_refusal(ranks("device-latency", "--op", "reply", "-m", "8:128K"), 2, "-m 8:128K", "65536")
+    expect_refusal(ranks("device-bw", "--op", "reply"), 2, "--op", "reply", "message")
     expect_refusal(ranks("device-latency", "-i", "0"), 2, "--iterations", "outside")
     expect_refusal(ranks("device-latency", "--blocks", "2"), 2, "--blocks 2", "--scope blocks")  # is of one scope
     expect_refusal(ranks("device-latency", "--scope", "blocks"), 2, "--scope blocks", "--op notify")
@@ -258,8 +260,8 @@ def test_matvec_with_fewer_batches_than_may_be_under_way():
 
 
 def test_device_wrong_data_are_found_and_are_status_1():
-    for name, op in (("device-latency", "write-notify"), ("device-latency", "write-count"), ("device-latency", "message"), ("device-latency", "read"),
-                     ("device-bw", "write"), ("device-bw", "message"), ("device-bw", "read"), ("device-rate", "write"), ("device-rate", "message"),
+    for name, op in (("device-latency", "write-notify"), ("device-latency", "write-count"), ("device-latency", "message"), ("device-latency", "reply"),
+                     ("device-latency", "read"), ("device-bw", "write"), ("device-bw", "message"), ("device-bw", "read"), ("device-rate", "write"), ("device-rate", "message"),
                      ("device-rate", "write-notify")):
         arguments = small(name, op)
         outcome = ranks(name, *arguments, "-c", "--plant-fault", "16", *TRANSPORT)

@@ -25,13 +25,14 @@ constexpr std::array<Named<Measure>, 3> kCommands = {
     {{Measure::latency, "device-latency"}, {Measure::bandwidth, "device-bw"}, {Measure::rate, "device-rate"}}};
 std::string_view command_of(Measure measure) noexcept { return name_in(kCommands, measure); }
 
-constexpr std::array<Named<Op>, 11> kOps = {{{Op::notify, "notify"},
+constexpr std::array<Named<Op>, 12> kOps = {{{Op::notify, "notify"},
                                              {Op::notify_ordered, "notify-ordered"},
                                              {Op::payload, "payload"},
                                              {Op::write, "write"},
                                              {Op::write_notify, "write-notify"},
                                              {Op::write_count, "write-count"},
                                              {Op::message, "message"},
+                                             {Op::reply, "reply"},
                                              {Op::read, "read"},
                                              {Op::fetch_add, "fetch-add"},
                                              {Op::compare_swap, "compare-swap"},
@@ -51,9 +52,10 @@ std::vector<Named<Op>> ops_of(Measure measure) {
   return ops;
 }
 
+bool is_by_rings(Op op) noexcept { return op == Op::message || op == Op::reply; }
 // Whether messages have a size that is chosen.
 bool has_sizes(Op op) noexcept {
-  return op == Op::write || op == Op::read || op == Op::write_notify || op == Op::write_count || op == Op::message;
+  return op == Op::write || op == Op::read || op == Op::write_notify || op == Op::write_count || is_by_rings(op);
 }
 
 struct Options : ranks::RoundOptions {
@@ -64,9 +66,9 @@ struct Options : ranks::RoundOptions {
   DeviceSessionOptions queues;  // queue_count to the partner, though its memory is in reach; 0: none, and the rest is not used
 };
 
-SizeRange default_sizes(Measure measure) noexcept {
-  if (measure == Measure::rate) return {8, 8};
-  return {kWordBytes, std::uint64_t{64} << 20};
+SizeRange default_sizes(const Options& options, std::uint64_t most) noexcept {
+  if (options.measure == Measure::rate) return {8, 8};
+  return {kWordBytes, std::min(most, std::uint64_t{64} << 20)};
 }
 
 void settle_message_sizes(Options& options) {
@@ -77,8 +79,10 @@ void settle_message_sizes(Options& options) {
     options.message_bytes = {0};
     return;
   }
+  // What is answered word by word is one piece of a ring.
+  const std::uint64_t most = options.op == Op::reply ? kMessageLimitBytes : kMaxBytes;
   options.message_bytes =
-      sizes_of(settle_range("-m", options.sizes, {.usual = default_sizes(options.measure), .unit = kWordBytes, .most = kMaxBytes}));
+      sizes_of(settle_range("-m", options.sizes, {.usual = default_sizes(options, most), .unit = kWordBytes, .most = most}));
 }
 
 void settle_grid(const Options& options) {
@@ -92,7 +96,7 @@ void settle_grid(const Options& options) {
     refuse_usage(
         fmt::format("--scope blocks: --op {} has nothing that blocks could share; choose another scope", name_of(options.op)));
   }
-  const bool is_by_stores = is_of_blocks || options.op == Op::write_count || options.op == Op::message;
+  const bool is_by_stores = is_of_blocks || options.op == Op::write_count || is_by_rings(options.op);
   if (is_by_stores && options.queues.queue_count != 0) {
     refuse_usage(fmt::format("--queues {}: {} is by loads and stores; leave --queues out", options.queues.queue_count,
                              is_of_blocks ? "--scope blocks" : fmt::format("--op {}", name_of(options.op))));
@@ -314,9 +318,9 @@ class Session : public Pair {
       session_options_ = options_.queues;
       session_options_.queues = QueueUse::always;
     }
-    if (options_.op != Op::message) return;
+    if (!is_by_rings(options_.op)) return;
     if (grid_.unit_count() > kMaxRings) {
-      refuse_usage(fmt::format("--op message: {} units, and rings for {} at most; use fewer --blocks or --threads",
+      refuse_usage(fmt::format("--op {}: {} units, and rings for {} at most; use fewer --blocks or --threads", name_of(options_.op),
                                grid_.unit_count(), kMaxRings));
     }
     const RoundPlan layout = layout_of(options_, grid_, options_.message_bytes.back());
@@ -410,7 +414,7 @@ void add_queues(const Command& command, DeviceSessionOptions& options) {
 
 void add_rounds(const Command& command, Options& options) {
   const bool is_latency = options.measure == Measure::latency;
-  add_sizes(command, options.sizes, options.measure == Measure::rate ? "8:8" : "4:64M");
+  add_sizes(command, options.sizes, options.measure == Measure::rate ? "8:8" : is_latency ? "4:64M, of replies 4:64K" : "4:64M");
   ranks::add_counts(command, options, is_latency ? "10000, above 8K 1000, above 1M 100" : "100, above 8K 20",
                     is_latency ? "1000, above 8K 100, above 1M 10" : "10, above 8K 2");
   if (is_latency) return;

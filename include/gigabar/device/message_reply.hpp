@@ -121,9 +121,10 @@ GIGABAR_DEVICE_CALLED Replied<Line> reply_any(Scope scope, BasicRecvRing<Line> f
 // Receives the next message of `from` and answers it by one of as many bytes through `to`, whose word i is `word(i, found)`, where
 // `found` is the message's word i; what lies beyond the message has any contents. Neither needs memory, and no thread waits for
 // another between a line and its answer: a call of 8 bytes takes 0.2 us less than by recv() and send_words(). Any thread of the
-// scope asks for any word, perhaps more than once. `bytes` is the message's size, up to the smaller piece_bytes() of both rings.
-// Errors: timed_out (the message or some of its lines did not arrive in time, or there is no room for the answer; repeat the call
-// to continue), peer_lost, out_of_range (a longer message: it stays, and `bytes` is its size), invalid_argument (a message of
+// scope asks for any word, perhaps more than once. Let `word` capture by value: a kernel keeps in local memory what is captured by
+// reference, which takes 0.08 us more of each message. `bytes` is the message's size, up to the smaller piece_bytes() of both
+// rings. Errors: timed_out (the message or some of its lines did not arrive in time, or there is no room for the answer; repeat the
+// call to continue), peer_lost, out_of_range (a longer message: it stays, and `bytes` is its size), invalid_argument (a message of
 // several pieces is sent or received in part).
 template <class Scope, class Line, class Word>
 GIGABAR_DEVICE Status reply_words(const Scope& scope, BasicRecvRing<Line>& from, BasicSendRing<Line>& to, const Word& word,

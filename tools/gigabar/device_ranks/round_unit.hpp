@@ -282,6 +282,9 @@ inline constexpr bool kTakesBlocks<RoundUnit> = true;
 template <class Run>
 auto run_body(const RoundPlan& plan, const Run& run) {
   if (plan.op == Op::message && plan.measure != Measure::latency) return run(UnitBody<MessageWindowUnit, RoundPlan>{plan});
+  if (plan.op == Op::reply) {
+    return plan.is_active ? run(UnitBody<FirstReplyUnit, RoundPlan>{plan}) : run(UnitBody<SecondReplyUnit, RoundPlan>{plan});
+  }
   if (plan.op == Op::message) {
     return plan.is_active ? run(UnitBody<FirstMessageUnit, RoundPlan>{plan}) : run(UnitBody<SecondMessageUnit, RoundPlan>{plan});
   }

@@ -8,5 +8,7 @@ namespace gigabar::tool::device_ranks::gpu {
 template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<FirstMessageUnit, RoundPlan>);
 template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<SecondMessageUnit, RoundPlan>);
 template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<MessageWindowUnit, RoundPlan>);
+template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<FirstReplyUnit, RoundPlan>);
+template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<SecondReplyUnit, RoundPlan>);
 
 }  // namespace gigabar::tool::device_ranks::gpu

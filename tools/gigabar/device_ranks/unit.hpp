@@ -252,6 +252,7 @@ enum class Op : std::uint8_t {
   barrier,
   write_count,
   message,  // by rings
+  reply,    // by rings, each word answered when it is found
 };
 
 inline constexpr std::uint64_t kWordBytes = 4;  // of data: sizes are multiples
