@@ -441,7 +441,10 @@ struct MessageUnit {
     };
     if (plan.is_checked) fill(0);
     if constexpr (kIsActive) done.status = send(to, sent(0));
-    if (plan.is_checked && kIsActive) fill(1);
+    if (plan.is_checked && kIsActive) {
+      scope.sync();  // all words of the first message are stored
+      fill(1);
+    }
     while (done.status == Status::ok && done.rounds + kAhead < rounds && begin(done.rounds, clock, done)) {
       std::uint64_t bytes = 0;
       done.status = device::reply_words(scope, from, to, copy, bytes, timeout());
