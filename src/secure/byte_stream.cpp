@@ -40,6 +40,7 @@ void gather(std::span<const iovec> pieces, std::size_t bytes, unsigned char* to)
 static_assert(RecordCipher::kAuthenticatorBytes == crypto_aead_chacha20poly1305_ietf_ABYTES);
 static_assert(RecordCipher::kAuthenticatorBytes == crypto_aead_aes256gcm_ABYTES);
 static_assert(crypto_aead_aes256gcm_NPUBBYTES == crypto_aead_chacha20poly1305_ietf_NPUBBYTES);
+constexpr char kNextKey[] = "gb_next_";
 using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES>;
 
 Nonce nonce_of(std::uint64_t number) noexcept {
@@ -109,8 +110,25 @@ RecordCipher::RecordCipher(Secret key, Cipher cipher) : key_(std::move(key)), ci
 #endif
 }
 
+// False: the cipher failed.
+bool RecordCipher::renew_key() {
+  constexpr std::size_t kKeyBytes = 32;
+  static_assert(crypto_kdf_KEYBYTES == kKeyBytes && sizeof kNextKey == crypto_kdf_CONTEXTBYTES + 1);
+  Secret next = Secret::of_size(kKeyBytes);
+  if (crypto_kdf_derive_from_key(next.data(), kKeyBytes, 1, kNextKey, key_.data()) != 0) return false;
+  key_ = std::move(next);
+#if GIGABAR_HAS_CRYPTO
+  constexpr int kAsBefore = -1;  // sealing, or opening
+  auto* const context = static_cast<EVP_CIPHER_CTX*>(context_.get());
+  if (context != nullptr)
+    return crypto::functions().EVP_CipherInit_ex(context, nullptr, nullptr, key_.data(), nullptr, kAsBefore) == 1;
+#endif
+  return true;
+}
+
 bool RecordCipher::seal(const unsigned char* head, std::size_t head_bytes, std::span<const iovec> pieces, unsigned char* text,
                         std::size_t text_bytes) {
+  if (is_key_used_up() && !renew_key()) return false;
   const Nonce nonce = nonce_of(number_++);
 #if GIGABAR_HAS_CRYPTO
   if (context_ && text_bytes > kQuickBytes)
@@ -122,6 +140,7 @@ bool RecordCipher::seal(const unsigned char* head, std::size_t head_bytes, std::
 }
 
 bool RecordCipher::open(const unsigned char* head, std::size_t head_bytes, unsigned char* text, std::size_t text_bytes) {
+  if (is_key_used_up() && !renew_key()) return false;
   const Nonce nonce = nonce_of(number_++);
 #if GIGABAR_HAS_CRYPTO
   const iovec piece{text, text_bytes};

@@ -3,8 +3,8 @@
 // them.
 //
 // Sealed, they travel in records: the length of the rest (4 bytes, in the clear, authenticated), at most kRecordBytes of ciphertext
-// and 16 bytes of authenticator. Each direction has a key of its own, and the number of the record is the nonce: one that is
-// changed, lost, repeated or moved does not open, nor does any after it.
+// and 16 bytes of authenticator. Each direction has keys of its own, one after the other, and the number of the record is the
+// nonce: one that is changed, lost, repeated or moved does not open, nor does any after it.
 #pragma once
 
 #include <sys/uio.h>
@@ -42,6 +42,9 @@ Cipher best_cipher() noexcept;
 class RecordCipher {
  public:
   static constexpr std::size_t kAuthenticatorBytes = 16;
+  // Then the next key follows from this one, which is wiped: what a process knows does not open what it sent long ago. These are at
+  // most 2^30 blocks of AES, which leave less than 2^-69 of advantage over a cipher without flaw (blocks squared, over 2^129).
+  static constexpr std::uint64_t kRecordsPerKey = std::uint64_t{1} << 16;
 
   // `key`: of 32 bytes, for this direction alone. What libcrypto makes of it lies in its own memory, which it wipes.
   // `cipher`: one that best_cipher() of this process has.
@@ -58,6 +61,9 @@ class RecordCipher {
   struct Free {
     void operator()(void* context) const noexcept;
   };
+
+  bool is_key_used_up() const noexcept { return number_ != 0 && number_ % kRecordsPerKey == 0; }
+  bool renew_key();
 
   Secret key_;
   Cipher cipher_;

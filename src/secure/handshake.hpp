@@ -29,7 +29,7 @@
 
 namespace gigabar::secure {
 
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 
 // What a channel is for: a hello of one purpose is none of the other.
 enum class Purpose : std::uint32_t { directory = 1, wireup = 2, transfer = 3 };

@@ -52,13 +52,20 @@ bool open(RecordCipher& opening, const Head& head, Bytes& record) {
 }
 
 // What the standards say that record `number` is, as libsodium computes it.
-Bytes sealed_by_sodium(Cipher kind, Bytes text, std::uint64_t number) {
+Bytes sealed_by_sodium(Cipher kind, Bytes text, std::uint64_t number, const std::string& key = kKey) {
   std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES> nonce{};
   std::memcpy(nonce.data() + 4, &number, sizeof number);
   const auto encrypt = kind == Cipher::aes_256_gcm ? crypto_aead_aes256gcm_encrypt : crypto_aead_chacha20poly1305_ietf_encrypt;
   encrypt(text.data(), nullptr, text.data(), text.size() - kTag, kHead.data(), kHead.size(), nullptr, nonce.data(),
-          reinterpret_cast<const unsigned char*>(kKey.data()));
+          reinterpret_cast<const unsigned char*>(key.data()));
   return text;
+}
+
+std::string key_behind(const std::string& key) {
+  std::string next(key.size(), 0);
+  crypto_kdf_derive_from_key(reinterpret_cast<unsigned char*>(next.data()), next.size(), 1, "gb_next_",
+                             reinterpret_cast<const unsigned char*>(key.data()));
+  return next;
 }
 
 void expect_records_of_the_standard() {
@@ -77,6 +84,28 @@ void expect_records_of_the_standard() {
       sent.resize(bytes);
       EXPECT_EQ(record, sent);
     }
+  }
+}
+
+// Twice, by records of both kinds: those that libcrypto seals and those that it does not.
+void expect_keys_that_change() {
+  constexpr std::uint64_t kEach = RecordCipher::kRecordsPerKey;
+  for (const Cipher kind : ciphers_here()) {
+    SCOPED_TRACE(name_of(kind));
+    RecordCipher sealing = cipher(kind), opening = cipher(kind);
+    std::string key = kKey;
+    for (std::uint64_t number = 0; number < 2 * kEach + 2; ++number) {
+      if (number == kEach || number == 2 * kEach) key = key_behind(key);
+      const bool is_near = (number + 2) % kEach < 4;  // to a change of the key
+      const std::size_t bytes = is_near && number % 2 == 0 ? 1000 : 1;
+      Bytes record = text_of(bytes);
+      ASSERT_TRUE(seal(sealing, kHead, record));
+      if (is_near) {
+        EXPECT_EQ(record, sealed_by_sodium(kind, text_of(bytes), number, key)) << number;
+      }
+      ASSERT_TRUE(open(opening, kHead, record)) << number;
+    }
+    EXPECT_NE(key, kKey);
   }
 }
 
@@ -120,6 +149,15 @@ ISOLATED_TEST(RecordCipher, IsTheStandards) {
 ISOLATED_TEST(RecordCipher, FindsChanges) {
   if (!has_libcrypto()) GTEST_SKIP() << crypto::availability().reason;
   expect_changes_found();
+}
+ISOLATED_TEST(RecordCipher, ChangesItsKey) {
+  if (!has_libcrypto()) GTEST_SKIP() << crypto::availability().reason;
+  expect_keys_that_change();
+}
+ISOLATED_TEST(RecordCipher, ChangesItsKeyWithoutLibcrypto) {
+  const test::ScopedEnvironment library("GIGABAR_CRYPTO_LIBRARY", "/nonexistent/libcrypto.so.3");
+  ASSERT_FALSE(has_libcrypto());
+  expect_keys_that_change();
 }
 ISOLATED_TEST(RecordCipher, IsTheStandardsWithoutLibcrypto) {
   const test::ScopedEnvironment library("GIGABAR_CRYPTO_LIBRARY", "/nonexistent/libcrypto.so.3");

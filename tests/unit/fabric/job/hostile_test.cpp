@@ -498,7 +498,7 @@ TEST(HostileBootstrapServer, AnotherVersionIsNotSupported) {
   const ErrorRecord other = refusal(port.number(), in_seconds(3));
   EXPECT_EQ(other.status, Status::not_supported);
   EXPECT_NE(other.cause.find("77"), std::string::npos);
-  EXPECT_NE(other.cause.find("version 3"), std::string::npos);
+  EXPECT_NE(other.cause.find("version 4"), std::string::npos);
 }
 
 // It holds the key, and is some other rank.

@@ -75,7 +75,7 @@ TEST(WireupStrangers, AnotherVersionNamesBoth) {
     settings.has_unix = !is_tcp;
     const Refused refused = refuse(job_of(0, 2), job_of(1, 2), settings);
     EXPECT_EQ(name_of(refused.status), "not_supported") << refused.message;
-    EXPECT_NE(refused.message.find("version 3 "), std::string::npos) << refused.message;
+    EXPECT_NE(refused.message.find("version 4 "), std::string::npos) << refused.message;
     EXPECT_NE(refused.message.find("version 77"), std::string::npos) << refused.message;
     EXPECT_GE(refused.counted.wrong_job, 1u);
   }
