@@ -121,7 +121,7 @@ class Acceptor : InPlace {
   // An event. Throws what `judge` throws, with whom it concerned dropped.
   std::optional<ProvenConnection> handle(std::uint64_t token, std::int64_t now_ns, const Judge& judge = {});
   // `is_more`: there are events that were not handled yet.
-  void run_timers(std::int64_t now_ns, bool is_more = false);
+  void run_timers(std::int64_t now_ns, bool is_more);
   std::int64_t next_ns() const noexcept;
   const Refusals& refusals() const noexcept { return refusals_; }
 

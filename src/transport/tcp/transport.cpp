@@ -202,10 +202,10 @@ void TcpTransport::set_timer() {
   poller_->wake_at(next_ns);
 }
 
-void TcpTransport::run_timers() {
+void TcpTransport::run_timers(bool is_more) {
   is_timer_stale_ = true;
   drop_leaving();
-  acceptor_.run_timers(now_ns_);
+  acceptor_.run_timers(now_ns_, is_more);
   for (const auto& [serial, link] : links_) {
     if (link->next_ns() <= now_ns_) link->advance(now_ns_);
   }
@@ -304,7 +304,7 @@ bool TcpTransport::poll_sockets(Sink& sink) {
   });
   bool is_something = attend(sink);
   for (std::size_t index = 0; index < count; ++index) handle(ready[index].data.u64, ready[index].events, sink);
-  if (poller_->wake_at_ns() <= now_ns_) run_timers();
+  if (poller_->wake_at_ns() <= now_ns_) run_timers(count == ready.size());
   is_something |= attend(sink);
   return is_something || count > 0;
 }

@@ -93,7 +93,7 @@ class TcpTransport final : public PlacedTransport {
   void watch_again() noexcept;
   bool poll_sockets(Sink& sink);
   void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
-  void run_timers();
+  void run_timers(bool is_more);
   void drop_leaving() noexcept;
 
   std::unique_ptr<secure::Poller> poller_;  // outlives all that is watched
