@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <exception>
 #include <optional>
 
@@ -37,7 +40,7 @@ struct Options {
 constexpr double kDoctorShare = 0.5;
 // A run that is not over by then hangs in a call that has no limit.
 constexpr double kHangFactor = 2, kHangSeconds = 10;
-constexpr double kOutputSeconds = 10;  // of the answer of such a run: where outputs go may hang as well
+constexpr auto kOutputTime = std::chrono::seconds(10);
 
 Criteria criteria_of(const Options& options) {
   Criteria criteria;
@@ -108,11 +111,26 @@ int exit_status_of(const Options& options, State state, bool is_written) {
   return status == 0 && !is_written && !is_of_answer ? kExitFailed : status;
 }
 
-int hang_status(const Options& options) { return preflight::exit_status_of(State::unknown, options.format, options.is_strict); }
+// The process, in kOutputTime: where outputs go may hang as well. By a signal to this thread, since one to the process may go to
+// the thread that hangs. A call that hangs in the loader of libraries lets no thread start.
+void end_in_time(int status) {
+  static std::atomic<int> wanted_status;
+  wanted_status = status;
+  std::signal(SIGALRM, [](int) { _exit(wanted_status); });
+  sigevent event{};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = SIGALRM;
+  event._sigev_un._tid = ::gettid();
+  timer_t timer{};
+  if (::timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) return;
+  const itimerspec time{{}, {kOutputTime.count(), 0}};
+  ::timer_settime(timer, 0, &time, nullptr);
+}
 
 // The answer of a run that hangs; this thread has nothing else left. `report` is its own: the thread that hangs may go on with the
 // run's.
 [[noreturn]] void give_up(const Options& options, Report& report, double seconds, const std::string& step) {
+  const int status = preflight::exit_status_of(State::unknown, options.format, options.is_strict);
   const Examination nothing;
   const Criteria none;
   Evidence evidence{nothing, {}, none};
@@ -121,6 +139,7 @@ int hang_status(const Options& options) { return preflight::exit_status_of(State
                            .statement = fmt::format("{} did not end within {:.0f} s", step, seconds),
                            .remedy = "look for Xid lines and for hung tasks in the kernel's log (dmesg)"};
   const Judgement judgement = judge(evidence);
+  end_in_time(status);
   const Metrics metrics{seconds, now_since_1970(), false};
   try_output([&] { print_answer(options, judgement, metrics); });
   try_output([&] {
@@ -129,7 +148,7 @@ int hang_status(const Options& options) { return preflight::exit_status_of(State
     write_outputs(options, judgement, metrics, report);
   });
   std::fflush(nullptr);
-  _exit(hang_status(options));
+  _exit(status);
 }
 
 Finding nothing_seen(const std::string& statement) { return {std::string(kNothing), {}, Verdict::unknown, statement, {}, {}}; }
@@ -187,9 +206,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
 
   const double limit_s = options.budget_seconds * kHangFactor + kHangSeconds;
   Report of_hang("preflight", invocation, json_path);
-  // Both from the begin on: a call that hangs in the loader of libraries lets no thread start.
-  std::optional<Watchdog> last, watchdog;
-  last.emplace(limit_s + kOutputSeconds, [&](const std::string&) { _exit(hang_status(options)); });
+  std::optional<Watchdog> watchdog;
   watchdog.emplace(limit_s, [&](const std::string& step) { give_up(options, of_hang, limit_s, step); });
   const Tell tell = [&](const std::string& step) {
     watchdog->begin(step);
@@ -220,8 +237,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
                            .load_of = [&found](const Path& path) { return preflight::load_of(path, found); }});
   }
   evidence.paths = paths;
-  watchdog.reset();
-  last.reset();  // from here on the answer is this thread's to give
+  watchdog.reset();  // from here on the answer is this thread's to give
   const Judgement judgement = judge(evidence);
   describe(report, judgement, examination, options.budget_seconds, time.elapsed_s());
   print_table(report, judgement);
