@@ -105,6 +105,8 @@ TEST(MatrixPlaces, SwitchesAreReadFromLines) {
 TEST(MatrixPlaces, SlurmNamesTheSwitchNextToTheNode) {
   EXPECT_EQ(switch_of_slurm("s0.s4.tux7", "switch.switch.node"), "s4");
   EXPECT_EQ(switch_of_slurm("s[1-2].tux7", "switch.node"), "s[1-2]");
+  EXPECT_EQ(switch_of_slurm(".leaf2.tux9", "switch.switch.node"), "leaf2");  // no switch above it
+  EXPECT_EQ(switch_of_slurm(".leaf2.tux9.example.org", "switch.switch.node"), "leaf2");
   EXPECT_EQ(switch_of_slurm("tux7", "node"), "");
   EXPECT_EQ(switch_of_slurm("b1.tux7", "block.node"), "");
   EXPECT_EQ(switch_of_slurm(nullptr, "switch.node"), "");

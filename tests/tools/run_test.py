@@ -122,6 +122,23 @@ def test_run_labelled_lines_do_not_mix():
         expect(re.fullmatch(r"\[(\d)\] \1 \d+ a{46}", line), f"mixed: {line!r}")
 
 
+def test_run_labelled_lines_of_two_jobs_that_append_to_a_file_do_not_mix():
+    path = os.path.join(shared.FOLDER, "log")
+    line = "x" * 250
+    words = [shared.OPTIONS.program, "run", "-n", "2", "--label", "--", "sh", "-c", f"yes {line} | head -n 2000"]
+    for _ in range(5):
+        with open(path, "wb"):
+            pass
+        with open(path, "ab") as log:
+            jobs = [subprocess.Popen(words, env=shared.environment(), stdin=subprocess.DEVNULL, stdout=log) for _ in range(2)]
+            expect([job.wait(60) for job in jobs] == [0, 0], "two jobs")
+        with open(path, encoding="utf-8") as log:
+            lines = log.read().splitlines()
+        expect(len(lines) == 8000, f"{len(lines)} lines")
+        for found in lines:
+            expect(re.fullmatch(rf"\[[01]\] {line}", found), f"mixed: {found!r}")
+
+
 def test_run_a_long_line_is_cut_and_not_lost():
     outcome = ranks(1, "head -c 300000 /dev/zero | tr '\\0' x", "--label")
     lines = outcome.out.splitlines()

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 #include <sstream>
 
 #include "base/options.hpp"
@@ -88,6 +89,13 @@ int number_of(Numbers& numbers, std::vector<std::string>& names, const std::stri
   return known->second;
 }
 
+// Empty ones too: levels without a switch, of a node that is less deep than others.
+std::vector<std::string_view> parts_of(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (const auto part : std::views::split(text, '.')) parts.emplace_back(part.begin(), part.end());
+  return parts;
+}
+
 std::string short_name(const std::string& host) { return host.substr(0, host.find('.')); }
 
 // Of a host by its whole name, or by what stands before the first dot.
@@ -131,8 +139,7 @@ Switches read_switches(const std::string& path) {
 
 std::string switch_of_slurm(const char* address, const char* pattern) {
   if (address == nullptr || pattern == nullptr) return {};
-  const std::vector<std::string_view> names = words_of(address, ".");
-  const std::vector<std::string_view> levels = words_of(pattern, ".");
+  const std::vector<std::string_view> names = parts_of(address), levels = parts_of(pattern);
   // A switch may stand for several ("s[1-2]"): the ones next to the node, then.
   if (levels.size() < 2 || names.size() < levels.size() || levels[levels.size() - 2] != "switch") return {};
   return std::string(names[levels.size() - 2]);

@@ -100,6 +100,11 @@ Descriptor open_non_blocking(int shared) {
   return Descriptor(::open(fmt::format("/proc/self/fd/{}", shared).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
+bool is_regular_file(int descriptor) {
+  struct stat status{};
+  return ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+}
+
 // Where lines of two descriptors would mix: not on devices other than terminals.
 bool is_same_file(int one, int other) {
   struct stat first{}, second{};
@@ -130,6 +135,7 @@ class Target {
   Target(int shared, std::string name)
       : own_(open_non_blocking(shared)),
         descriptor_(own_.is_open() ? own_.get() : shared),
+        most_bytes_(own_.is_open() || is_regular_file(shared) ? kMaxPendingBytes : PIPE_BUF),
         name_(std::move(name)),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_.is_open()) fail(fmt::format("cannot wait for ranks: {}", std::strerror(errno)));
@@ -187,7 +193,7 @@ class Target {
     while (done < pending_.size() && !has_refused_) {
       pollfd entry{descriptor_, POLLOUT, 0};
       if (::poll(&entry, 1, 0) != 1) break;
-      const ssize_t bytes = ::write(descriptor_, pending_.data() + done, std::min<std::size_t>(pending_.size() - done, PIPE_BUF));
+      const ssize_t bytes = ::write(descriptor_, pending_.data() + done, std::min(pending_.size() - done, most_bytes_));
       if (bytes < 0 && errno != EAGAIN && errno != EINTR) return end(errno);
       // A terminal may be ready and have no room for the two characters of a newline.
       has_refused_ = bytes <= 0;
@@ -242,6 +248,7 @@ class Target {
 
   Descriptor own_;
   int descriptor_;
+  std::size_t most_bytes_;  // of one write. Of a file all whole lines: between two writes another job that appends gets in
   std::string name_;
   Descriptor epoll_;
   std::deque<Stream> streams_;  // where one is does not change
