@@ -224,7 +224,7 @@ class MatrixSession : public BufferSession {
   bool is_all_at_once() const noexcept { return options_.at_once == AtOnce::all; }
 
   // Small messages, behind all that the rank which had the turn did.
-  void hand_over(const std::vector<matrix::Turns::HandOver>& all) {
+  void hand_over(const std::vector<std::pair<int, int>>& all) {
     for (const auto& [from, to] : all) {
       if (from == static_cast<int>(rank())) tell(static_cast<Rank>(to), kHandOverTag);
       if (to != static_cast<int>(rank())) continue;
@@ -301,10 +301,13 @@ class MatrixSession : public BufferSession {
       complaint_.add(*row, fmt::format("rank {} ", from));
     }
     places_ = matrix::places_of(whereabouts_, options_.switches);
-    judged_.clear();
+    shown_.clear();
+    const auto judge = [&](const matrix::Figures& figures, bool is_latency) {
+      shown_.push_back({figures, matrix::judge(figures, is_latency, places_.ranks), job_->paths.all(), places_});
+    };
     // Names what is slow in the bandwidth first: it tells directions apart.
-    if (has(Measures::bandwidth)) judged_.push_back(matrix::judge(job_->gb_per_s, false, places_.ranks));
-    if (has(Measures::latency)) judged_.push_back(matrix::judge(job_->latency_us, true, places_.ranks));
+    if (has(Measures::bandwidth)) judge(job_->gb_per_s, false);
+    if (has(Measures::latency)) judge(job_->latency_us, true);
   }
 
   // Whether a part that many paths name explains why this one is slow.
@@ -320,9 +323,10 @@ class MatrixSession : public BufferSession {
   std::vector<int> what_is_slow(std::uint32_t pass) const {
     const auto is_slow = [&](const std::pair<int, int>& pair) {
       const auto one = static_cast<std::size_t>(pair.first), other = static_cast<std::size_t>(pair.second);
-      return std::any_of(judged_.begin(), judged_.end(), [&](const Judgement& judgement) {
+      return std::any_of(shown_.begin(), shown_.end(), [&](const Shown& shown) {
         const auto looks_slow = [&](std::size_t from, std::size_t to) {
-          return judgement.comparison.is_slow[from * count_ + to] != 0 && (pass == 0 || !is_of_slow_part(judgement, from, to));
+          return shown.judgement.comparison.is_slow[from * count_ + to] != 0 &&
+                 (pass == 0 || !is_of_slow_part(shown.judgement, from, to));
         };
         return looks_slow(one, other) || looks_slow(other, one);
       });
@@ -354,21 +358,12 @@ class MatrixSession : public BufferSession {
     tell_setup();
   }
 
-  std::vector<Shown> shown() const {
-    std::vector<Shown> all;
-    for (const Judgement& judgement : judged_) {
-      all.push_back({judgement.is_latency ? job_->latency_us : job_->gb_per_s, judgement, job_->paths.all(), places_});
-    }
-    return all;
-  }
-
   bool has_slow() const {
-    return std::any_of(judged_.begin(), judged_.end(), [](const Judgement& each) { return !each.slow.empty(); });
+    return std::any_of(shown_.begin(), shown_.end(), [](const Shown& each) { return !each.judgement.slow.empty(); });
   }
 
   void tell_results() {
-    const std::vector<Shown> all = shown();
-    for (const Shown& each : all) {
+    for (const Shown& each : shown_) {
       if (count_ <= matrix::kMaxRanksInTable) {
         report()->print("# {} ({}): rows send, columns receive; !: slow\n{}", each.measure(), each.unit(), matrix::table_of(each));
       }
@@ -377,7 +372,7 @@ class MatrixSession : public BufferSession {
     }
     tell_places();
     complain(complaint_, counted(complaint_.wrong_count, "round"));
-    for (const Shown& each : all) {
+    for (const Shown& each : shown_) {
       for (std::size_t i = 0; i < each.judgement.slow.size(); ++i) report()->print("slow: {}\n", matrix::line_of(each, i));
     }
     if (!has_slow()) report()->print("# nothing is slow\n");
@@ -411,10 +406,9 @@ class MatrixSession : public BufferSession {
   }
 
   void write_files() {
-    const std::vector<Shown> all = shown();
     const Shown *latency = nullptr, *bandwidth = nullptr;
     std::vector<const Shown*> both;
-    for (const Shown& each : all) {
+    for (const Shown& each : shown_) {
       (each.is_latency() ? latency : bandwidth) = &each;
       both.push_back(&each);
     }
@@ -439,7 +433,7 @@ class MatrixSession : public BufferSession {
   std::vector<matrix::Whereabouts> whereabouts_;
   matrix::Places places_;
   std::optional<matrix::JobFigures> job_;
-  std::vector<Judgement> judged_;
+  std::vector<Shown> shown_;  // refers to the two before
   Complaint complaint_;
 };
 

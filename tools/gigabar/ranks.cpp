@@ -3,19 +3,18 @@
 // with their options and their table, and the path that was taken at each size.
 #include <fmt/format.h>
 
-#include <array>
 #include <barrier>
 #include <cstddef>
 #include <exception>
 #include <optional>
-#include <string_view>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/counted.hpp"
-#include "base/names.hpp"
 #include "commands.hpp"
+#include "fabric/settings.hpp"
 #include "gigabar/fabric.hpp"
 #include "ranks/exchange.hpp"
 #include "ranks/measure.hpp"
@@ -26,8 +25,6 @@ namespace ranks {
 namespace {
 
 constexpr std::size_t kMaxSampleBytes = 9;  // of one, in CBOR
-
-constexpr std::array<std::string_view, 4> kPreferences = {"allow", "prefer", "require", "forbid"};
 
 class Session : public BufferSession {
  public:
@@ -118,13 +115,8 @@ class Session : public BufferSession {
   }
 
   // The fabric's policy without what only some machines have.
-  PathPolicy plain_policy() {
-    PathPolicy policy = plan_.options.fabric.options.policy;
-    for (const Setting& setting : fabric().settings()) {
-      const auto preference = value_named<Preference>(kPreferences, setting.value);
-      if (preference && setting.name == "bar") policy.bar = *preference;
-      if (preference && setting.name == "staged") policy.staged = *preference;
-    }
+  PathPolicy plain_policy() const {
+    PathPolicy policy = take(fabric::find_settings(plan_.options.fabric.options)).policy;
     policy.gdr = policy.p2p = Preference::forbid;
     return policy;
   }

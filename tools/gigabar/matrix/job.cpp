@@ -19,13 +19,9 @@ namespace gigabar::tool::matrix {
 
 namespace {
 
-std::size_t host_count_of(std::span<const int> hosts) {
-  return hosts.empty() ? 0 : static_cast<std::size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1;
-}
-
 // Each pair in the first batch in which neither of its hosts is.
 std::vector<Pairing> without_shared_hosts(std::span<const int> hosts, const Pairing& round) {
-  const std::size_t host_count = host_count_of(hosts);
+  const auto host_count = static_cast<std::size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1;
   std::vector<Pairing> batches;
   std::vector<std::vector<bool>> has_host;
   for (const auto& [first, second] : round) {
@@ -61,13 +57,12 @@ void visit_batches(std::span<const int> hosts, AtOnce at_once, const std::functi
   }
 }
 
-Turns::Turns(std::span<const int> hosts, AtOnce at_once) : hosts_(hosts), at_once_(at_once), holders_(host_count_of(hosts), -1) {}
-
-std::vector<Turns::HandOver> Turns::take(const std::pair<int, int>& pair) {
-  std::vector<HandOver> all;
+std::vector<std::pair<int, int>> Turns::take(const std::pair<int, int>& pair) {
+  std::vector<std::pair<int, int>> all;
+  const auto turn_of = [&](int rank) { return at_once_ == AtOnce::one ? 0 : hosts_[static_cast<std::size_t>(rank)]; };
   const auto take_over = [&](int rank) {
-    const int from = std::exchange(holders_[turn_of(rank)], rank);
-    if (from >= 0 && from != rank) all.push_back({from, rank});
+    const int from = std::exchange(holders_.try_emplace(turn_of(rank), rank).first->second, rank);
+    if (from != rank) all.emplace_back(from, rank);
   };
   take_over(pair.first);
   if (turn_of(pair.first) != turn_of(pair.second)) take_over(pair.second);

@@ -35,22 +35,16 @@ void visit_batches(std::span<const int> hosts, AtOnce at_once, const std::functi
 // that has it next, and the pairs of hosts that are free begin. All ranks go through the same pairs in the same order.
 class Turns {
  public:
-  Turns(std::span<const int> hosts, AtOnce at_once);
+  Turns(std::span<const int> hosts, AtOnce at_once) : hosts_(hosts), at_once_(at_once) {}
 
-  struct HandOver {
-    int from, to;
-  };
-  // What comes before this pair, behind those that were given before: one for each of its hosts, but where the same rank goes on.
-  std::vector<HandOver> take(const std::pair<int, int>& pair);
+  // What comes before this pair, behind those that were given before: who hands over to whom, once for each of its hosts, but where
+  // the same rank goes on.
+  std::vector<std::pair<int, int>> take(const std::pair<int, int>& pair);
 
  private:
-  std::size_t turn_of(int rank) const {
-    return at_once_ == AtOnce::one ? 0 : static_cast<std::size_t>(hosts_[static_cast<std::size_t>(rank)]);
-  }
-
   std::span<const int> hosts_;  // the caller's
   AtOnce at_once_;
-  std::vector<int> holders_;  // by host; -1: nobody had it
+  std::map<int, int> holders_;  // by host
 };
 
 // --- Where the ranks are: their hosts, the rails that they use between hosts, and the switches that hosts are behind ------------
@@ -176,7 +170,7 @@ Judgement judge(const Figures& figures, bool is_latency, std::span<const Placeme
 // One measure of a job, judged.
 struct Shown {
   const Figures& figures;
-  const Judgement& judgement;
+  Judgement judgement;
   const std::vector<std::string>& path_texts;
   const Places& places;
 
