@@ -38,9 +38,8 @@ void expect_line(const Judgement& judgement, State state, const std::vector<std:
 TEST(PairRounds, EveryPairMeetsOnceAndNobodyTwiceInARound) {
   for (int count = 0; count < 70; ++count) {
     std::set<std::pair<int, int>> met;
-    const auto rounds = rounds_of_pairs(count);
-    EXPECT_EQ(static_cast<int>(rounds.size()), round_count_of(count));
-    for (const Pairing& pairs : rounds) {
+    for (int round = 0; round < round_count_of(count); ++round) {
+      const Pairing pairs = round_of_pairs(count, round);
       std::set<int> busy;
       EXPECT_EQ(static_cast<int>(pairs.size()), count / 2);
       for (const auto& [one, other] : pairs) {

@@ -53,9 +53,10 @@ std::vector<Round> rounds_of(std::span<const DeviceInfo> devices) {
     rounds[0].push_back(path_of(nullptr, &device));
     rounds[1].push_back(path_of(&device, nullptr));
   }
-  for (const Pairing& pairs : rounds_of_pairs(static_cast<int>(devices.size()))) {
+  const int count = static_cast<int>(devices.size());
+  for (int number = 0; number < round_count_of(count); ++number) {
     Round there, back;
-    for (const auto& [one, other] : pairs) {
+    for (const auto& [one, other] : round_of_pairs(count, number)) {
       const DeviceInfo* const first = &devices[static_cast<std::size_t>(one)];
       const DeviceInfo* const second = &devices[static_cast<std::size_t>(other)];
       there.push_back(path_of(first, second));

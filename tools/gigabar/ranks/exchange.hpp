@@ -34,17 +34,7 @@ class alignas(128) Exchange {
  public:
   // `buffers` are registered as segment_of(thread) at this rank and its partner when the kind is write or read.
   Exchange(Fabric& fabric, Buffers& buffers, const Plan& plan, const SampleClock& clock, Seat seat, std::uint32_t thread)
-      : fabric_(fabric),
-        buffers_(buffers),
-        plan_(plan),
-        clock_(clock),
-        seat_(seat),
-        timeout_(plan.options.fabric.timeout()),
-        is_latency_(is_latency(plan.options.measure)),
-        window_(is_latency_ ? 1 : plan.options.window),
-        thread_(thread),
-        segment_(segment_of(thread)),
-        data_tag_(kDataTag + kTagsOfThread * thread) {
+      : fabric_(fabric), buffers_(buffers), plan_(plan), clock_(clock), seat_(seat), thread_(thread) {
     on_queue_.queue = static_cast<QueueId>(thread);
   }
 
@@ -254,14 +244,12 @@ class alignas(128) Exchange {
     of_partner(fabric_.wait(on_queue_.queue, timeout_));
   }
 
-  void read_message(std::uint32_t message) {
-    const std::uint64_t offset = slots_.offset_of(message);
-    const LocalPlace local = {.segment = segment_, .offset_bytes = buffers_.receive_offset_bytes() + offset};
-    remember(take(fabric_.read(local, remote_place(offset), slots_.bytes, post_)));
-  }
-
   void read_window() {
-    for (std::uint32_t message = 0; message < window_; ++message) read_message(message);
+    for (std::uint32_t message = 0; message < window_; ++message) {
+      const std::uint64_t offset = slots_.offset_of(message);
+      const LocalPlace local = {.segment = segment_, .offset_bytes = buffers_.receive_offset_bytes() + offset};
+      remember(take(fabric_.read(local, remote_place(offset), slots_.bytes, post_)));
+    }
     of_partner(fabric_.wait(on_queue_.queue, timeout_));
   }
 
@@ -325,12 +313,12 @@ class alignas(128) Exchange {
   const Plan& plan_;
   const SampleClock& clock_;
   Seat seat_;
-  Timeout timeout_;
-  bool is_latency_;
-  std::uint32_t window_;  // messages of a round
   std::uint32_t thread_;
-  SegmentId segment_;
-  Tag data_tag_;
+  Timeout timeout_ = plan_.options.fabric.timeout();
+  bool is_latency_ = is_latency(plan_.options.measure);
+  std::uint32_t window_ = is_latency_ ? 1 : plan_.options.window;  // messages of a round
+  SegmentId segment_ = segment_of(thread_);
+  Tag data_tag_ = kDataTag + kTagsOfThread * thread_;
   PostOptions on_queue_;
   // Of the size under way.
   Slots slots_;

@@ -335,12 +335,12 @@ void RankSession::join() {
 }
 
 bool RankSession::is_same_text(std::string_view text) {
-  const std::array<std::int64_t, 1> own = {static_cast<std::int64_t>(fnv1a(text))};
-  std::array<std::int64_t, 1> least{};
-  std::array<std::int64_t, 1> most{};
-  require(fabric_.all_reduce({}, ReduceOperation::minimum, own, least, timeout_));
+  const auto number = static_cast<std::int64_t>(fnv1a(text));
+  // The greatest of the complements is that of the least.
+  const std::array own = {number, ~number};
+  std::array<std::int64_t, 2> most{};
   require(fabric_.all_reduce({}, ReduceOperation::maximum, own, most, timeout_));
-  return least == most;
+  return most[0] == ~most[1];
 }
 
 DeviceInfo RankSession::device_of(int index) {

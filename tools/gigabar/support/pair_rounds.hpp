@@ -29,11 +29,4 @@ inline Pairing round_of_pairs(int count, int round) {
   return pairs;
 }
 
-// All pairs at once, which costs memory for them.
-inline std::vector<Pairing> rounds_of_pairs(int count) {
-  std::vector<Pairing> rounds;
-  for (int round = 0; round < round_count_of(count); ++round) rounds.push_back(round_of_pairs(count, round));
-  return rounds;
-}
-
 }  // namespace gigabar::tool
