@@ -20,6 +20,7 @@
 #include "streams/command.hpp"
 #include "streams/ends.hpp"
 #include "streams/measure.hpp"
+#include "streams/plan.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
 #include "support/report.hpp"
@@ -74,7 +75,7 @@ class Verdict {
       } else if (copy_count(report) == 0 && !report.transfer.is_background && !point.report->was_stopped) {
         failures_.push_back(fmt::format("{}transfer {} ({}): nothing was measured", title, i, short_text(report.transfer)));
       } else if (expected_ratio_) {
-        judge_ratio(point, i, notes);
+        judge_ratio(title, i, report, notes);
       }
     }
     return notes;
@@ -88,8 +89,7 @@ class Verdict {
   }
 
  private:
-  void judge_ratio(const Point& point, std::size_t index, std::vector<std::string>& notes) {
-    const TransferReport& report = point.report->transfers[index];
+  void judge_ratio(const std::string& title, std::size_t index, const TransferReport& report, std::vector<std::string>& notes) {
     const Transfer& transfer = report.transfer;
     if (transfer.is_background || transfer.is_latency || !moves_data(transfer.executor) || report.life_gb_per_s.samples.empty())
       return;
@@ -98,10 +98,9 @@ class Verdict {
                                      short_text(transfer), report.link.reason.empty() ? "" : ": ", report.link.reason);
       if (noted_.insert(note).second) notes.push_back(std::move(note));
     } else if (report.ratio < *expected_ratio_) {
-      misses_.push_back(
-          fmt::format("{}{}transfer {} ({}): {:.3f} GB/s is {:.1f} % of the {:.3f} GB/s of its link ({}); --expect {}", point.title,
-                      point.title.empty() ? "" : ": ", index, short_text(transfer), report.life_gb_per_s.median, 100 * report.ratio,
-                      report.link.gb_per_s, report.link.name, *expected_ratio_));
+      misses_.push_back(fmt::format("{}transfer {} ({}): {:.3f} GB/s is {:.1f} % of the {:.3f} GB/s of its link ({}); --expect {}",
+                                    title, index, short_text(transfer), report.life_gb_per_s.median, 100 * report.ratio,
+                                    report.link.gb_per_s, report.link.name, *expected_ratio_));
     }
   }
 
@@ -205,7 +204,7 @@ double plain_rate(const Machine& machine, std::size_t index, const Transfer& tra
   const Ends ends = take(Ends::allocate(index, transfer, machine.devices, warnings, [] { return false; }));
   const std::uint64_t count = std::clamp<std::uint64_t>(transfer.iterations, 1, kMaxCopies);
   return take(
-      plain_copy_rate(device_of(transfer).device, ends.destination().address(), ends.source().address(), transfer.bytes, count));
+      plain_copy_rate(working_device(transfer), ends.destination().address(), ends.source().address(), transfer.bytes, count));
 }
 
 // --- The command ----------------------------------------------------------------------------------------------------------------
@@ -226,8 +225,8 @@ class Session {
   }
 
   void run_all() {
-    std::vector<PresetRun> runs = make_runs();
-    for (const PresetRun& one : runs) check(one);
+    std::vector<PresetRun> runs = make_runs(options_, machine_.device_count);
+    for (const PresetRun& one : runs) check(one, machine_.device_count);
     {
       const Interrupt interrupt;
       output_->begin(make_plan(options_, {}));
@@ -241,7 +240,7 @@ class Session {
   }
 
   void print_plan() {
-    const std::vector<PresetRun> runs = make_runs();
+    const std::vector<PresetRun> runs = make_runs(options_, machine_.device_count);
     for (const PresetRun& run : runs) {
       if (!run.preset.waived.empty()) report_.print("# {}: waived: {}\n", run.preset.name, run.preset.waived);
     }
@@ -257,7 +256,7 @@ class Session {
       }
     }
     write();
-    for (const PresetRun& run : runs) check(run);
+    for (const PresetRun& run : runs) check(run, machine_.device_count);
   }
 
   void list_presets() {
@@ -335,41 +334,17 @@ class Session {
     }
   }
 
-  bool has_presets() const { return !options_.presets.empty(); }
-
-  // Each preset, or each size of it; without presets, all points as one that has no name.
-  std::vector<PresetRun> make_runs() const {
-    std::vector<PresetRun> runs;
-    if (!has_presets()) runs.push_back({{}, make_points(options_, machine_.device_count)});
-    std::vector<std::optional<std::size_t>> sizes(options_.sweep_sizes.begin(), options_.sweep_sizes.end());
-    if (sizes.empty()) sizes.emplace_back();
-    for (const std::string& name : options_.presets) {
-      for (const auto& bytes : sizes) {
-        runs.push_back(make_preset(options_, name, machine_.device_count, bytes));
-        check(runs.back());
-      }
-    }
-    return runs;
-  }
-
-  // What is wrong with a plan before anything has been run is the command line's fault.
-  void check(const PresetRun& run) const {
-    for (const Point& point : run.points) {
-      const Result<void> outcome = check_plan(point.plan, machine_.device_count);
-      if (!outcome) refuse_usage(outcome.message());
-    }
-  }
-
   void run_points(PresetRun& all) {
+    const bool is_preset = !all.preset.name.empty();
     const std::size_t count = all.points.size();
     for (std::size_t i = 0; i < count && !Interrupt::is_set(); ++i) {
       Point& point = all.points[i];
-      run(point, count == 1 && !has_presets() ? "" : fmt::format("{} of {}", i + 1, count));
-      if (has_presets()) continue;
+      run(point, count == 1 && !is_preset ? "" : fmt::format("{} of {}", i + 1, count));
+      if (is_preset) continue;
       report_.add_result(point_json(point, "transfers"));
       if (point.error) break;  // larger sizes will not do better
     }
-    if (!has_presets()) return;
+    if (!is_preset) return;
     output_->preset(all);
     report_.add_result(preset_json(all));
   }
