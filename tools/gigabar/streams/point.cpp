@@ -232,35 +232,21 @@ CellValue value_of(const Point& point, bool is_latency) {
   return {{}, point.report->was_stopped ? "-" : "failed"};
 }
 
-void sum_up(Matrix& matrix) {
-  for (const auto& row : matrix.cells) {
-    for (const CellValue& cell : row) {
-      if (!cell.figure) continue;
-      matrix.sum = matrix.sum.value_or(0) + *cell.figure;
-      matrix.min = std::min(matrix.min.value_or(*cell.figure), *cell.figure);
-      matrix.max = std::max(matrix.max.value_or(*cell.figure), *cell.figure);
-    }
-  }
-}
-
 }  // namespace
 
-std::vector<Matrix> matrices_of(const PresetRun& run) {
-  std::vector<Matrix> matrices;
-  const auto row_count = static_cast<std::size_t>(std::max(run.preset.row_count, 0));
-  const auto column_count = static_cast<std::size_t>(std::max(run.preset.column_count, 0));
+std::map<std::string, Matrix> matrices_of(const PresetRun& run) {
+  std::map<std::string, Matrix> matrices;
+  const std::vector<CellValue> blank(static_cast<std::size_t>(run.preset.column_count), CellValue{{}, "N/A"});
   for (const Point& point : run.points) {
-    auto found = std::find_if(matrices.begin(), matrices.end(), [&](const Matrix& one) { return one.name == point.matrix; });
-    if (found == matrices.end()) {
-      const std::vector<CellValue> blank(column_count, CellValue{{}, "N/A"});
-      matrices.push_back({point.matrix, std::vector<std::vector<CellValue>>(row_count, blank), {}, {}, {}});
-      found = matrices.end() - 1;
-    }
-    const auto row = static_cast<std::size_t>(point.row);
-    const auto column = static_cast<std::size_t>(point.column);
-    if (row < row_count && column < column_count) found->cells[row][column] = value_of(point, run.preset.is_latency);
+    Matrix& matrix = matrices[point.matrix];
+    matrix.cells.resize(static_cast<std::size_t>(run.preset.row_count), blank);
+    CellValue& cell = matrix.cells.at(static_cast<std::size_t>(point.row)).at(static_cast<std::size_t>(point.column));
+    cell = value_of(point, run.preset.is_latency);
+    if (!cell.figure) continue;
+    matrix.sum = matrix.sum.value_or(0) + *cell.figure;
+    matrix.min = std::min(matrix.min.value_or(*cell.figure), *cell.figure);
+    matrix.max = std::max(matrix.max.value_or(*cell.figure), *cell.figure);
   }
-  for (Matrix& matrix : matrices) sum_up(matrix);
   return matrices;
 }
 

@@ -247,6 +247,7 @@ constexpr std::size_t kMaxDepth = 64;
 class Tree {
  public:
   Tree(Report& report, const Topology& topology) : report_(report), topology_(topology), children_(topology.pci.size()) {
+    for (const End& end : ends_) name(end);
     const std::size_t count = topology_.pci.size();
     std::vector<int> nodes(count, kUnknownNode);
     std::vector<bool> is_shown(count);
@@ -285,26 +286,37 @@ class Tree {
  private:
   static constexpr int kUnknownNode = -1;
 
+  // What a PCI device is called beside what the PCI database says.
+  struct Names {
+    std::string mark;    // the GPU or the NICs that it is: "GPU0", "NIC2 NIC3"
+    std::string name;    // of a GPU: the driver knows it by a better one than a database that is older than it
+    std::string others;  // what the drivers call it: ", mlx5_0, eth0"
+  };
+
   // Index of the bridge above, -1 at a root; never the node itself or a later one, whatever the machine says.
   int parent_of(std::size_t pci) const {
     const int parent = topology_.pci[pci].parent;
     return parent >= 0 && static_cast<std::size_t>(parent) < pci ? parent : -1;
   }
 
-  // The GPU or the NICs that it is, "GPU0" or "NIC2 NIC3"; empty: neither.
-  std::string mark_of(std::size_t pci) const {
-    std::string mark;
-    for (const End& end : ends_) {
-      if (end.pci == static_cast<int>(pci)) mark += (mark.empty() ? "" : " ") + end.label;
+  void name(const End& end) {
+    Names& names = names_[end.pci];
+    names.mark += (names.mark.empty() ? "" : " ") + end.label;
+    const auto index = static_cast<std::size_t>(end.point.index);
+    if (end.point.kind == Endpoint::Kind::gpu) {
+      if (names.name.empty()) names.name = plain(topology_.gpus[index].name, 120);
+      return;
     }
-    return mark;
+    const Nic& nic = topology_.nics[index];
+    if (!nic.rdma_device.empty()) names.others += ", " + plain(nic.rdma_device, 64);
+    for (const NetDevice& device : nic.net_devices) names.others += ", " + plain(device.name, 64);
   }
 
   // Display, network, NVMe and accelerators (PCI Code and ID Assignment Specification, class codes).
   bool is_interesting(std::size_t pci) const {
     const std::uint32_t class_code = topology_.pci[pci].class_code;
     const std::uint32_t base = class_code >> 16U;
-    return !mark_of(pci).empty() || base == 0x03 || base == 0x02 || base == 0x12 || (class_code >> 8U) == 0x0108;
+    return names_.contains(static_cast<int>(pci)) || base == 0x03 || base == 0x02 || base == 0x12 || (class_code >> 8U) == 0x0108;
   }
 
   void print_numa_node(int number) {
@@ -324,31 +336,12 @@ class Tree {
       return;
     }
     const PciNode& node = topology_.pci[pci];
-    const std::string mark = mark_of(pci);
+    const auto& [mark, name, others] = names_[static_cast<int>(pci)];
     const std::string link = link_text(node.link);
     report_.print("{:{}}{}{} {}{}{}{}\n", "", 2 * depth, mark.empty() ? "" : "[" + mark + "] ", node.address.to_string(),
-                  node.is_bridge ? "bridge " : "", name_of(pci), link.empty() ? "" : ", " + link, names_of(pci));
+                  node.is_bridge ? "bridge " : "", name.empty() ? device_text(node) : name, link.empty() ? "" : ", " + link,
+                  others);
     for (const std::size_t child : children_[pci]) print_device(child, depth + 1);
-  }
-
-  // The driver knows a GPU by a better name than a PCI database that is older than it.
-  std::string name_of(std::size_t pci) const {
-    for (const Gpu& gpu : topology_.gpus) {
-      if (gpu.pci == static_cast<int>(pci) && !gpu.name.empty()) return plain(gpu.name, 120);
-    }
-    return device_text(topology_.pci[pci]);
-  }
-
-  // What the drivers call it: ", mlx5_0, eth0".
-  std::string names_of(std::size_t pci) const {
-    std::string names;
-    for (const End& end : ends_) {
-      if (end.point.kind != Endpoint::Kind::nic || end.pci != static_cast<int>(pci)) continue;
-      const Nic& nic = topology_.nics[static_cast<std::size_t>(end.point.index)];
-      if (!nic.rdma_device.empty()) names += ", " + plain(nic.rdma_device, 64);
-      for (const NetDevice& device : nic.net_devices) names += ", " + plain(device.name, 64);
-    }
-    return names;
   }
 
   void print_others() {
@@ -361,6 +354,7 @@ class Tree {
   Report& report_;
   const Topology& topology_;
   const std::vector<End> ends_ = shown_ends(topology_);
+  std::map<int, Names> names_;
   std::vector<std::vector<std::size_t>> children_;                        // that are shown
   std::map<int, std::map<std::string, std::vector<std::size_t>>> roots_;  // by NUMA node and root complex
   std::size_t hidden_count_ = 0;
