@@ -248,27 +248,19 @@ class Tree {
  public:
   Tree(Report& report, const Topology& topology) : report_(report), topology_(topology), children_(topology.pci.size()) {
     for (const End& end : ends_) name(end);
-    const std::size_t count = topology_.pci.size();
-    std::vector<int> nodes(count, kUnknownNode);
-    std::vector<bool> is_shown(count);
+    std::vector<int> nodes(children_.size(), kUnknownNode);
     // Children stand behind their parents, so that what is known of them reaches the top in one pass from the end.
-    for (std::size_t i = count; i-- > 0;) {
-      is_shown[i] = is_shown[i] || is_interesting(i);
-      if (topology_.pci[i].numa_node >= 0) nodes[i] = topology_.pci[i].numa_node;
-      const int parent = parent_of(i);
-      if (!is_shown[i] || parent < 0) continue;
-      const auto above = static_cast<std::size_t>(parent);
-      is_shown[above] = true;
-      nodes[above] = std::max(nodes[above], nodes[i]);
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      const int parent = parent_of(i);
-      if (!is_shown[i]) {
-        hidden_count_ += topology_.pci[i].is_bridge ? 0 : 1;
-      } else if (parent < 0) {
-        roots_[nodes[i]][topology_.pci[i].root_complex].push_back(i);
+    for (std::size_t i = children_.size(); i-- > 0;) {
+      const PciNode& device = topology_.pci[i];
+      if (device.numa_node >= 0) nodes[i] = device.numa_node;
+      const auto above = static_cast<std::size_t>(device.parent);
+      if (children_[i].empty() && !is_interesting(i)) {
+        hidden_count_ += device.is_bridge ? 0 : 1;
+      } else if (device.parent < 0 || above >= i) {  // at a root; never the device itself or a later one, whatever the machine says
+        roots_[nodes[i]][device.root_complex].insert(i);
       } else {
-        children_[static_cast<std::size_t>(parent)].push_back(i);
+        nodes[above] = std::max(nodes[above], nodes[i]);
+        children_[above].insert(i);
       }
     }
   }
@@ -292,12 +284,6 @@ class Tree {
     std::string name;    // of a GPU: the driver knows it by a better one than a database that is older than it
     std::string others;  // what the drivers call it: ", mlx5_0, eth0"
   };
-
-  // Index of the bridge above, -1 at a root; never the node itself or a later one, whatever the machine says.
-  int parent_of(std::size_t pci) const {
-    const int parent = topology_.pci[pci].parent;
-    return parent >= 0 && static_cast<std::size_t>(parent) < pci ? parent : -1;
-  }
 
   void name(const End& end) {
     Names& names = names_[end.pci];
@@ -355,8 +341,8 @@ class Tree {
   const Topology& topology_;
   const std::vector<End> ends_ = shown_ends(topology_);
   std::map<int, Names> names_;
-  std::vector<std::vector<std::size_t>> children_;                        // that are shown
-  std::map<int, std::map<std::string, std::vector<std::size_t>>> roots_;  // by NUMA node and root complex
+  std::vector<std::set<std::size_t>> children_;                        // that are shown
+  std::map<int, std::map<std::string, std::set<std::size_t>>> roots_;  // by NUMA node and root complex
   std::size_t hidden_count_ = 0;
 };
 
