@@ -126,22 +126,19 @@ std::string sum_of(std::span<const StreamProgress> transfers) {
                      counted(transfers.size(), "transfer"));
 }
 
-// Bytes and rate of every transfer and the time that is left.
+// Bytes and rate of every transfer of a point and the time that is left.
 class Progress {
  public:
-  Progress(Report& report, bool is_wanted) : report_(report), is_shown_(is_wanted && report.shows_progress()) {}
-
   // `position`: "3 of 12", or empty.
-  void begin(const Point& point, const std::string& position) {
-    names_.clear();
-    name_width_ = 0;
+  Progress(Report& report, const Point& point, const std::string& position, bool is_wanted)
+      : report_(report),
+        is_shown_(is_wanted && report.shows_progress()),
+        title_(point.title + (point.title.empty() || position.empty() ? "" : ", ") + position),
+        repeat_count_(point.plan.repeats) {
     for (const Transfer& transfer : point.plan.transfers) {
       names_.push_back(short_text(transfer));
       name_width_ = std::max(name_width_, names_.back().size());
     }
-    repeat_count_ = point.plan.repeats;
-    began_ = {};
-    title_ = point.title + (point.title.empty() || position.empty() ? "" : ", ") + position;
     if (is_shown_) report_.show_progress("{}preparing", title_.empty() ? "" : title_ + ": ");
   }
 
@@ -183,9 +180,9 @@ class Progress {
   Report& report_;
   bool is_shown_;
   std::string title_;
+  unsigned repeat_count_;
   std::vector<std::string> names_;
   std::size_t name_width_ = 0;
-  unsigned repeat_count_ = 0;
   std::chrono::steady_clock::time_point began_;  // the first repeat's first report
 };
 
@@ -212,16 +209,12 @@ double plain_rate(const Machine& machine, std::size_t index, const Transfer& tra
 class Session {
  public:
   Session(const Options& options, const Invocation& invocation)
-      : options_(options),
-        report_("streams", invocation, options.json_path),
-        progress_(report_, options.format != Format::cuts),
-        verdict_(options.expected_ratio) {
+      : options_(options), report_("streams", invocation, options.json_path), verdict_(options.expected_ratio) {
     describe(options, report_.document());
     check_options(options);
     machine_ = find_machine(options);
     describe(machine_, report_.document());
     if (options.format == Format::json) report_.end_text();
-    output_ = make_output(options.format, report_, machine_);
   }
 
   void run_all() {
@@ -229,7 +222,7 @@ class Session {
     for (const PresetRun& one : runs) check(one, machine_.device_count);
     {
       const Interrupt interrupt;
-      output_->begin(make_plan(options_, {}));
+      output_ = make_output(options_, report_, machine_);
       for (PresetRun& one : runs) {
         if (Interrupt::is_set()) break;
         run_points(one);
@@ -282,14 +275,14 @@ class Session {
   }
 
   void run(Point& point, const std::string& position) {
+    output_->before(point);
+    Progress progress(report_, point, position, options_.format != Format::cuts);
     StreamOptions options;
-    options.progress = [this](unsigned repeat, std::span<const StreamProgress> transfers) {
-      progress_.update(repeat, transfers);
+    options.progress = [&](unsigned repeat, std::span<const StreamProgress> transfers) {
+      progress.update(repeat, transfers);
       output_->during();
     };
     options.stop = &Interrupt::flag();
-    output_->before(point);
-    progress_.begin(point, position);
     auto result = run(point, options);
     report_.end_progress();
     if (result) {
@@ -353,7 +346,6 @@ class Session {
   Report report_;
   Machine machine_;
   std::unique_ptr<Output> output_;
-  Progress progress_;
   Verdict verdict_;
 };
 

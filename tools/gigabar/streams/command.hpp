@@ -138,8 +138,6 @@ class Output : InPlace {
   Output(Report& report, const Machine& machine) : report_(report), machine_(machine) {}
   virtual ~Output() = default;
 
-  // Before anything is run.
-  virtual void begin(const StreamPlan& /*first*/) {}
   // Around each point, and now and then in it.
   virtual void before(const Point& /*point*/) {}
   virtual void during() {}
@@ -152,7 +150,8 @@ class Output : InPlace {
   const Machine& machine_;
 };
 
-std::unique_ptr<Output> make_output(Format format, Report& report, const Machine& machine);
+// Before anything is run; prints what stands above all.
+std::unique_ptr<Output> make_output(const Options& options, Report& report, const Machine& machine);
 
 // --- The document of --json and --format json: as that of the other commands, with every parameter and every sample --------------
 

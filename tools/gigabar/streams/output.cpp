@@ -216,13 +216,12 @@ std::string verified_text(const StreamPlan& plan, const TransferReport& report) 
 
 class TableOutput : public Output {
  public:
-  using Output::Output;
-
-  void begin(const StreamPlan& first) override {
+  TableOutput(const Options& options, Report& report, const Machine& machine) : Output(report, machine) {
     for (const DeviceInfo& device : machine_.devices) report_.print("{}", device_line(device));
     if (machine_.is_stand_in()) report_.print("note: {}\n", kStandInNote);
     report_.print("rates in 10^9 bytes per second (GB/s): median of {}, and the least and the most of them; {}{}\n",
-                  counted(first.repeats, "run"), first.is_verified ? "data verified" : "data not verified", machine_.label());
+                  counted(options.repeat_count, "run"), options.is_verified ? "data verified" : "data not verified",
+                  machine_.label());
   }
 
   void after(const Point& point) override {
@@ -417,9 +416,7 @@ Json fields_of(const Point& point, std::size_t index, const TransferReport& repo
 
 class CsvOutput : public Output {
  public:
-  using Output::Output;
-
-  void begin(const StreamPlan&) override {
+  CsvOutput(Report& report, const Machine& machine) : Output(report, machine) {
     std::vector<std::string> names;
     const Json fields = fields_of({}, 0, {}, {}, false);
     for (const auto& field : fields.items()) names.push_back(field.key());
@@ -541,9 +538,9 @@ class CutsOutput : public Output {
 
 }  // namespace
 
-std::unique_ptr<Output> make_output(Format format, Report& report, const Machine& machine) {
-  switch (format) {
-    case Format::table: return std::make_unique<TableOutput>(report, machine);
+std::unique_ptr<Output> make_output(const Options& options, Report& report, const Machine& machine) {
+  switch (options.format) {
+    case Format::table: return std::make_unique<TableOutput>(options, report, machine);
     case Format::cuts: return std::make_unique<CutsOutput>(report, machine);
     case Format::csv: return std::make_unique<CsvOutput>(report, machine);
     case Format::json: break;
