@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -113,14 +112,14 @@ struct CellValue {
   std::string word;              // without a figure: "N/A", "failed", "-" (not run, or interrupted)
 };
 struct Matrix {
+  std::string name;                           // empty, or "read1", ...
   std::vector<std::vector<CellValue>> cells;  // by row, then column
   // Over the cells with a figure. No values: there was none.
   std::optional<double> sum;
   std::optional<double> min;
   std::optional<double> max;
 };
-// By name: empty, or "read1", ...
-std::map<std::string, Matrix> matrices_of(const PresetRun& run);
+std::vector<Matrix> matrices_of(const PresetRun& run);
 
 // Not there on this machine, which is the matrix' "N/A" and no failure.
 bool is_absent(const ErrorRecord& error) noexcept;

@@ -102,10 +102,9 @@ Json plan_json(const StreamPlan& plan) {
   return {{"repeats", plan.repeats}, {"is_verified", plan.is_verified}, {"timeout_seconds", plan.timeout_seconds}};
 }
 
-Json matrix_json(const std::pair<const std::string, Matrix>& named) {
-  const auto& [name, matrix] = named;
+Json matrix_json(const Matrix& matrix) {
   const auto row_json = [](const auto& row) { return list_of(row, [](const CellValue& cell) { return or_null(cell.figure); }); };
-  return {{"name", name},
+  return {{"name", matrix.name},
           {"rows", list_of(matrix.cells, row_json)},
           {"sum", or_null(matrix.sum)},
           {"min", or_null(matrix.min)},
@@ -244,7 +243,7 @@ class TableOutput : public Output {
       report_.print("{} per copy\n", format_bytes(*run.points.front().swept_bytes));
     }
     if (!run.preset.waived.empty()) report_.print("waived: {}\n", run.preset.waived);
-    for (const auto& [name, matrix] : matrices_of(run)) print_matrix(run.preset, name, matrix);
+    for (const Matrix& matrix : matrices_of(run)) print_matrix(run.preset, matrix);
     for (const Point& point : run.points) print_cell_problems(point);
   }
 
@@ -326,8 +325,9 @@ class TableOutput : public Output {
     for (const std::string& line : problem_lines(point)) report_.print("{} {}\n", place, line);
   }
 
-  void print_matrix(const StreamPreset& preset, const std::string& name, const Matrix& matrix) const {
-    report_.print("{}{}{}\n", name, name.empty() ? "" : " ", preset.is_latency ? "latency, ns (median)" : "bandwidth, GB/s");
+  void print_matrix(const StreamPreset& preset, const Matrix& matrix) const {
+    report_.print("{}{}{}\n", matrix.name, matrix.name.empty() ? "" : " ",
+                  preset.is_latency ? "latency, ns (median)" : "bandwidth, GB/s");
     std::vector<TextTable::Column> columns = {{""}};
     for (int column = 0; column < preset.column_count; ++column) columns.push_back({fmt::format("{:>10}", column)});
     TextTable table(columns);
@@ -338,7 +338,7 @@ class TableOutput : public Output {
       table.add_row(std::move(entries));
     }
     report_.print("{}", table.take_text());
-    const std::string key = preset.name + (name.empty() ? "" : "_" + name);
+    const std::string key = preset.name + (matrix.name.empty() ? "" : "_" + matrix.name);
     const auto print_line = [&](std::string_view word, const std::optional<double>& figure) {
       report_.print("{} {} {}{}\n", word, key, figure ? fmt::format("{:.2f}", *figure) : "N/A", machine_.label());
     };

@@ -234,11 +234,13 @@ CellValue value_of(const Point& point, bool is_latency) {
 
 }  // namespace
 
-std::map<std::string, Matrix> matrices_of(const PresetRun& run) {
-  std::map<std::string, Matrix> matrices;
+std::vector<Matrix> matrices_of(const PresetRun& run) {
+  std::vector<Matrix> matrices;
   const std::vector<CellValue> blank(static_cast<std::size_t>(run.preset.column_count), CellValue{{}, "N/A"});
   for (const Point& point : run.points) {
-    Matrix& matrix = matrices[point.matrix];
+    const auto found = std::ranges::find(matrices, point.matrix, &Matrix::name);
+    Matrix& matrix = found == matrices.end() ? matrices.emplace_back() : *found;
+    matrix.name = point.matrix;
     matrix.cells.resize(static_cast<std::size_t>(run.preset.row_count), blank);
     CellValue& cell = matrix.cells.at(static_cast<std::size_t>(point.row)).at(static_cast<std::size_t>(point.column));
     cell = value_of(point, run.preset.is_latency);
