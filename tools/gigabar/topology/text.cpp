@@ -266,7 +266,7 @@ constexpr std::size_t kMaxDepth = 64;
 class Tree {
  public:
   Tree(Report& report, const Topology& topology) : report_(report), topology_(topology), children_(topology.pci.size()) {
-    for (const End& end : ends_) name(end);
+    for (const End& end : ends_) add_names(end);
     std::vector<int> nodes(children_.size(), kUnknownNode);
     // Children stand behind their parents, so that what is known of them reaches the top in one pass from the end.
     for (std::size_t i = children_.size(); i-- > 0;) {
@@ -304,7 +304,7 @@ class Tree {
     std::string others;  // what the drivers call it: ", mlx5_0, eth0"
   };
 
-  void name(const End& end) {
+  void add_names(const End& end) {
     Names& names = names_[end.pci];
     names.mark += (names.mark.empty() ? "" : " ") + end.label;
     if (end.gpu != nullptr && names.name.empty()) names.name = plain(end.gpu->name, 120);
