@@ -54,8 +54,10 @@ inline void require(const Result<void>& outcome) {
 // the background of a script) stays ignored. One at a time.
 class Interrupt : InPlace {
  public:
-  // The second signal ends the process as if nobody listened, unless the flags say otherwise. `handler` calls set().
-  explicit Interrupt(void (*handler)(int) = [](int) { set(); }, int flags = static_cast<int>(SA_RESETHAND)) {
+  // The second signal ends the process as if nobody listened.
+  Interrupt() : Interrupt([](int) { set(); }, static_cast<int>(SA_RESETHAND)) {}
+  // `handler` calls set().
+  Interrupt(void (*handler)(int), int flags) {
     struct sigaction action{};
     action.sa_handler = handler;
     action.sa_flags = SA_RESTART | flags;
