@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -55,9 +54,6 @@ struct Options {
 };
 
 constexpr std::size_t kWidth = 100;  // of text
-constexpr int kExitInterrupted = 130;
-std::atomic<bool> is_interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
 
 void end_process(int) {
   static constexpr char kText[] = "\ngigabar doctor: interrupted during a check\n";
@@ -66,25 +62,12 @@ void end_process(int) {
 }
 
 // SIGINT, SIGTERM and SIGHUP while checks run: the examination is left at the next check, so that what it made is tidied up; when a
-// check holds it for more than a second, the process ends where it is. The exit status is 130 either way. One lives at a time.
-class Interrupt {
- public:
-  ~Interrupt() { alarm(0); }
-
-  // Called between checks. Ends the examination when a signal has come.
-  static void check(std::string_view next_check) {
-    if (is_interrupted.load()) throw std::runtime_error(fmt::format("interrupted before the check {}", next_check));
-  }
-
- private:
-  static void begin_ending(int signal) {
-    if (is_interrupted.exchange(true)) end_process(signal);
-    std::signal(SIGALRM, end_process);
-    alarm(1);
-  }
-
-  EndHandlers handlers_{begin_ending, SA_RESTART};
-};
+// check holds it for more than a second, the process ends where it is. The exit status is 130 either way.
+void begin_ending(int signal) {
+  if (Interrupt::set()) end_process(signal);
+  std::signal(SIGALRM, end_process);
+  alarm(1);
+}
 
 // --- Findings --------------------------------------------------------------------------------------------------------------------
 
@@ -165,19 +148,22 @@ void print_summary(Report& report, const Examination& examination) {
 }
 
 Examination examine_with(const Machine& machine, const Options& options, Report& report) {
-  const Interrupt interrupt;
   ExamineOptions wanted;
   for (const std::string& typed : options.only) wanted.only.push_back(doctor::current_id_with_note(typed));
   wanted.with_probes = options.has_probes;
   wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.most_seconds * 1000));
   wanted.on_begin = [&report](const CheckInfo& check) {
-    Interrupt::check(check.id);
+    if (Interrupt::is_set()) throw std::runtime_error(fmt::format("interrupted before the check {}", check.id));
     report.show_progress("{}: {}", check.id, check.title);
   };
-  Result<Examination> examination = examine(machine, wanted);
+  Result<Examination> examination = [&] {
+    const Interrupt interrupt(begin_ending, 0);
+    return examine(machine, wanted);
+  }();
+  alarm(0);
   if (examination) return std::move(examination).value();
-  // examine() has made an error of what Interrupt::check threw.
-  if (is_interrupted.load()) throw CommandFailure(kExitInterrupted, plain(examination.error().record().cause));
+  // examine() has made an error of what on_begin threw.
+  if (Interrupt::is_set()) throw CommandFailure(kExitInterrupted, plain(examination.error().record().cause));
   const std::string message = plain(examination.error().message());
   if (examination.status() == Status::invalid_argument) refuse_usage("--only: " + message);
   fail(message);

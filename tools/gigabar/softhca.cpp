@@ -14,7 +14,6 @@
 #include "device/soft_hca/soft_hca.hpp"
 #include "scenarios/soft_hca/run.hpp"
 #include "scenarios/soft_hca/verdict.hpp"
-#include "streams/command.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
 #include "support/report.hpp"
@@ -144,16 +143,16 @@ class Session {
   }
 
   void run() {
-    const streams::Interrupt interrupt;
+    const Interrupt interrupt;
     for (const Case& one : plan_.cases) {
       report_.show_progress("{} of {}, fault {}: case {} of {}", name_of(one.op), bytes_text(one.bytes), name_of(one.fault),
                             &one - plan_.cases.data() + 1, plan_.cases.size());
-      tell(run_case(plan_, one, streams::Interrupt::flag()));
-      if (streams::Interrupt::is_set()) break;
+      tell(run_case(plan_, one, Interrupt::flag()));
+      if (Interrupt::is_set()) break;
     }
-    const bool is_interrupted = streams::Interrupt::is_set();
+    const bool is_interrupted = Interrupt::is_set();
     report_.write();
-    if (is_interrupted) throw CommandFailure(streams::kExitInterrupted, "interrupted; the figures are of what was done until then");
+    if (is_interrupted) throw CommandFailure(kExitInterrupted, "interrupted; the figures are of what was done until then");
     if (!first_complaint_.empty()) fail(first_complaint_);
   }
 

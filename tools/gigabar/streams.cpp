@@ -20,6 +20,7 @@
 #include "streams/command.hpp"
 #include "streams/ends.hpp"
 #include "streams/measure.hpp"
+#include "streams/plan.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
 #include "support/report.hpp"
@@ -74,7 +75,7 @@ class Verdict {
       } else if (copy_count(report) == 0 && !report.transfer.is_background && !point.report->was_stopped) {
         failures_.push_back(fmt::format("{}transfer {} ({}): nothing was measured", title, i, short_text(report.transfer)));
       } else if (expected_ratio_) {
-        judge_ratio(point, i, notes);
+        judge_ratio(title, i, report, notes);
       }
     }
     return notes;
@@ -88,8 +89,7 @@ class Verdict {
   }
 
  private:
-  void judge_ratio(const Point& point, std::size_t index, std::vector<std::string>& notes) {
-    const TransferReport& report = point.report->transfers[index];
+  void judge_ratio(const std::string& title, std::size_t index, const TransferReport& report, std::vector<std::string>& notes) {
     const Transfer& transfer = report.transfer;
     if (transfer.is_background || transfer.is_latency || !moves_data(transfer.executor) || report.life_gb_per_s.samples.empty())
       return;
@@ -98,10 +98,9 @@ class Verdict {
                                      short_text(transfer), report.link.reason.empty() ? "" : ": ", report.link.reason);
       if (noted_.insert(note).second) notes.push_back(std::move(note));
     } else if (report.ratio < *expected_ratio_) {
-      misses_.push_back(
-          fmt::format("{}{}transfer {} ({}): {:.3f} GB/s is {:.1f} % of the {:.3f} GB/s of its link ({}); --expect {}", point.title,
-                      point.title.empty() ? "" : ": ", index, short_text(transfer), report.life_gb_per_s.median, 100 * report.ratio,
-                      report.link.gb_per_s, report.link.name, *expected_ratio_));
+      misses_.push_back(fmt::format("{}transfer {} ({}): {:.3f} GB/s is {:.1f} % of the {:.3f} GB/s of its link ({}); --expect {}",
+                                    title, index, short_text(transfer), report.life_gb_per_s.median, 100 * report.ratio,
+                                    report.link.gb_per_s, report.link.name, *expected_ratio_));
     }
   }
 
@@ -127,22 +126,19 @@ std::string sum_of(std::span<const StreamProgress> transfers) {
                      counted(transfers.size(), "transfer"));
 }
 
-// Bytes and rate of every transfer and the time that is left.
+// Bytes and rate of every transfer of a point and the time that is left.
 class Progress {
  public:
-  Progress(Report& report, bool is_wanted) : report_(report), is_shown_(is_wanted && report.shows_progress()) {}
-
   // `position`: "3 of 12", or empty.
-  void begin(const Point& point, const std::string& position) {
-    names_.clear();
-    name_width_ = 0;
+  Progress(Report& report, const Point& point, const std::string& position, bool is_wanted)
+      : report_(report),
+        is_shown_(is_wanted && report.shows_progress()),
+        title_(point.title + (point.title.empty() || position.empty() ? "" : ", ") + position),
+        repeat_count_(point.plan.repeats) {
     for (const Transfer& transfer : point.plan.transfers) {
       names_.push_back(short_text(transfer));
       name_width_ = std::max(name_width_, names_.back().size());
     }
-    repeat_count_ = point.plan.repeats;
-    began_ = {};
-    title_ = point.title + (point.title.empty() || position.empty() ? "" : ", ") + position;
     if (is_shown_) report_.show_progress("{}preparing", title_.empty() ? "" : title_ + ": ");
   }
 
@@ -184,9 +180,9 @@ class Progress {
   Report& report_;
   bool is_shown_;
   std::string title_;
+  unsigned repeat_count_;
   std::vector<std::string> names_;
   std::size_t name_width_ = 0;
-  unsigned repeat_count_ = 0;
   std::chrono::steady_clock::time_point began_;  // the first repeat's first report
 };
 
@@ -205,7 +201,7 @@ double plain_rate(const Machine& machine, std::size_t index, const Transfer& tra
   const Ends ends = take(Ends::allocate(index, transfer, machine.devices, warnings, [] { return false; }));
   const std::uint64_t count = std::clamp<std::uint64_t>(transfer.iterations, 1, kMaxCopies);
   return take(
-      plain_copy_rate(device_of(transfer).device, ends.destination().address(), ends.source().address(), transfer.bytes, count));
+      plain_copy_rate(working_device(transfer), ends.destination().address(), ends.source().address(), transfer.bytes, count));
 }
 
 // --- The command ----------------------------------------------------------------------------------------------------------------
@@ -213,24 +209,20 @@ double plain_rate(const Machine& machine, std::size_t index, const Transfer& tra
 class Session {
  public:
   Session(const Options& options, const Invocation& invocation)
-      : options_(options),
-        report_("streams", invocation, options.json_path),
-        progress_(report_, options.format != Format::cuts),
-        verdict_(options.expected_ratio) {
+      : options_(options), report_("streams", invocation, options.json_path), verdict_(options.expected_ratio) {
     describe(options, report_.document());
     check_options(options);
     machine_ = find_machine(options);
     describe(machine_, report_.document());
     if (options.format == Format::json) report_.end_text();
-    output_ = make_output(options.format, report_, machine_);
   }
 
   void run_all() {
-    std::vector<PresetRun> runs = make_runs();
-    for (const PresetRun& one : runs) check(one);
+    std::vector<PresetRun> runs = make_runs(options_, machine_.device_count);
+    for (const PresetRun& one : runs) check(one, machine_.device_count);
     {
       const Interrupt interrupt;
-      output_->begin(make_plan(options_, {}));
+      output_ = make_output(options_, report_, machine_);
       for (PresetRun& one : runs) {
         if (Interrupt::is_set()) break;
         run_points(one);
@@ -241,7 +233,7 @@ class Session {
   }
 
   void print_plan() {
-    const std::vector<PresetRun> runs = make_runs();
+    const std::vector<PresetRun> runs = make_runs(options_, machine_.device_count);
     for (const PresetRun& run : runs) {
       if (!run.preset.waived.empty()) report_.print("# {}: waived: {}\n", run.preset.name, run.preset.waived);
     }
@@ -257,7 +249,7 @@ class Session {
       }
     }
     write();
-    for (const PresetRun& run : runs) check(run);
+    for (const PresetRun& run : runs) check(run, machine_.device_count);
   }
 
   void list_presets() {
@@ -283,14 +275,14 @@ class Session {
   }
 
   void run(Point& point, const std::string& position) {
+    output_->before(point);
+    Progress progress(report_, point, position, options_.format != Format::cuts);
     StreamOptions options;
-    options.progress = [this](unsigned repeat, std::span<const StreamProgress> transfers) {
-      progress_.update(repeat, transfers);
+    options.progress = [&](unsigned repeat, std::span<const StreamProgress> transfers) {
+      progress.update(repeat, transfers);
       output_->during();
     };
     options.stop = &Interrupt::flag();
-    output_->before(point);
-    progress_.begin(point, position);
     auto result = run(point, options);
     report_.end_progress();
     if (result) {
@@ -335,41 +327,17 @@ class Session {
     }
   }
 
-  bool has_presets() const { return !options_.presets.empty(); }
-
-  // Each preset, or each size of it; without presets, all points as one that has no name.
-  std::vector<PresetRun> make_runs() const {
-    std::vector<PresetRun> runs;
-    if (!has_presets()) runs.push_back({{}, make_points(options_, machine_.device_count)});
-    std::vector<std::optional<std::size_t>> sizes(options_.sweep_sizes.begin(), options_.sweep_sizes.end());
-    if (sizes.empty()) sizes.emplace_back();
-    for (const std::string& name : options_.presets) {
-      for (const auto& bytes : sizes) {
-        runs.push_back(make_preset(options_, name, machine_.device_count, bytes));
-        check(runs.back());
-      }
-    }
-    return runs;
-  }
-
-  // What is wrong with a plan before anything has been run is the command line's fault.
-  void check(const PresetRun& run) const {
-    for (const Point& point : run.points) {
-      const Result<void> outcome = check_plan(point.plan, machine_.device_count);
-      if (!outcome) refuse_usage(outcome.message());
-    }
-  }
-
   void run_points(PresetRun& all) {
+    const bool is_preset = !all.preset.name.empty();
     const std::size_t count = all.points.size();
     for (std::size_t i = 0; i < count && !Interrupt::is_set(); ++i) {
       Point& point = all.points[i];
-      run(point, count == 1 && !has_presets() ? "" : fmt::format("{} of {}", i + 1, count));
-      if (has_presets()) continue;
+      run(point, count == 1 && !is_preset ? "" : fmt::format("{} of {}", i + 1, count));
+      if (is_preset) continue;
       report_.add_result(point_json(point, "transfers"));
       if (point.error) break;  // larger sizes will not do better
     }
-    if (!has_presets()) return;
+    if (!is_preset) return;
     output_->preset(all);
     report_.add_result(preset_json(all));
   }
@@ -378,7 +346,6 @@ class Session {
   Report report_;
   Machine machine_;
   std::unique_ptr<Output> output_;
-  Progress progress_;
   Verdict verdict_;
 };
 

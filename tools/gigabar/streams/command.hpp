@@ -3,7 +3,6 @@
 // one, a size of a sweep, or a cell of a preset.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/in_place.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
 #include "gigabar/streams.hpp"
-#include "support/failure.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool::streams {
@@ -57,30 +56,11 @@ struct Options {
   std::string json_path;
 };
 
-// SIGINT, SIGTERM and SIGHUP while transfers run: a flag that ends them after the copies in flight. The second signal ends the
-// process as if nobody listened.
-inline std::atomic<bool> is_interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
-
-// While one lives, the signals set the flag; afterwards they do what they did before. One at a time.
-class Interrupt {
- public:
-  Interrupt() : handlers_([](int) { is_interrupted.store(true); }, SA_RESTART | static_cast<int>(SA_RESETHAND)) {}
-
-  static const std::atomic<bool>& flag() noexcept { return is_interrupted; }
-  static bool is_set() noexcept { return is_interrupted.load(); }
-
- private:
-  EndHandlers handlers_;
-};
-
 // Does what the options ask for. Returns when all is well, and ends the command otherwise, after everything was printed and
 // written.
 void run(const Options& options, const Invocation& invocation);
 
-// Behind kExitFailed and kExitBadUsage.
-inline constexpr int kExitBelowExpectation = 3;
-inline constexpr int kExitInterrupted = 130;  // as a shell counts SIGINT
+inline constexpr int kExitBelowExpectation = 3;  // behind kExitFailed and kExitBadUsage
 
 // --- A plan and what came of it -------------------------------------------------------------------------------------------------
 
@@ -90,10 +70,6 @@ struct Machine {
 
   bool is_stand_in() const noexcept { return !devices.empty() && devices.front().is_stand_in; }
   std::string_view label() const noexcept { return stand_in_label(is_stand_in()); }
-  // Nothing for an assumed one.
-  const DeviceInfo* find(int device) const noexcept;
-  // Where the pages of a transfer's host end are bound to; negative: nowhere. The report warns when they are elsewhere.
-  int node_of_host(const Transfer& transfer) const noexcept;
 };
 
 // Without a preset only the plan of the cell counts.
@@ -108,10 +84,10 @@ struct Point : StreamCell {
   std::vector<StreamFigure> plain;
 };
 
-// A preset's matrices, run as far as the points tell.
+// A preset's matrices, run as far as the points tell; without a name: the transfers of the command line.
 struct PresetRun {
   StreamPreset preset;
-  std::vector<Point> points;  // one per cell, in the cells' order
+  std::vector<Point> points;  // one per cell, in the cells' order; without a name: the only one, or one for each size of the sweep
 };
 
 // --- From the command line to points. What cannot be followed ends the command as bad usage, naming the option or FILE:LINE:COLUMN
@@ -122,11 +98,11 @@ Transfer default_transfer(const Options& options);
 // What is done with transfers: repeats, verification, and a time-out that leaves room for what is asked in seconds.
 StreamPlan make_plan(const Options& options, std::vector<Transfer> transfers);
 
-// One point, or one for each size of the sweep.
-std::vector<Point> make_points(const Options& options, int device_count);
+// Each preset, or each size of it, with its points, each named and with the command line's repeats. Presets are checked.
+std::vector<PresetRun> make_runs(const Options& options, int device_count);
 
-// The preset with its points, each named and with the command line's repeats. `swept_bytes`: a size of the sweep.
-PresetRun make_preset(const Options& options, const std::string& name, int device_count, std::optional<std::size_t> swept_bytes);
+// What is wrong with a plan before anything has been run is the command line's fault.
+void check(const PresetRun& run, int device_count);
 
 // --- What came of them ----------------------------------------------------------------------------------------------------------
 
@@ -148,9 +124,6 @@ std::vector<Matrix> matrices_of(const PresetRun& run);
 // Not there on this machine, which is the matrix' "N/A" and no failure.
 bool is_absent(const ErrorRecord& error) noexcept;
 
-// The ends of a transfer between the host and a device.
-const StreamPlace& host_of(const Transfer& transfer) noexcept;
-const StreamPlace& device_of(const Transfer& transfer) noexcept;
 // "gpu0->host:1 sm-push:8": the ends and who moves the bytes.
 std::string short_text(const Transfer& transfer);
 // All copies of all repeats; for executors that move no data, the samples.
@@ -159,15 +132,11 @@ std::uint64_t copy_count(const TransferReport& report) noexcept;
 // --- What is said of them -------------------------------------------------------------------------------------------------------
 
 // What is printed as text: one class for each --format. This one, of --format json, prints nothing.
-class Output {
+class Output : InPlace {
  public:
   Output(Report& report, const Machine& machine) : report_(report), machine_(machine) {}
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
   virtual ~Output() = default;
 
-  // Before anything is run.
-  virtual void begin(const StreamPlan& /*first*/) {}
   // Around each point, and now and then in it.
   virtual void before(const Point& /*point*/) {}
   virtual void during() {}
@@ -180,7 +149,8 @@ class Output {
   const Machine& machine_;
 };
 
-std::unique_ptr<Output> make_output(Format format, Report& report, const Machine& machine);
+// Before anything is run; prints what stands above all.
+std::unique_ptr<Output> make_output(const Options& options, Report& report, const Machine& machine);
 
 // --- The document of --json and --format json: as that of the other commands, with every parameter and every sample --------------
 

@@ -12,6 +12,7 @@
 #include "base/counted.hpp"
 #include "base/options.hpp"
 #include "streams/command.hpp"
+#include "streams/plan.hpp"
 #include "support/names.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
@@ -214,13 +215,12 @@ std::string verified_text(const StreamPlan& plan, const TransferReport& report) 
 
 class TableOutput : public Output {
  public:
-  using Output::Output;
-
-  void begin(const StreamPlan& first) override {
+  TableOutput(const Options& options, Report& report, const Machine& machine) : Output(report, machine) {
     for (const DeviceInfo& device : machine_.devices) report_.print("{}", device_line(device));
     if (machine_.is_stand_in()) report_.print("note: {}\n", kStandInNote);
     report_.print("rates in 10^9 bytes per second (GB/s): median of {}, and the least and the most of them; {}{}\n",
-                  counted(first.repeats, "run"), first.is_verified ? "data verified" : "data not verified", machine_.label());
+                  counted(options.repeat_count, "run"), options.is_verified ? "data verified" : "data not verified",
+                  machine_.label());
   }
 
   void after(const Point& point) override {
@@ -365,66 +365,62 @@ class TableOutput : public Output {
 
 // --- CSV: one line per transfer and repeat, after one line of names; quoted as RFC 4180 says -------------------------------------
 
-using Field = std::pair<std::string_view, std::string>;  // its name, and what stands in it
-
-std::string quote(std::string_view text) {
-  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
-  return csv_quoted(text);
+// Of a field; nothing for null.
+std::string text_of(const Json& value) {
+  if (value.is_null()) return {};
+  if (value.is_number_float()) return fmt::format("{:.6g}", value.get<double>());
+  if (!value.is_string()) return value.dump();
+  auto text = value.get<std::string>();
+  return text.find_first_of(",\"\r\n") == std::string::npos ? text : csv_quoted(text);
 }
 
-// Empty behind the last repeat of the figure.
-std::string sample(const StreamFigure& figure, std::optional<std::size_t> repeat) {
-  return repeat && *repeat < figure.samples.size() ? fmt::format("{:.9g}", figure.samples[*repeat]) : "";
+// Null behind the last repeat of the figure.
+Json sample(const StreamFigure& figure, std::optional<std::size_t> repeat) {
+  return repeat && *repeat < figure.samples.size() ? Json(fmt::format("{:.9g}", figure.samples[*repeat])) : Json();
 }
-
-std::string index_text(int index) { return index < 0 ? "" : std::to_string(index); }
-
-std::string bool_text(bool value) { return value ? "true" : "false"; }
-
-std::string positive_text(double value) { return value > 0 ? fmt::format("{:.6g}", value) : ""; }
 
 // A line: one transfer, all repeats of it or one.
-std::vector<Field> fields_of(const Point& point, std::size_t index, const TransferReport& report, std::optional<std::size_t> repeat,
-                             bool is_stand_in) {
+Json fields_of(const Point& point, std::size_t index, const TransferReport& report, std::optional<std::size_t> repeat,
+               bool is_stand_in) {
   const Transfer& transfer = report.transfer;
-  const StreamLatency latency = report.latency.value_or(StreamLatency{});
-  const auto latency_text = [&](double value) { return report.latency ? fmt::format("{:.6g}", value) : std::string(); };
+  const auto latency = [&](auto member) { return report.latency ? Json((*report.latency).*member) : Json(); };
   return {{"preset", point.preset},
           {"matrix", point.matrix},
-          {"row", index_text(point.preset.empty() ? -1 : point.row)},
-          {"column", index_text(point.preset.empty() ? -1 : point.column)},
-          {"transfer", std::to_string(index)},
+          {"row", point.preset.empty() ? Json() : Json(point.row)},
+          {"column", point.preset.empty() ? Json() : Json(point.column)},
+          {"transfer", index},
           {"what", short_text(transfer)},
-          {"executor", std::string(name_of(transfer.executor))},
+          {"executor", name_of(transfer.executor)},
           {"group", transfer.group},
-          {"is_background", bool_text(transfer.is_background)},
-          {"bytes", std::to_string(transfer.bytes)},
-          {"repeat", repeat ? std::to_string(*repeat) : ""},
+          {"is_background", transfer.is_background},
+          {"bytes", transfer.bytes},
+          {"repeat", or_null(repeat)},
           {"seconds", sample(report.seconds, repeat)},
           {"life_gb_per_s", sample(report.life_gb_per_s, repeat)},
           {"window_gb_per_s", sample(report.window_gb_per_s, repeat)},
-          {"bytes_moved_all_repeats", point.error ? "" : std::to_string(report.bytes_moved)},
-          {"latency_samples", report.latency ? std::to_string(latency.sample_count) : ""},
-          {"latency_min_us", latency_text(latency.min_us)},
-          {"latency_p50_us", latency_text(latency.p50_us)},
-          {"latency_p99_us", latency_text(latency.p99_us)},
-          {"latency_max_us", latency_text(latency.max_us)},
+          {"bytes_moved_all_repeats", point.error ? Json() : Json(report.bytes_moved)},
+          {"latency_samples", latency(&StreamLatency::sample_count)},
+          {"latency_min_us", latency(&StreamLatency::min_us)},
+          {"latency_p50_us", latency(&StreamLatency::p50_us)},
+          {"latency_p99_us", latency(&StreamLatency::p99_us)},
+          {"latency_max_us", latency(&StreamLatency::max_us)},
           {"link", report.link.name},
-          {"link_gb_per_s", positive_text(report.link.gb_per_s)},
-          {"ratio", positive_text(report.ratio)},
-          {"host_numa_node", index_text(report.host_numa_node)},
+          {"link_gb_per_s", positive_or_null(report.link.gb_per_s)},
+          {"ratio", positive_or_null(report.ratio)},
+          {"host_numa_node", index_or_null(report.host_numa_node)},
           {"host_placement", report.host_placement},
-          {"is_verified", bool_text(report.is_verified)},
-          {"is_stand_in", bool_text(is_stand_in)},
+          {"is_verified", report.is_verified},
+          {"is_stand_in", is_stand_in},
           {"error", report.error ? report.error->message() : ""}};
 }
 
 class CsvOutput : public Output {
  public:
-  using Output::Output;
-
-  void begin(const StreamPlan&) override {
-    print_line(fields_of({}, 0, {}, {}, false), [](const Field& field) { return std::string(field.first); });
+  CsvOutput(Report& report, const Machine& machine) : Output(report, machine) {
+    std::vector<std::string> names;
+    const Json fields = fields_of({}, 0, {}, {}, false);
+    for (const auto& field : fields.items()) names.push_back(field.key());
+    report_.print("{}\r\n", fmt::join(names, ","));
   }
 
   void after(const Point& point) override {
@@ -449,16 +445,9 @@ class CsvOutput : public Output {
 
  private:
   void print(const Point& point, std::size_t index, const TransferReport& report, std::optional<std::size_t> repeat) const {
-    print_line(fields_of(point, index, report, repeat, machine_.is_stand_in()),
-               [](const Field& field) { return quote(field.second); });
-  }
-
-  template <class Text>
-  void print_line(const std::vector<Field>& fields, const Text& text_of) const {
-    std::string line;
-    const char* separator = "";
-    for (const Field& field : fields) line += std::exchange(separator, ",") + text_of(field);
-    report_.print("{}\r\n", line);
+    std::vector<std::string> texts;
+    for (const Json& value : fields_of(point, index, report, repeat, machine_.is_stand_in())) texts.push_back(text_of(value));
+    report_.print("{}\r\n", fmt::join(texts, ","));
   }
 };
 
@@ -490,8 +479,13 @@ class CutsOutput : public Output {
   }
 
  private:
+  // Nothing for an assumed one.
+  const DeviceInfo* find(int device) const {
+    const auto found = std::ranges::find(machine_.devices, device, &DeviceInfo::index);
+    return found == machine_.devices.end() ? nullptr : &*found;
+  }
   std::string bus_of(int device) const {
-    const DeviceInfo* const info = machine_.find(device);
+    const DeviceInfo* const info = find(device);
     if (info == nullptr || info->is_stand_in) return "stand-in";
     if (!info->pci) return "unknown";
     if (info->pci->domain != 0) return fmt::format("0x{:04x}:0x{:02x}", info->pci->domain, info->pci->bus);
@@ -514,8 +508,11 @@ class CutsOutput : public Output {
       return {"Launching P2P PCIe transfers " + text, "P2P transfers " + text};
     }
     const std::string_view direction = transfer.source.is_host() ? "Host to Device" : "Device to Host";
-    const std::string device = device_text(device_of(transfer).device);
-    const int node = machine_.node_of_host(transfer);
+    const std::string device = device_text(working_device(transfer));
+    // Where the host's pages are bound to; negative: nowhere. The report warns when they are elsewhere.
+    int node = transfer.source.is_host() ? transfer.source.numa_node : transfer.destination.numa_node;
+    const DeviceInfo* const info = find(working_device(transfer));
+    if (node == StreamPlace::kNearestNode && info != nullptr) node = info->numa_node;
     return {fmt::format("Launching {} transfers with {}{}", direction, device,
                         node >= 0 ? fmt::format(" - Host buffer allocated on NUMA node {}", node) : ""),
             fmt::format("Direct transfers ({}) with {}", direction, device)};
@@ -541,9 +538,9 @@ class CutsOutput : public Output {
 
 }  // namespace
 
-std::unique_ptr<Output> make_output(Format format, Report& report, const Machine& machine) {
-  switch (format) {
-    case Format::table: return std::make_unique<TableOutput>(report, machine);
+std::unique_ptr<Output> make_output(const Options& options, Report& report, const Machine& machine) {
+  switch (options.format) {
+    case Format::table: return std::make_unique<TableOutput>(options, report, machine);
     case Format::cuts: return std::make_unique<CutsOutput>(report, machine);
     case Format::csv: return std::make_unique<CsvOutput>(report, machine);
     case Format::json: break;

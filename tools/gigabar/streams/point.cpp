@@ -44,17 +44,9 @@ void apply_executor(const std::string& text, Transfer& defaults) {
   defaults.is_latency = read.is_latency;
 }
 
-Transfer host_transfer(const Transfer& defaults, int device, bool is_to_host) {
-  Transfer transfer = defaults;
-  (is_to_host ? transfer.source : transfer.destination).device = device;
-  (is_to_host ? transfer.destination : transfer.source).device = StreamPlace::kHost;
-  return transfer;
-}
-
-Transfer peer_transfer(const Transfer& defaults, const std::string& text) {
+Transfer peer_transfer(Transfer transfer, const std::string& text) {
   const std::size_t comma = text.find(',');
   if (comma == std::string::npos) refuse_usage(fmt::format("-p {}: give two devices, destination first, as in -p 1,0", text));
-  Transfer transfer = defaults;
   transfer.destination.device = parse_device("-p", text, std::string_view(text).substr(0, comma));
   transfer.source.device = parse_device("-p", text, std::string_view(text).substr(comma + 1));
   if (transfer.side == StreamSide::automatic) transfer.side = StreamSide::destination;
@@ -97,10 +89,10 @@ std::vector<Transfer> collect_transfers(const Options& options, int device_count
   for (const Argument& argument : options.arguments) {
     switch (argument.kind) {
       case Argument::Kind::device_to_host:
-        transfers.push_back(host_transfer(defaults, parse_device("-d", argument.text, argument.text), true));
+        transfers.emplace_back(defaults).source.device = parse_device("-d", argument.text, argument.text);
         break;
       case Argument::Kind::host_to_device:
-        transfers.push_back(host_transfer(defaults, parse_device("-h", argument.text, argument.text), false));
+        transfers.emplace_back(defaults).destination.device = parse_device("-h", argument.text, argument.text);
         break;
       case Argument::Kind::device_to_device: transfers.push_back(peer_transfer(defaults, argument.text)); break;
       case Argument::Kind::text:
@@ -121,7 +113,22 @@ double default_timeout(const Transfers& transfers) {
   return StreamPlan{}.timeout_seconds + longest_seconds;
 }
 
-std::string size_title(std::size_t bytes) { return fmt::format("{} per copy", format_bytes(bytes)); }
+// `swept_bytes`: the size of the sweep, which the cells of a preset have already.
+void add_point(const Options& options, const StreamCell& cell, std::optional<std::size_t> swept_bytes, PresetRun& run) {
+  Point& point = run.points.emplace_back();
+  static_cast<StreamCell&>(point) = cell;
+  point.plan = make_plan(options, cell.plan.transfers);
+  point.swept_bytes = swept_bytes;
+  point.preset = run.preset.name;
+  const bool is_cell = !point.preset.empty();
+  if (is_cell) {
+    point.title =
+        fmt::format("{}{}{} row {}, column {}", point.preset, cell.matrix.empty() ? "" : " ", cell.matrix, cell.row, cell.column);
+  }
+  if (!swept_bytes) return;
+  point.title += fmt::format("{}{} per copy", is_cell ? ", " : "", format_bytes(*swept_bytes));
+  for (Transfer& transfer : point.plan.transfers) transfer.bytes = is_cell ? transfer.bytes : *swept_bytes;
+}
 
 }  // namespace
 
@@ -152,61 +159,39 @@ StreamPlan make_plan(const Options& options, std::vector<Transfer> transfers) {
   return plan;
 }
 
-std::vector<Point> make_points(const Options& options, int device_count) {
-  Point point;
-  point.plan = make_plan(options, collect_transfers(options, device_count));
-  if (point.plan.transfers.empty()) refuse_usage("nothing to transfer; give -d, -h, -p, -t, -f or --preset");
-  std::vector<Point> points;
-  for (const std::size_t bytes : options.sweep_sizes) {
-    points.push_back(point);
-    points.back().title = size_title(bytes);
-    points.back().swept_bytes = bytes;
-    for (Transfer& transfer : points.back().plan.transfers) transfer.bytes = bytes;
+std::vector<PresetRun> make_runs(const Options& options, int device_count) {
+  std::vector<std::optional<std::size_t>> sizes(options.sweep_sizes.begin(), options.sweep_sizes.end());
+  if (sizes.empty()) sizes.emplace_back();
+  std::vector<PresetRun> runs;
+  if (options.presets.empty()) {
+    StreamCell all;
+    all.plan.transfers = collect_transfers(options, device_count);
+    if (all.plan.transfers.empty()) refuse_usage("nothing to transfer; give -d, -h, -p, -t, -f or --preset");
+    runs.emplace_back();
+    for (const auto& bytes : sizes) add_point(options, all, bytes, runs.back());
   }
-  if (points.empty()) points.push_back(std::move(point));
-  return points;
+  for (const std::string& name : options.presets) {
+    for (const auto& bytes : sizes) {
+      Transfer defaults = default_transfer(options);
+      defaults.bytes = bytes.value_or(defaults.bytes);
+      auto preset = stream_preset(name, defaults, device_count);
+      if (!preset) refuse_usage(fmt::format("--preset {}: {}; --list-presets lists them", name, preset.error().record().cause));
+      PresetRun& run = runs.emplace_back();
+      run.preset = std::move(preset).value();
+      for (const StreamCell& cell : run.preset.cells) add_point(options, cell, bytes, run);
+      check(run, device_count);
+    }
+  }
+  return runs;
 }
 
-PresetRun make_preset(const Options& options, const std::string& name, int device_count, std::optional<std::size_t> swept_bytes) {
-  Transfer defaults = default_transfer(options);
-  if (swept_bytes) defaults.bytes = *swept_bytes;
-  auto preset = stream_preset(name, defaults, device_count);
-  if (!preset) refuse_usage(fmt::format("--preset {}: {}; --list-presets lists them", name, preset.error().record().cause));
-  PresetRun run{std::move(preset).value(), {}};
-  for (const StreamCell& cell : run.preset.cells) {
-    Point point;
-    static_cast<StreamCell&>(point) = cell;
-    point.plan = make_plan(options, cell.plan.transfers);
-    point.swept_bytes = swept_bytes;
-    point.preset = name;
-    point.title = fmt::format("{}{}{} row {}, column {}", name, cell.matrix.empty() ? "" : " ", cell.matrix, cell.row, cell.column);
-    if (swept_bytes) point.title += ", " + size_title(*swept_bytes);
-    run.points.push_back(std::move(point));
+void check(const PresetRun& run, int device_count) {
+  for (const Point& point : run.points) {
+    if (const auto outcome = check_plan(point.plan, device_count); !outcome) refuse_usage(outcome.message());
   }
-  return run;
 }
 
 // --- What came of a point -------------------------------------------------------------------------------------------------------
-
-const DeviceInfo* Machine::find(int device) const noexcept {
-  const auto found = std::find_if(devices.begin(), devices.end(), [&](const DeviceInfo& one) { return one.index == device; });
-  return found == devices.end() ? nullptr : &*found;
-}
-
-int Machine::node_of_host(const Transfer& transfer) const noexcept {
-  const int node = host_of(transfer).numa_node;
-  if (node != StreamPlace::kNearestNode) return node;
-  const DeviceInfo* const info = find(device_of(transfer).device);
-  return info == nullptr ? -1 : info->numa_node;
-}
-
-const StreamPlace& host_of(const Transfer& transfer) noexcept {
-  return transfer.source.is_host() ? transfer.source : transfer.destination;
-}
-
-const StreamPlace& device_of(const Transfer& transfer) noexcept {
-  return transfer.source.is_host() ? transfer.destination : transfer.source;
-}
 
 std::string short_text(const Transfer& transfer) {
   const std::string whole = to_string(transfer);
@@ -233,65 +218,37 @@ namespace {
 // The cell's figure is the sum over the transfers of this group.
 constexpr std::string_view kMeasuredGroup = "measured";
 
-CellValue nothing_of(const StreamReport& report) { return {{}, report.was_stopped ? "-" : "failed"}; }
-
-CellValue bandwidth_of(const StreamReport& report) {
-  double sum = 0;
-  bool has_figure = false;
-  for (const TransferReport& transfer : report.transfers) {
-    if (transfer.transfer.group != kMeasuredGroup || transfer.life_gb_per_s.samples.empty()) continue;
-    sum += transfer.life_gb_per_s.median;
-    has_figure = true;
-  }
-  for (const StreamTotal& total : report.totals) {
-    if (total.group == kMeasuredGroup && !total.sum_gb_per_s.samples.empty()) sum = total.sum_gb_per_s.median;
-  }
-  return has_figure ? CellValue{sum, ""} : nothing_of(report);
-}
-
-CellValue latency_of(const StreamReport& report) {
-  for (const TransferReport& transfer : report.transfers) {
-    if (transfer.transfer.group == kMeasuredGroup && transfer.latency) return {transfer.latency->p50_us * 1000.0, ""};
-  }
-  return nothing_of(report);
-}
-
+// A total is there as soon as one transfer of its group has a rate.
 CellValue value_of(const Point& point, bool is_latency) {
   if (point.error) return {{}, is_absent(*point.error) ? "N/A" : "failed"};
   if (!point.report) return {{}, "-"};
   if (!point.report->is_ok()) return {{}, "failed"};
-  return is_latency ? latency_of(*point.report) : bandwidth_of(*point.report);
-}
-
-void sum_up(Matrix& matrix) {
-  for (const auto& row : matrix.cells) {
-    for (const CellValue& cell : row) {
-      if (!cell.figure) continue;
-      matrix.sum = matrix.sum.value_or(0) + *cell.figure;
-      matrix.min = std::min(matrix.min.value_or(*cell.figure), *cell.figure);
-      matrix.max = std::max(matrix.max.value_or(*cell.figure), *cell.figure);
-    }
+  for (const TransferReport& each : point.report->transfers) {
+    if (is_latency && each.transfer.group == kMeasuredGroup && each.latency) return {each.latency->p50_us * 1000.0, ""};
   }
+  for (const StreamTotal& total : point.report->totals) {
+    if (!is_latency && total.group == kMeasuredGroup) return {total.sum_gb_per_s.median, ""};
+  }
+  return {{}, point.report->was_stopped ? "-" : "failed"};
 }
 
 }  // namespace
 
 std::vector<Matrix> matrices_of(const PresetRun& run) {
   std::vector<Matrix> matrices;
-  const auto row_count = static_cast<std::size_t>(std::max(run.preset.row_count, 0));
-  const auto column_count = static_cast<std::size_t>(std::max(run.preset.column_count, 0));
+  const std::vector<CellValue> blank(static_cast<std::size_t>(run.preset.column_count), CellValue{{}, "N/A"});
   for (const Point& point : run.points) {
-    auto found = std::find_if(matrices.begin(), matrices.end(), [&](const Matrix& one) { return one.name == point.matrix; });
-    if (found == matrices.end()) {
-      const std::vector<CellValue> blank(column_count, CellValue{{}, "N/A"});
-      matrices.push_back({point.matrix, std::vector<std::vector<CellValue>>(row_count, blank), {}, {}, {}});
-      found = matrices.end() - 1;
-    }
-    const auto row = static_cast<std::size_t>(point.row);
-    const auto column = static_cast<std::size_t>(point.column);
-    if (row < row_count && column < column_count) found->cells[row][column] = value_of(point, run.preset.is_latency);
+    const auto found = std::ranges::find(matrices, point.matrix, &Matrix::name);
+    Matrix& matrix = found == matrices.end() ? matrices.emplace_back() : *found;
+    matrix.name = point.matrix;
+    matrix.cells.resize(static_cast<std::size_t>(run.preset.row_count), blank);
+    CellValue& cell = matrix.cells.at(static_cast<std::size_t>(point.row)).at(static_cast<std::size_t>(point.column));
+    cell = value_of(point, run.preset.is_latency);
+    if (!cell.figure) continue;
+    matrix.sum = matrix.sum.value_or(0) + *cell.figure;
+    matrix.min = std::min(matrix.min.value_or(*cell.figure), *cell.figure);
+    matrix.max = std::max(matrix.max.value_or(*cell.figure), *cell.figure);
   }
-  for (Matrix& matrix : matrices) sum_up(matrix);
   return matrices;
 }
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine in words: its parts, the matrix of GPUs and NICs with what its cells are worth, and the tree.
+// A machine in words: its parts, the matrix of GPUs and NICs with what its cells are worth, and the tree; and as a graph for
+// Graphviz.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <map>
 #include <set>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/counted.hpp"
 #include "doctor/members.hpp"
@@ -20,6 +24,21 @@ namespace gigabar::tool::topology {
 namespace {
 
 constexpr std::size_t kMaxPartsOfList = 24;
+
+struct End {
+  Endpoint point;
+  std::string label;  // "GPU0", "NIC0", "host 0": numbers are indexes into the topology; "host N" is NUMA node N
+  int numa_node = -1;
+  int pci = -1;  // of GPUs and NICs, an index into Topology::pci
+  const Gpu* gpu = nullptr;
+  const Nic* nic = nullptr;
+};
+
+// The element of that index, or nothing: indexes of a topology may be -1.
+template <class T>
+const T* element(const std::vector<T>& all, int index) {
+  return index >= 0 && static_cast<std::size_t>(index) < all.size() ? &all[static_cast<std::size_t>(index)] : nullptr;
+}
 
 std::string gpu_text(const Gpu& gpu) {
   std::string text = gpu.name.empty() ? "GPU of unknown name" : plain(gpu.name, 120);
@@ -56,8 +75,7 @@ std::string nic_text(const Topology& topology, const Nic& nic) {
 
 // What a GPU or NIC is, in words.
 std::string text_of(const Topology& topology, const End& end) {
-  const auto index = static_cast<std::size_t>(end.point.index);
-  return end.point.kind == Endpoint::Kind::gpu ? gpu_text(topology.gpus[index]) : nic_text(topology, topology.nics[index]);
+  return end.gpu != nullptr ? gpu_text(*end.gpu) : nic_text(topology, *end.nic);
 }
 
 // What is no generation of PCIe (PCI Express Base Specification, sections on link speeds) is told as a number.
@@ -68,27 +86,28 @@ std::string speed_text(double gt_per_s, unsigned width) {
   return text + (width > 0 ? fmt::format(" x{}", width) : " width unknown");
 }
 
-}  // namespace
-
 End end_of(const Topology& topology, Endpoint point) {
+  const auto index = static_cast<std::size_t>(point.index);
   if (point.kind == Endpoint::Kind::gpu) {
-    const Gpu& gpu = topology.gpus[static_cast<std::size_t>(point.index)];
-    return {point, fmt::format("GPU{}", point.index), gpu.numa_node, gpu.pci};
+    const Gpu& gpu = topology.gpus[index];
+    return {point, fmt::format("GPU{}", index), gpu.numa_node, gpu.pci, &gpu, nullptr};
   }
   if (point.kind == Endpoint::Kind::nic) {
-    const Nic& nic = topology.nics[static_cast<std::size_t>(point.index)];
-    return {point, fmt::format("NIC{}", point.index), nic.numa_node, nic.pci};
+    const Nic& nic = topology.nics[index];
+    return {point, fmt::format("NIC{}", index), nic.numa_node, nic.pci, nullptr, &nic};
   }
-  const int number = topology.numa_nodes[static_cast<std::size_t>(point.index)].index;
+  const int number = topology.numa_nodes[index].index;
   return {point, fmt::format("host {}", number), number};
 }
 
+// GPUs, then NICs, as ends_of() has them.
 std::vector<End> shown_ends(const Topology& topology) {
   std::vector<End> ends;
   for (const Endpoint& point : ends_of(topology)) ends.push_back(end_of(topology, point));
   return ends;
 }
 
+// CPUs of a NUMA node, "0-15,32"; "unknown" without one, "none" for a node of memory only.
 std::string cpus_text(const Topology& topology, int numa_node) {
   const NumaNode* const node = element(topology.numa_nodes, topology.find_numa_node(numa_node));
   if (node == nullptr) return "unknown";
@@ -99,6 +118,7 @@ std::string cpus_text(const Topology& topology, int numa_node) {
   return end == std::string::npos ? list : list.substr(0, end) + ",...";
 }
 
+// "PCIe 4.0 x8 of PCIe 5.0 x16": as it runs now, and what the device can do where that is more. Empty: not told.
 std::string link_text(const PciLinkFacts& link) {
   if (link.gt_per_s <= 0 && link.width == 0) return {};
   const std::string now = speed_text(link.gt_per_s, link.width);
@@ -106,12 +126,11 @@ std::string link_text(const PciLinkFacts& link) {
   return can_more ? fmt::format("{} of {}", now, speed_text(link.most_gt_per_s, link.most_width)) : now;
 }
 
+// Name of a PCI device, fit for printing.
 std::string device_text(const PciNode& node) {
   const std::string ids = fmt::format("{:04x}:{:04x}", node.vendor, node.device);
   return node.name.empty() ? ids : plain(node.name, 120);
 }
-
-namespace {
 
 // "NUMA node 0: CPUs 0-15, 64.0 GiB of host memory on this node".
 std::string node_text(const Topology& topology, int numa_node) {
@@ -137,7 +156,7 @@ constexpr std::array<const char*, 8> kMeanings = {"one and the same device, or f
 
 // Of a GPU, its NICs in the order in which it should use them. Those with RDMA, unless no NIC has it. Null: it is no GPU.
 const NicOrder* order_of(const std::vector<NicOrder>& orders, const End& end) {
-  return end.point.kind == Endpoint::Kind::gpu ? element(orders, end.point.index) : nullptr;
+  return end.gpu != nullptr ? element(orders, end.point.index) : nullptr;
 }
 
 std::string nearest_text(const NicOrder* order) {
@@ -173,7 +192,7 @@ std::set<Relation> print_cells(Report& report, const Topology& topology, const s
     }
     cells.push_back(cpus_text(topology, row.numa_node));
     cells.push_back(row.numa_node < 0 ? "unknown" : std::to_string(row.numa_node));
-    if (row.point.kind == Endpoint::Kind::gpu) cells.push_back(nearest_text(order_of(orders, row)));
+    if (row.gpu != nullptr) cells.push_back(nearest_text(order_of(orders, row)));
     table.add_row(std::move(cells));
   }
   report.print("{}", table.take_text());
@@ -247,27 +266,20 @@ constexpr std::size_t kMaxDepth = 64;
 class Tree {
  public:
   Tree(Report& report, const Topology& topology) : report_(report), topology_(topology), children_(topology.pci.size()) {
-    const std::size_t count = topology_.pci.size();
-    std::vector<int> nodes(count, kUnknownNode);
-    std::vector<bool> is_shown(count);
+    for (const End& end : ends_) add_names(end);
+    std::vector<int> nodes(children_.size(), kUnknownNode);
     // Children stand behind their parents, so that what is known of them reaches the top in one pass from the end.
-    for (std::size_t i = count; i-- > 0;) {
-      is_shown[i] = is_shown[i] || is_interesting(i);
-      if (topology_.pci[i].numa_node >= 0) nodes[i] = topology_.pci[i].numa_node;
-      const int parent = parent_of(i);
-      if (!is_shown[i] || parent < 0) continue;
-      const auto above = static_cast<std::size_t>(parent);
-      is_shown[above] = true;
-      nodes[above] = std::max(nodes[above], nodes[i]);
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      const int parent = parent_of(i);
-      if (!is_shown[i]) {
-        hidden_count_ += topology_.pci[i].is_bridge ? 0 : 1;
-      } else if (parent < 0) {
-        roots_[nodes[i]][topology_.pci[i].root_complex].push_back(i);
+    for (std::size_t i = children_.size(); i-- > 0;) {
+      const PciNode& device = topology_.pci[i];
+      if (device.numa_node >= 0) nodes[i] = device.numa_node;
+      const auto above = static_cast<std::size_t>(device.parent);
+      if (children_[i].empty() && !is_interesting(i)) {
+        hidden_count_ += device.is_bridge ? 0 : 1;
+      } else if (device.parent < 0 || above >= i) {  // at a root; never the device itself or a later one, whatever the machine says
+        roots_[nodes[i]][device.root_complex].insert(i);
       } else {
-        children_[static_cast<std::size_t>(parent)].push_back(i);
+        nodes[above] = std::max(nodes[above], nodes[i]);
+        children_[above].insert(i);
       }
     }
   }
@@ -285,26 +297,27 @@ class Tree {
  private:
   static constexpr int kUnknownNode = -1;
 
-  // Index of the bridge above, -1 at a root; never the node itself or a later one, whatever the machine says.
-  int parent_of(std::size_t pci) const {
-    const int parent = topology_.pci[pci].parent;
-    return parent >= 0 && static_cast<std::size_t>(parent) < pci ? parent : -1;
-  }
+  // What a PCI device is called beside what the PCI database says.
+  struct Names {
+    std::string mark;    // the GPU or the NICs that it is: "GPU0", "NIC2 NIC3"
+    std::string name;    // of a GPU: the driver knows it by a better one than a database that is older than it
+    std::string others;  // what the drivers call it: ", mlx5_0, eth0"
+  };
 
-  // The GPU or the NICs that it is, "GPU0" or "NIC2 NIC3"; empty: neither.
-  std::string mark_of(std::size_t pci) const {
-    std::string mark;
-    for (const End& end : ends_) {
-      if (end.pci == static_cast<int>(pci)) mark += (mark.empty() ? "" : " ") + end.label;
-    }
-    return mark;
+  void add_names(const End& end) {
+    Names& names = names_[end.pci];
+    names.mark += (names.mark.empty() ? "" : " ") + end.label;
+    if (end.gpu != nullptr && names.name.empty()) names.name = plain(end.gpu->name, 120);
+    if (end.nic == nullptr) return;
+    if (!end.nic->rdma_device.empty()) names.others += ", " + plain(end.nic->rdma_device, 64);
+    for (const NetDevice& device : end.nic->net_devices) names.others += ", " + plain(device.name, 64);
   }
 
   // Display, network, NVMe and accelerators (PCI Code and ID Assignment Specification, class codes).
   bool is_interesting(std::size_t pci) const {
     const std::uint32_t class_code = topology_.pci[pci].class_code;
     const std::uint32_t base = class_code >> 16U;
-    return !mark_of(pci).empty() || base == 0x03 || base == 0x02 || base == 0x12 || (class_code >> 8U) == 0x0108;
+    return names_.contains(static_cast<int>(pci)) || base == 0x03 || base == 0x02 || base == 0x12 || (class_code >> 8U) == 0x0108;
   }
 
   void print_numa_node(int number) {
@@ -324,31 +337,12 @@ class Tree {
       return;
     }
     const PciNode& node = topology_.pci[pci];
-    const std::string mark = mark_of(pci);
+    const auto& [mark, name, others] = names_[static_cast<int>(pci)];
     const std::string link = link_text(node.link);
     report_.print("{:{}}{}{} {}{}{}{}\n", "", 2 * depth, mark.empty() ? "" : "[" + mark + "] ", node.address.to_string(),
-                  node.is_bridge ? "bridge " : "", name_of(pci), link.empty() ? "" : ", " + link, names_of(pci));
+                  node.is_bridge ? "bridge " : "", name.empty() ? device_text(node) : name, link.empty() ? "" : ", " + link,
+                  others);
     for (const std::size_t child : children_[pci]) print_device(child, depth + 1);
-  }
-
-  // The driver knows a GPU by a better name than a PCI database that is older than it.
-  std::string name_of(std::size_t pci) const {
-    for (const Gpu& gpu : topology_.gpus) {
-      if (gpu.pci == static_cast<int>(pci) && !gpu.name.empty()) return plain(gpu.name, 120);
-    }
-    return device_text(topology_.pci[pci]);
-  }
-
-  // What the drivers call it: ", mlx5_0, eth0".
-  std::string names_of(std::size_t pci) const {
-    std::string names;
-    for (const End& end : ends_) {
-      if (end.point.kind != Endpoint::Kind::nic || end.pci != static_cast<int>(pci)) continue;
-      const Nic& nic = topology_.nics[static_cast<std::size_t>(end.point.index)];
-      if (!nic.rdma_device.empty()) names += ", " + plain(nic.rdma_device, 64);
-      for (const NetDevice& device : nic.net_devices) names += ", " + plain(device.name, 64);
-    }
-    return names;
   }
 
   void print_others() {
@@ -361,8 +355,9 @@ class Tree {
   Report& report_;
   const Topology& topology_;
   const std::vector<End> ends_ = shown_ends(topology_);
-  std::vector<std::vector<std::size_t>> children_;                        // that are shown
-  std::map<int, std::map<std::string, std::vector<std::size_t>>> roots_;  // by NUMA node and root complex
+  std::map<int, Names> names_;
+  std::vector<std::set<std::size_t>> children_;                        // that are shown
+  std::map<int, std::map<std::string, std::set<std::size_t>>> roots_;  // by NUMA node and root complex
   std::size_t hidden_count_ = 0;
 };
 
@@ -373,6 +368,133 @@ void print_nvlinks(Report& report, const Topology& topology) {
                  bond.gb_per_s > 0 ? fmt::format(", {:.1f} GB/s each way", bond.gb_per_s) : "");
   }
 }
+
+// --- The drawing ----------------------------------------------------------------------------------------------------------------
+
+constexpr std::size_t kMaxBridges = 2000;  // of all devices together: a drawing of more cannot be read
+
+// A quoted string of DOT. Backslashes begin escapes and '&' begins entities in labels, so both are escaped; "\n" is a new line.
+std::string dot_string(std::string_view text) {
+  return '"' + replaced(text, {{'"', "\\\""}, {'\\', "\\\\"}, {'&', "&amp;"}, {'\n', "\\n"}}) + '"';
+}
+
+// GPUs, NICs and the bridges above them, in one box for each NUMA node.
+class Graph {
+ public:
+  explicit Graph(const Topology& topology) : topology_(topology) {
+    for (const End& end : shown_ends(topology)) add_end(end);
+  }
+
+  std::string text(const std::string& title) {
+    text_ = "graph machine {\n";
+    text_ += fmt::format("  graph [label={}, labelloc=t, fontname=Helvetica, nodesep=0.3, ranksep=0.6];\n", dot_string(title));
+    text_ += "  node [fontname=Helvetica, fontsize=11, shape=box];\n  edge [fontname=Helvetica, fontsize=9];\n";
+    for (const NumaNode& node : topology_.numa_nodes) clusters_[node.index];
+    for (auto& [number, body] : clusters_) text_ += cluster(number, body);
+    text_ += loose_ + edges_;
+    add_nvlinks();
+    return text_ + "}\n";
+  }
+
+ private:
+  const PciNode& node_at(int pci) const { return topology_.pci[static_cast<std::size_t>(pci)]; }
+
+  std::string label_of(const End& end) const {
+    std::string label = end.label + "\n";
+    if (end.gpu != nullptr) {
+      return label + (end.gpu->name.empty() ? "" : plain(end.gpu->name, 80) + "\n") + end.gpu->address.to_string();
+    }
+    label += plain(end.nic->name, 80);
+    const PciNode* const node = element(topology_.pci, end.pci);
+    if (node != nullptr) label += "\n" + node->address.to_string();
+    if (end.nic->rate_gbit_per_s() > 0) label += fmt::format("\n{:g} Gb/s", end.nic->rate_gbit_per_s());
+    return label;
+  }
+
+  void add_end(const End& end) {
+    const bool is_gpu = end.gpu != nullptr;
+    const std::string name = fmt::format("{}{}", is_gpu ? "gpu" : "nic", end.point.index);
+    const std::vector<int> way = way_up(topology_, end.pci);
+    // The NUMA node of the device or of the nearest bridge above that tells.
+    const auto telling = std::ranges::find_if(way, [&](int pci) { return node_at(pci).numa_node >= 0; });
+    const int number = telling == way.end() ? -1 : node_at(*telling).numa_node;
+    (way.empty() ? loose_ : clusters_[number]) += fmt::format("    {} [label={}, style=filled, fillcolor=\"{}\"];\n", name,
+                                                              dot_string(label_of(end)), is_gpu ? "#b7e1a1" : "#a9cdf0");
+    join(way, name, number);
+  }
+
+  // Edges from a device up to its root complex, and the bridges on the way that are not drawn yet.
+  void join(const std::vector<int>& way, std::string below, int number) {
+    for (std::size_t i = 0; i < way.size(); ++i) {
+      const PciNode& node = node_at(way[i]);
+      const bool is_top = i + 1 == way.size();
+      const std::string above = is_top ? root_of(node, number) : fmt::format("pci{}", way[i + 1]);
+      // A root port and the downstream port of a switch tell of the link below them, and what joins them to the rest is inside of
+      // one chip; they stand at every other level of the tree (PCI Express Base Specification, topology).
+      const bool tells_below = node.is_bridge && (way.size() - i) % 2 == 1;
+      edges_ += fmt::format("  {} -- {} [label={}];\n", above, below, dot_string(tells_below ? "" : link_text(node.link)));
+      if (is_top || !bridges_.insert(way[i + 1]).second || bridges_.size() > kMaxBridges) return;
+      const PciNode& bridge = node_at(way[i + 1]);
+      clusters_[number] += fmt::format("    {} [label={}, style=rounded];\n", above,
+                                       dot_string("bridge " + bridge.address.to_string() + "\n" + device_text(bridge)));
+      below = above;
+    }
+  }
+
+  std::string root_of(const PciNode& node, int number) {
+    const auto [found, is_new] = roots_.emplace(std::pair(number, node.root_complex), roots_.size());
+    const std::string name = fmt::format("root{}", found->second);
+    if (is_new) {
+      clusters_[number] +=
+          fmt::format("    {} [label={}, shape=box3d];\n", name, dot_string("root complex\n" + plain(node.root_complex, 64)));
+      edges_ += fmt::format("  {} -- {} [style=dotted];\n", memory_name(number), name);
+    }
+    return name;
+  }
+
+  static std::string memory_name(int number) { return number < 0 ? "memory_unknown" : fmt::format("memory{}", number); }
+
+  std::string cluster(int number, const std::string& body) const {
+    const NumaNode* const node = element(topology_.numa_nodes, topology_.find_numa_node(number));
+    const std::string memory =
+        node == nullptr ? "" : fmt::format("\n{:.1f} GiB of host memory", static_cast<double>(node->memory_bytes) / 1073741824.0);
+    std::string text = fmt::format("  subgraph cluster_{} {{\n", memory_name(number));
+    text += fmt::format("    label={};\n", dot_string(number < 0 ? "NUMA node unknown" : fmt::format("NUMA node {}", number)));
+    text += fmt::format("    {} [label={}, shape=cylinder];\n", memory_name(number),
+                        dot_string("CPUs " + cpus_text(topology_, number) + memory));
+    return text + body + "  }\n";
+  }
+
+  // Through NVSwitches every GPU is joined to every other; one node in the middle says the same with fewer lines.
+  void add_nvlinks() {
+    std::map<int, unsigned> switched;
+    for (const NvLinkBond& bond : topology_.nvlinks) {
+      if (static_cast<std::size_t>(bond.second) >= kMaxEnds) continue;  // which is not drawn
+      if (bond.is_switched) {
+        switched[bond.first] = std::max(switched[bond.first], bond.count);
+        switched[bond.second] = std::max(switched[bond.second], bond.count);
+        continue;
+      }
+      const std::string rate = bond.gb_per_s > 0 ? fmt::format(", {:.0f} GB/s", bond.gb_per_s) : "";
+      text_ += fmt::format("  gpu{} -- gpu{} [style=bold, penwidth=3, color=\"#3a7d1e\", constraint=false, label={}];\n",
+                           bond.first, bond.second, dot_string(fmt::format("NV{}{}", bond.count, rate)));
+    }
+    if (switched.empty()) return;
+    text_ += "  nvswitch [label=\"NVSwitch\", shape=hexagon, style=filled, fillcolor=\"#d8efcb\"];\n";
+    for (const auto& [gpu, count] : switched) {
+      text_ += fmt::format("  gpu{} -- nvswitch [style=bold, penwidth=3, color=\"#3a7d1e\", label={}];\n", gpu,
+                           dot_string(fmt::format("NV{}", count)));
+    }
+  }
+
+  const Topology& topology_;
+  std::string text_;
+  std::map<int, std::string> clusters_;  // by NUMA node
+  std::string loose_;
+  std::string edges_;
+  std::set<int> bridges_;
+  std::map<std::pair<int, std::string>, std::size_t> roots_;
+};
 
 }  // namespace
 
@@ -396,5 +518,7 @@ void print_tree(Report& report, const Topology& topology) {
   Tree(report, topology).print();
   print_nvlinks(report, topology);
 }
+
+std::string drawing(const Topology& topology, const std::string& title) { return Graph(topology).text(title); }
 
 }  // namespace gigabar::tool::topology
