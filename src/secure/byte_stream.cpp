@@ -112,11 +112,15 @@ RecordCipher::RecordCipher(Secret key, Cipher cipher) : key_(std::move(key)), ci
 
 // False: the cipher failed.
 bool RecordCipher::renew_key() {
-  constexpr std::size_t kKeyBytes = 32;
+  constexpr std::size_t kKeyBytes = 32, kStackBytes = 4096;
   static_assert(crypto_kdf_KEYBYTES == kKeyBytes && sizeof kNextKey == crypto_kdf_CONTEXTBYTES + 1);
-  Secret next = Secret::of_size(kKeyBytes);
-  if (crypto_kdf_derive_from_key(next.data(), kKeyBytes, 1, kNextKey, key_.data()) != 0) return false;
-  key_ = std::move(next);
+  // No Secret of its own: a connection that runs takes no memory for this, and no lock.
+  std::array<unsigned char, kKeyBytes> next{};
+  const bool is_made = crypto_kdf_derive_from_key(next.data(), kKeyBytes, 1, kNextKey, key_.data()) == 0;
+  if (is_made) std::memcpy(key_.data(), next.data(), kKeyBytes);
+  sodium_memzero(next.data(), next.size());
+  sodium_stackzero(kStackBytes);
+  if (!is_made) return false;
 #if GIGABAR_HAS_CRYPTO
   constexpr int kAsBefore = -1;  // sealing, or opening
   auto* const context = static_cast<EVP_CIPHER_CTX*>(context_.get());

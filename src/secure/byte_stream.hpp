@@ -42,8 +42,8 @@ Cipher best_cipher() noexcept;
 class RecordCipher {
  public:
   static constexpr std::size_t kAuthenticatorBytes = 16;
-  // Then the next key follows from this one, which is wiped: what a process knows does not open what it sent long ago. These are at
-  // most 2^30 blocks of AES, which leave less than 2^-69 of advantage over a cipher without flaw (blocks squared, over 2^129).
+  // Then the next key follows from this one, which is wiped: what a process knows does not open what it sent long ago. These are
+  // about 2^30 blocks of AES, which leave less than 2^-68 of advantage over a cipher without flaw (blocks squared, over 2^129).
   static constexpr std::uint64_t kRecordsPerKey = std::uint64_t{1} << 16;
 
   // `key`: of 32 bytes, for this direction alone. What libcrypto makes of it lies in its own memory, which it wipes.
