@@ -263,13 +263,13 @@ bool Channel::read_some(ReadBuffer& buffer) {
 }
 
 // False: it did not send what it says. Descriptors come with the first byte of their frame, so they are here by now.
-bool Channel::take_descriptors(const OpenedFrame& opened, Frame& frame) {
-  if (opened.descriptor_count > 0 && std::exchange(has_lost_descriptors_, false)) {
+bool Channel::take_descriptors(OpenedFrame& frame) {
+  if (frame.descriptor_count > 0 && std::exchange(has_lost_descriptors_, false)) {
     frame.lacks_descriptors = true;
-    return opened.descriptor_count <= kMaxFrameDescriptors;
+    return frame.descriptor_count <= kMaxFrameDescriptors;
   }
-  if (opened.descriptor_count > kMaxFrameDescriptors || opened.descriptor_count > descriptors_.size()) return false;
-  const auto end = descriptors_.begin() + static_cast<std::ptrdiff_t>(opened.descriptor_count);
+  if (frame.descriptor_count > kMaxFrameDescriptors || frame.descriptor_count > descriptors_.size()) return false;
+  const auto end = descriptors_.begin() + static_cast<std::ptrdiff_t>(frame.descriptor_count);
   frame.descriptors.assign(std::move_iterator(descriptors_.begin()), std::move_iterator(end));
   descriptors_.erase(descriptors_.begin(), end);
   return true;
@@ -280,19 +280,18 @@ void Channel::deliver_frames(ChannelEvents& events) {
   // Also when `events` throw: what was told is not told again.
   const Undo use([&] { incoming_.erase(0, incoming_.size() - bytes.size()); });
   while (!is_over() && !is_backpressured()) {
-    OpenedFrame opened;
-    switch (opener_.open(bytes, opened)) {
+    OpenedFrame frame;
+    switch (opener_.open(bytes, frame)) {
       case Opener::Found::incomplete: return;
       case Opener::Found::too_long: return break_off("it sent a frame of an impossible length");
       case Opener::Found::forged: return break_off("it sent a frame that is not authentic: something on the way changed it");
       case Opener::Found::frame: break;
     }
-    if (opened.is_last) return break_off("it disconnected");
-    Frame frame{opened.type, std::move(opened.body), {}};
-    if (opened.type >= kFirstImpossibleType)
-      return break_off(text("it sent a frame of type ", opened.type, ", which does not exist"));
-    if (!take_descriptors(opened, frame)) return break_off("it sent a frame without its descriptors");
-    events.frame(rank_, std::move(frame));
+    if (frame.is_last) return break_off("it disconnected");
+    if (frame.type >= kFirstImpossibleType)
+      return break_off(text("it sent a frame of type ", frame.type, ", which does not exist"));
+    if (!take_descriptors(frame)) return break_off("it sent a frame without its descriptors");
+    events.frame(rank_, static_cast<Frame&&>(frame));
   }
 }
 

@@ -55,10 +55,16 @@ class Sealer {
   Secret state_;
 };
 
-struct OpenedFrame {
-  std::uint16_t type = 0;
+struct Frame {
+  std::uint16_t type = 0;               // the caller's; below 0x8000
+  std::string body;                     // at most kMaxFrameBytes
+  std::vector<Descriptor> descriptors;  // at most 8, between processes of one host only
+  bool lacks_descriptors = false;       // of one that came: this process had no room for them, and got none
+};
+
+// Its descriptors come beside it.
+struct OpenedFrame : Frame {
   std::size_t descriptor_count = 0;
-  std::string body;
   bool is_last = false;
 };
 
@@ -77,13 +83,6 @@ class Opener {
 
  private:
   Secret state_;
-};
-
-struct Frame {
-  std::uint16_t type = 0;               // the caller's; below 0x8000
-  std::string body;                     // at most kMaxFrameBytes
-  std::vector<Descriptor> descriptors;  // at most 8, between processes of one host only
-  bool lacks_descriptors = false;       // of one that came: this process had no room for them, and got none
 };
 
 // Told from inside Endpoint::poll() only. May send and cut(); must not call disconnect().
@@ -182,7 +181,7 @@ class Channel {
   // Nothing more is read.
   bool is_over() const noexcept { return fault_ || is_cut_; }
   bool is_backpressured() const noexcept { return queued_bytes_ > limits_.max_queued_bytes_while_reading; }
-  bool take_descriptors(const OpenedFrame& opened, Frame& frame);
+  bool take_descriptors(OpenedFrame& frame);
 
   Rank rank_;
   QueueLimits limits_;

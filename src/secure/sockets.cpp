@@ -171,7 +171,9 @@ Error names_nothing(const std::string& entry, const std::vector<Interface>& all,
                     text("name some of these: ", joined(all, ", ", named)));
 }
 
-std::vector<Interface> all_interfaces() {
+}  // namespace
+
+std::vector<Interface> interfaces(bool has_those_of_one_link) {
   std::vector<Interface> all;
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return all;
@@ -180,22 +182,10 @@ std::vector<Interface> all_interfaces() {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const sa_family_t family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    all.push_back({entry->ifa_name, ip_address(entry->ifa_addr, 0)});
+    SocketAddress address = ip_address(entry->ifa_addr, 0);
+    if (has_those_of_one_link || !is_of_one_link(address)) all.push_back({entry->ifa_name, std::move(address)});
   }
   return all;
-}
-
-}  // namespace
-
-std::vector<Interface> interfaces() {
-  std::vector<Interface> all = all_interfaces();
-  std::erase_if(all, [](const Interface& one) { return is_of_one_link(one.address); });
-  return all;
-}
-
-bool is_of_an_interface(const SocketAddress& address) {
-  const std::vector<Interface> all = all_interfaces();
-  return all.empty() || std::ranges::find(all, address, &Interface::address) != all.end();
 }
 
 Result<std::vector<Interface>> named_interfaces(std::string_view list, const std::string& variable) {

@@ -55,12 +55,9 @@ struct Interface {
   SocketAddress address;  // without a port
 };
 
-// One entry for each address of the interfaces that are up, without IPv6 addresses that hold on one link only. None, with
-// errno set, when the kernel does not tell.
-std::vector<Interface> interfaces();
-// Whether an interface that is up has it, those that hold on one link included; also when the kernel does not tell. `address` is
-// without a port.
-bool is_of_an_interface(const SocketAddress& address);
+// One entry for each address of the interfaces that are up; IPv6 addresses that hold on one link only where they are asked for.
+// None, with errno set, when the kernel does not tell.
+std::vector<Interface> interfaces(bool has_those_of_one_link = false);
 // Those that a user's list names, in its order, each once: interfaces, addresses of this host and networks
 // ("eth0,192.0.2.7,198.51.100.0/24,fd00::/8"). `variable` has the list, for errors: invalid_argument (an entry fits nothing that is
 // up; with what there is), out_of_descriptors and others of errno (the kernel does not tell).

@@ -51,8 +51,9 @@ bool is_of_this_host(SocketAddress address) {
   address = is_ipv4 ? secure::ip_address(secure::ip_bytes(address), 0) : with_port(std::move(address), 0);
   if (!can_be_bound(address)) return false;
   if (is_loopback(address) || !can_be_bound(*secure::parse_address(is_ipv4 ? kFarAwayIpv4 : kFarAwayIpv6))) return true;
-  // Any address can be bound here (net.ipv4.ip_nonlocal_bind): the interfaces tell.
-  return secure::is_of_an_interface(address);
+  // Any address can be bound here (net.ipv4.ip_nonlocal_bind): the interfaces tell, where the kernel tells those.
+  const std::vector<secure::Interface> all = secure::interfaces(true);
+  return all.empty() || std::ranges::find(all, address, &secure::Interface::address) != all.end();
 }
 
 bool has_named_interfaces() { return environment(kVariable).has_value(); }
