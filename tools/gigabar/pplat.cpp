@@ -10,9 +10,8 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
-#include <memory>
+#include <future>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,7 +20,7 @@
 #include "commands.hpp"
 #include "cuda/pplat_units.hpp"
 #include "cuda/runtime.hpp"
-#include "gigabar/device/scope.hpp"
+#include "device_ranks/run_on_cpu.hpp"
 #include "gigabar/kernel_ring.hpp"
 #include "gigabar/memory.hpp"
 #include "support/failure.hpp"
@@ -95,23 +94,11 @@ class Place {
   std::optional<Mapping> mapping_;
 };
 
-// On a stand-in a thread of the CPU plays the kernel, as one block.
+// On a stand-in a thread of the CPU plays the kernel, as one block. The last copy of what is returned waits for it.
 template <class Body>
-device_ranks::AwaitKernel play_kernel(Body body) {
-  struct Player {
-    device_ranks::KernelRun run;
-    std::jthread thread;
-  };
-  const auto player = std::make_shared<Player>();
-  player->run.ends.resize(1);
-  player->run.samples.resize(body.sample_count());
-  body.samples = player->run.samples.data();
-  body.ends = player->run.ends.data();
-  player->thread = std::jthread([body] { body(device::Thread{}, 0); });
-  return [player]() -> Result<device_ranks::KernelRun> {
-    player->thread.join();
-    return std::move(player->run);
-  };
+device_ranks::AwaitKernel play_kernel(const Body& body) {
+  auto played = std::async(std::launch::async, [body] { return device_ranks::run_reporting(device_ranks::Grid{}, body); }).share();
+  return [played]() -> Result<device_ranks::KernelRun> { return played.get(); };
 }
 
 // Ticks of each round after the warm-up, and the nanoseconds of one.

@@ -16,6 +16,8 @@ namespace gigabar::tool::device_ranks {
 template <class Scope>
 class RoundUnit {
  public:
+  static constexpr bool kTakesBlocks = true;
+
   // `end` is zeroed.
   GIGABAR_DEVICE RoundUnit(const Scope& scope, const RoundPlan& plan, std::uint32_t index, UnitEnd* end)
       : scope_(scope), plan_(plan), index_(index), end_(end), words_(scope, plan, end) {
@@ -273,8 +275,6 @@ class RoundUnit {
   UnitWords<Scope> words_;
   device::Channel channel_;
 };
-template <>
-inline constexpr bool kTakesBlocks<RoundUnit> = true;
 
 // --- Which unit does a plan -----------------------------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ Result<void> check_room(int device, void (*kernel)(Body), const Grid& grid, std:
 
 template <class Body>
 auto kernel_of(ScopeKind scope) -> void (*)(Body) {
-  if constexpr (is_for_blocks<Body>()) {
+  if constexpr (takes_blocks<Body>()) {
     if (scope == ScopeKind::blocks) return by_blocks<Body>;
   }
   if (scope == ScopeKind::thread) return by_thread<Body>;

@@ -64,9 +64,13 @@ struct UnitEnd {
   std::uint64_t next_piece = 0;  // of the first unit: what the next of all units takes, where they share the bytes
 };
 
-// Whether all blocks of a kernel may be one such unit. Only those that are compiled for it, because each kernel takes nvcc long.
-template <template <class> class Unit>
-inline constexpr bool kTakesBlocks = false;
+// Whether all blocks of a kernel may be one such unit, or play such a body. Only those that say so, because each kernel takes nvcc
+// long.
+template <class Unit>
+constexpr bool takes_blocks() {
+  if constexpr (requires { Unit::kTakesBlocks; }) return Unit::kTakesBlocks;
+  return false;
+}
 
 // A kernel of units that report.
 // Unit<Scope>{scope, plan, index, end}.run(samples): [plan.sample_count()] samples, and an end that is zeroed.
@@ -81,8 +85,8 @@ struct UnitBody {
     Unit<Scope>{scope, plan, unit, ends + unit}.run(samples + std::uint64_t{unit} * plan.sample_count());
   }
 
+  static constexpr bool kTakesBlocks = takes_blocks<Unit<device::Thread>>();
   // By each of `count` blocks: the one unit that they are.
-  static constexpr bool kIsForBlocks = kTakesBlocks<Unit>;
   template <class Own>
   GIGABAR_DEVICE void run_block(const Own& own, std::uint32_t count, std::uint32_t index) const {
     device::BasicBlocks<Own> blocks(own);
@@ -94,12 +98,6 @@ struct UnitBody {
     }
   }
 };
-
-template <class Body>
-constexpr bool is_for_blocks() {
-  if constexpr (requires { Body::kIsForBlocks; }) return Body::kIsForBlocks;
-  return false;
-}
 
 // --- What units share -----------------------------------------------------------------------------------------------------------
 
