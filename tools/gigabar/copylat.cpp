@@ -82,18 +82,15 @@ enum class Regime { single, back_to_back };
 
 enum class Role { path, baseline, kernel, chooser, method };
 
-struct Runner {
+struct Runner : Contender {
   Role role;
-  Contender contender;
   Summary summary;
 };
 
 // One size in one direction and regime.
-struct Cell {
+struct Cell : CopyCase {
   Regime regime;
-  CopyDirection direction;
-  std::size_t bytes;
-  std::vector<Runner> runners;
+  std::vector<Runner> runners;        // the path, the baseline, then what else was asked for
   std::vector<std::string> left_out;  // kernels far too slow at this size to be the best
 };
 
@@ -119,7 +116,7 @@ class Builder {
         has_readback_(copy(bench.host(), MappedPlace{bench.mapping(), 0}, 1, CopyMethod::readback).is_ok()) {}
 
   Cell build(Regime regime, CopyDirection direction, std::size_t bytes) {
-    Cell cell{regime, direction, bytes, {}, {}};
+    Cell cell{{direction, bytes}, regime, {}, {}};
     add_path(cell);
     add_baseline(cell);
     if (regime == Regime::single) return cell;
@@ -130,18 +127,18 @@ class Builder {
 
  private:
   template <class Call>
-  void add(Cell& cell, Role role, std::string name, Call call) {
+  void add(Cell& cell, Role role, const std::string& name, const Call& call) {
+    const std::size_t bytes = cell.bytes;
     if (options_.is_cold) {
       std::byte* const mapped = bench_.mapping().address();
-      const std::size_t bytes = cell.bytes;
-      cell.runners.push_back({role, make_contender(std::move(name), call, [mapped, bytes] { evict(mapped, bytes); }), {}});
+      cell.runners.push_back({make_contender(name, call, [=] { evict(mapped, bytes); }), role, {}});
     } else if (cell.regime == Regime::single) {
       const auto pause_ns = static_cast<std::uint64_t>(options_.pause_us * 1000);
-      cell.runners.push_back({role, make_contender(std::move(name), call, [pause_ns] { spin(pause_ns); }), {}});
+      cell.runners.push_back({make_contender(name, call, [=] { spin(pause_ns); }), role, {}});
     } else {
-      cell.runners.push_back({role, make_contender(std::move(name), call), {}});
       // As a program's data is that it made itself; otherwise each contender would find the caches as another one left them.
-      cell.runners.back().contender.before_block = [host = bench_.host(), bytes = cell.bytes] { write_again(host, bytes); };
+      std::byte* const host = bench_.host();
+      cell.runners.push_back({make_contender(name, call, Nothing(), [=] { write_again(host, bytes); }), role, {}});
     }
   }
 
@@ -224,21 +221,8 @@ class Builder {
   bool has_readback_;  // the library, the GPU and the kind of memory allow that method
 };
 
-// One call. False when it said that it failed.
-bool run_once(Runner& runner, const SampleClock& clock, std::uint64_t& ticks) {
-  return runner.contender.run_block(clock, std::span(&ticks, 1), 0, 1);
-}
-
-void check_cell(const Options& options, const Workbench& bench, const SampleClock& clock, Cell& cell) {
-  std::uint64_t ticks = 0;
-  for (Runner& runner : cell.runners) {
-    check_copy(bench, {.name = runner.contender.name,
-                       .direction = cell.direction,
-                       .offset_bytes = 0,
-                       .bytes = cell.bytes,
-                       .copy = [&] { return run_once(runner, clock, ticks); },
-                       .plant_fault = cell.bytes == options.fault_bytes});
-  }
+void check_cell(const Options& options, const Workbench& bench, const Cell& cell) {
+  for (const Runner& runner : cell.runners) check_copy(bench, cell, runner, cell.bytes == options.fault_bytes);
 }
 
 // Narrow loads from write-combined memory take seconds for MiB. A kernel that needs many times the path's time is not the best one,
@@ -247,15 +231,15 @@ void leave_out_slow_kernels(const SampleClock& clock, std::vector<Cell>& cells) 
   constexpr double kFarTooSlow = 8;
   constexpr double kAlwaysAffordableNs = 1e6;
   for (Cell& cell : cells) {
-    const auto once_ns = [&](Runner& runner) {
+    const auto once_ns = [&](const Runner& runner) {
       std::uint64_t ticks = 0;
-      run_once(runner, clock, ticks);
+      runner.run_once(clock, ticks);
       return static_cast<double>(ticks) * clock.ns_per_tick();
     };
     const double limit_ns = std::max(kAlwaysAffordableNs, kFarTooSlow * once_ns(cell.runners.front()));
-    std::erase_if(cell.runners, [&](Runner& runner) {
+    std::erase_if(cell.runners, [&](const Runner& runner) {
       const bool is_slow = runner.role == Role::kernel && once_ns(runner) > limit_ns;
-      if (is_slow) cell.left_out.push_back(runner.contender.name);
+      if (is_slow) cell.left_out.push_back(runner.name);
       return is_slow;
     });
   }
@@ -273,15 +257,13 @@ void plan_samples(const Options& options, const SampleClock& clock, std::vector<
     const std::size_t most = cell.direction == CopyDirection::to_device ? options.write_count : options.read_count;
     const bool is_single = cell.regime == Regime::single;
     for (Runner& runner : cell.runners) {
-      const double call_ns = estimate_ns(runner.contender, clock);
+      const double call_ns = estimate_ns(runner, clock);
       // Back to back, as many calls go untimed as are then timed: they fill the link's queue of writes.
-      runner.contender.burst_count =
-          is_single ? 1 : std::clamp(static_cast<std::size_t>(kBurstNs / call_ns), std::size_t{1}, kMaxBurst);
-      runner.contender.warm_up_count = is_single ? 1 : std::max(runner.contender.burst_count, std::size_t{3});
-      const double sample_ns =
-          call_ns * static_cast<double>(runner.contender.burst_count) + (is_single ? options.pause_us * 1000 : 0);
-      runner.contender.wanted_count = affordable_count(sample_ns, share_ns, most);
-      runner.contender.ticks.reserve(runner.contender.wanted_count);
+      runner.burst_count = is_single ? 1 : std::clamp(static_cast<std::size_t>(kBurstNs / call_ns), std::size_t{1}, kMaxBurst);
+      runner.warm_up_count = is_single ? 1 : std::max(runner.burst_count, std::size_t{3});
+      const double sample_ns = call_ns * static_cast<double>(runner.burst_count) + (is_single ? options.pause_us * 1000 : 0);
+      runner.wanted_count = affordable_count(sample_ns, share_ns, most);
+      runner.ticks.reserve(runner.wanted_count);
     }
   }
 }
@@ -291,19 +273,15 @@ void measure(Report& report, const Options& options, const SampleClock& clock, s
     for (Cell& cell : cells) {
       report.show_progress("round {} of {}: {}, {}", round + 1, options.round_count, name_of(cell.direction),
                            bytes_text(cell.bytes));
-      std::vector<Contender> contenders;
-      for (Runner& runner : cell.runners) contenders.push_back(std::move(runner.contender));
+      std::vector<Contender*> contenders;
+      for (Runner& runner : cell.runners) contenders.push_back(&runner);
       const Contender* const failed = race_round(contenders, clock, options.round_count, round);
-      if (failed != nullptr) {
-        fail(fmt::format("{}: a copy of {} failed while it was timed ({}); GIGABAR_LOG=info tells why", failed->name,
-                         counted(cell.bytes, "byte"), name_of(cell.direction)));
-      }
-      for (std::size_t i = 0; i < contenders.size(); ++i) cell.runners[i].contender = std::move(contenders[i]);
+      if (failed != nullptr) fail_timed_copy(cell, *failed);
     }
   }
   for (Cell& cell : cells) {
     for (Runner& runner : cell.runners) {
-      runner.summary = summarize(runner.contender.ticks, clock.ns_per_tick() / static_cast<double>(runner.contender.burst_count));
+      runner.summary = summarize(runner.ticks, clock.ns_per_tick() / static_cast<double>(runner.burst_count));
     }
   }
 }
@@ -325,9 +303,9 @@ double ratio(const Runner* over, const Runner* under) {
 Json cell_json(const Cell& cell) {
   Json methods = Json::array();
   for (const Runner& runner : cell.runners) {
-    Json entry = {{"name", runner.contender.name}};
+    Json entry = {{"name", runner.name}};
     entry.update(to_json(runner.summary));
-    entry["calls_per_sample"] = runner.contender.burst_count;
+    entry["calls_per_sample"] = runner.burst_count;
     entry["gb_per_s"] = static_cast<double>(cell.bytes) / (runner.summary.p50_us * 1000.0);
     methods.push_back(std::move(entry));
   }
@@ -338,16 +316,16 @@ Json cell_json(const Cell& cell) {
                {"methods", std::move(methods)}};
   const Runner* const path = best_of(cell, {Role::path});
   const Runner* const baseline = best_of(cell, {Role::baseline});
-  json["baseline"] = baseline->contender.name;
+  json["baseline"] = baseline->name;
   json["baseline_over_path"] = ratio(baseline, path);
   if (!cell.left_out.empty()) json["left_out_as_too_slow"] = cell.left_out;
   if (const Runner* best = best_of(cell, {Role::kernel})) {
-    json["best_kernel"] = best->contender.name;
+    json["best_kernel"] = best->name;
     json["best_kernel_over_path"] = ratio(best, path);
   }
   if (const Runner* chooser = best_of(cell, {Role::chooser})) {
     const Runner* const best = best_of(cell, {Role::path, Role::baseline, Role::method});
-    json["best_method"] = best->contender.name;
+    json["best_method"] = best->name;
     json["copy_over_best_method"] = ratio(chooser, best);
   }
   return json;
@@ -360,12 +338,12 @@ void print_main_table(Report& report, const std::vector<Cell>& cells, CopyDirect
     if (cell.direction != direction || cell.regime != regime) continue;
     const std::array runners = {best_of(cell, {Role::path}), best_of(cell, {Role::baseline})};
     if (std::exchange(is_first, false)) {
-      report.heading(fmt::format("{} beside {}, microseconds, {}", runners[0]->contender.name, runners[1]->contender.name, how));
+      report.heading(fmt::format("{} beside {}, microseconds, {}", runners[0]->name, runners[1]->name, how));
     }
     Row row;
     row.show("bytes", cell.bytes, "{:>10}");
     for (const Runner* runner : runners) {
-      row.show(runner->contender.name + " p50", runner->summary.p50_us, "{:>8.3f}").show("p99", runner->summary.p99_us, "{:>8.3f}");
+      row.show(runner->name + " p50", runner->summary.p50_us, "{:>8.3f}").show("p99", runner->summary.p99_us, "{:>8.3f}");
       row.show("min", runner->summary.min_us, "{:>8.3f}");
     }
     row.show("ratio", ratio(runners[1], runners[0]), "{:>6.2f}");
@@ -384,17 +362,17 @@ void print_comparison(Report& report, const std::vector<Cell>& cells, CopyDirect
     if (names.empty()) {
       report.heading(title);
       for (const Runner& runner : cell.runners) {
-        if (std::find(others.begin(), others.end(), runner.role) != others.end()) names.push_back(runner.contender.name);
+        if (std::find(others.begin(), others.end(), runner.role) != others.end()) names.push_back(runner.name);
       }
     }
     Row row;
-    row.show("bytes", cell.bytes, "{:>10}").show(mine->contender.name, mine->summary.p50_us, "{:>10.3f}");
+    row.show("bytes", cell.bytes, "{:>10}").show(mine->name, mine->summary.p50_us, "{:>10.3f}");
     for (const std::string& name : names) {
-      const auto found = std::find_if(cell.runners.begin(), cell.runners.end(),
-                                      [&name](const Runner& runner) { return runner.contender.name == name; });
+      const auto found =
+          std::find_if(cell.runners.begin(), cell.runners.end(), [&name](const Runner& runner) { return runner.name == name; });
       row.show(name, found == cell.runners.end() ? "-" : fmt::format("{:.3f}", found->summary.p50_us), "{:>10}");
     }
-    report.print_row(row.show("time over best", fmt::format("{:.3f} {}", ratio(mine, best), best->contender.name), "{:<14}"));
+    report.print_row(row.show("time over best", fmt::format("{:.3f} {}", ratio(mine, best), best->name), "{:<14}"));
   }
 }
 
@@ -466,10 +444,10 @@ void run_copylat(const Options& options, const Invocation& invocation) {
   }
   report.show_progress("checking the data of every size");
   leave_out_slow_kernels(clock, cells);
-  for (Cell& cell : cells) check_cell(options, bench, clock, cell);
+  for (const Cell& cell : cells) check_cell(options, bench, cell);
   plan_samples(options, clock, cells);
   measure(report, options, clock, cells);
-  for (Cell& cell : cells) check_cell(options, bench, clock, cell);
+  for (const Cell& cell : cells) check_cell(options, bench, cell);
 
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
     const char* const host = bench.is_host_pinned() ? "pinned" : "pageable";
