@@ -134,46 +134,39 @@ std::string fault_line(const Options& options, const CaseResult& result) {
   return text + fmt::format("{}; expected: {}", ends_text(result), expectation_of(fault.kind, options.confirms_reads));
 }
 
-class Session {
- public:
-  Session(const Plan& plan, const Invocation& invocation) : plan_(plan), report_("softhca", invocation, plan.options.json_path) {
-    report_.set_line_prefix("# ");
-    report_.print("# {}\n", shape_text(plan));
-    report_.note("a software HCA in memory of this process: the figures say nothing about an HCA or a GPU");
-    report_.document()["units"]["*million_per_s"] = "10^6 operations per second";
-  }
+// What is not as documented; empty when all of it is.
+std::string tell(const Plan& plan, const CaseResult& result, Report& report) {
+  const std::string complaint = judge(plan, result);
+  report.add_row(row_of(plan, result, complaint));
+  if (result.is.fault.kind != FaultKind::none) report.print("#   {}\n", fault_line(plan.options, result));
+  if (complaint.empty()) return {};
+  std::string line = fmt::format("{} of {}, fault {}: {}", name_of(result.is.op), counted(result.is.bytes, "byte"),
+                                 name_of(result.is.fault), complaint);
+  report.print("# NOT AS EXPECTED: {}; {}\n", line, ends_text(result));
+  return line;
+}
 
-  void run() {
-    const streams::Interrupt interrupt;
-    for (const Case& one : plan_.cases) {
-      report_.show_progress("{} of {}, fault {}: case {} of {}", name_of(one.op), bytes_text(one.bytes), name_of(one.fault),
-                            &one - plan_.cases.data() + 1, plan_.cases.size());
-      tell(run_case(plan_, one, streams::Interrupt::flag()));
-      if (streams::Interrupt::is_set()) break;
-    }
-    const bool is_interrupted = streams::Interrupt::is_set();
-    report_.write();
-    if (is_interrupted) throw CommandFailure(streams::kExitInterrupted, "interrupted; the figures are of what was done until then");
-    if (!first_complaint_.empty()) fail(first_complaint_);
+void run_softhca(const Options& options, const Invocation& invocation) {
+  const Plan plan = make_plan(options);
+  Report report("softhca", invocation, options.json_path);
+  report.set_line_prefix("# ");
+  report.print("# {}\n", shape_text(plan));
+  report.note("a software HCA in memory of this process: the figures say nothing about an HCA or a GPU");
+  report.document()["units"]["*million_per_s"] = "10^6 operations per second";
+  const streams::Interrupt interrupt;
+  std::string first_complaint;
+  for (const Case& one : plan.cases) {
+    report.show_progress("{} of {}, fault {}: case {} of {}", name_of(one.op), bytes_text(one.bytes), name_of(one.fault),
+                         &one - plan.cases.data() + 1, plan.cases.size());
+    const std::string complaint = tell(plan, run_case(plan, one, streams::Interrupt::flag()), report);
+    if (first_complaint.empty()) first_complaint = complaint;
+    if (streams::Interrupt::is_set()) break;
   }
-
- private:
-  void tell(const CaseResult& result) {
-    const Options& options = plan_.options;
-    const std::string complaint = judge(plan_, result);
-    report_.add_row(row_of(plan_, result, complaint));
-    if (result.is.fault.kind != FaultKind::none) report_.print("#   {}\n", fault_line(options, result));
-    if (complaint.empty()) return;
-    const std::string line = fmt::format("{} of {}, fault {}: {}", name_of(result.is.op), counted(result.is.bytes, "byte"),
-                                         name_of(result.is.fault), complaint);
-    report_.print("# NOT AS EXPECTED: {}; {}\n", line, ends_text(result));
-    if (first_complaint_.empty()) first_complaint_ = line;
-  }
-
-  const Plan& plan_;
-  Report report_;
-  std::string first_complaint_;
-};
+  const bool is_interrupted = streams::Interrupt::is_set();
+  report.write();
+  if (is_interrupted) throw CommandFailure(streams::kExitInterrupted, "interrupted; the figures are of what was done until then");
+  if (!first_complaint.empty()) fail(first_complaint);
+}
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
 
@@ -249,10 +242,7 @@ void add_faults(const Command& command, Options& options) {
 void add_softhca(const Command& program, Invocation& invocation) {
   const auto [command, options] = add_subcommand<Options>(
       program, invocation, "softhca", "Self-test of the software HCA that serves kernels' queues: checked data, faults on demand",
-      [](const Options& chosen, const Invocation& invoked) {
-        const Plan plan = make_plan(chosen);
-        Session(plan, invoked).run();
-      });
+      run_softhca);
   add_work(command, options);
   add_shape(command, options);
   add_faults(command, options);
