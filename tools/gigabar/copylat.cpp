@@ -385,30 +385,28 @@ void measure_call_overhead(Report& report, const Workbench& bench, const SampleC
   std::byte* const host = bench.host();
   const StoreKernel kernel =
       detail::active_kernels(mapping.type()).store[detail::size_class(kBytes)].load(std::memory_order_relaxed);
-  const auto time_calls = [&](auto&& call) {
-    const std::uint64_t start = clock.now();
-    for (std::size_t i = 0; i < kCalls; ++i) call();
-    return static_cast<double>(clock.now() - start) * clock.ns_per_tick() / kCalls;
-  };
-  bool is_good = true;
-  const auto full = [&] { is_good &= copy_to(mapping, 0, host, kBytes).is_ok(); };
-  const auto bare = [&] {
+  Contender call = make_contender("call", [&] { return copy_to(mapping, 0, host, kBytes).is_ok(); });
+  Contender bare = make_contender("bare", [&] {
     kernel(mapping.address(), host, kBytes);
     detail::fence_stores();
-  };
-  std::vector<double> calls;
-  std::vector<double> bares;
-  std::vector<double> differences;
-  for (std::size_t pair = 0; pair < kPairs; ++pair) {
-    const bool full_first = pair % 2 == 0;  // so that neither always follows the other
-    double full_ns = full_first ? time_calls(full) : 0;
-    const double bare_ns = time_calls(bare);
-    if (!full_first) full_ns = time_calls(full);
-    calls.push_back(full_ns);
-    bares.push_back(bare_ns);
-    differences.push_back(full_ns - bare_ns);
+    return true;
+  });
+  const std::array both = {&call, &bare};
+  for (Contender* const each : both) {
+    each->warm_up_count = 0;
+    each->burst_count = kCalls;
   }
-  if (!is_good) fail("copy_to: a copy of 8 bytes failed while its overhead was timed; GIGABAR_LOG=info tells why");
+  for (std::size_t turn = 0; turn < 2 * kPairs; ++turn) {
+    // Call, bare, bare, call: neither always follows the other.
+    if (!both[(turn + 1) / 2 % 2]->take_samples(clock, 1))
+      fail("copy_to: a copy of 8 bytes failed while its overhead was timed; GIGABAR_LOG=info tells why");
+  }
+  std::vector<double> calls, bares, differences;
+  for (std::size_t pair = 0; pair < kPairs; ++pair) {
+    calls.push_back(static_cast<double>(call.ticks[pair]) * clock.ns_per_tick() / kCalls);
+    bares.push_back(static_cast<double>(bare.ticks[pair]) * clock.ns_per_tick() / kCalls);
+    differences.push_back(calls[pair] - bares[pair]);
+  }
   const double overhead_ns = median(differences);
   report.heading(fmt::format(
       "call overhead of copy_to at {} bytes: {:.1f} ns (call {:.1f} ns, bare kernel and fence {:.1f} ns; median of {} pairs)",
