@@ -353,9 +353,8 @@ class Session : public Pair {
 
   // Reads, atomics and writes that nobody checks need nobody at the partner.
   bool has_kernel(const RoundPlan& plan) const {
-    if (plan.is_active) return true;
-    if (plan.op == Op::read || is_atomic(plan.op)) return false;
-    return plan.measure != Measure::rate || plan.op != Op::write || plan.is_checked;
+    if (plan.is_active || is_atomic(plan.op)) return plan.is_active;
+    return plan.is_checked || (plan.op != Op::read && !plan.ends_with_flush());
   }
 
   KernelRun run_kernel(const RoundPlan& plan) {
@@ -364,22 +363,16 @@ class Session : public Pair {
     return run;
   }
 
-  // What the partner reads, once for all rounds.
-  void fill(RoundPlan plan) {
-    plan.only_fills = true;
-    static_cast<void>(judge_run(plan, run_kernel(plan)));
-  }
-
   void do_size(std::uint64_t bytes) {
     const RoundPlan plan = plan_of(bytes);
     if (report() != nullptr) report()->show_progress("{}: {}", bytes_text(bytes), counted(plan.iteration_count, "round"));
     meet();
-    if (plan.op == Op::read && plan.is_checked) {
-      if (!plan.is_active) fill(plan);
-      meet();
-    }
+    // The partner first puts in place what is read, once for all rounds.
+    const bool reads_checked = plan.op == Op::read && plan.is_checked;
+    if (reads_checked && plan.is_active) meet();
     KernelRun run;
     if (has_kernel(plan)) run = run_kernel(plan);
+    if (reads_checked && !plan.is_active) meet();
     const Complaint complaint = gather_complaints(judge_run(plan, run));
     if (report() == nullptr) return;
     report()->add_row(row_of(plan, grid_, bytes, run, complaint, path()));

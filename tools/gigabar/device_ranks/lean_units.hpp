@@ -17,8 +17,7 @@ namespace gigabar::tool::device_ranks {
 inline bool is_lean(const RoundPlan& plan) {
   const bool only_sends = plan.op <= Op::write || plan.op == Op::write_count;
   const bool looks_at_data = plan.is_checked && plan.message_bytes != 0;
-  const bool ends_with_flush = plan.measure == Measure::rate && plan.op == Op::write;
-  return only_sends && has_channel(plan) && !looks_at_data && !ends_with_flush && !plan.only_fills;
+  return only_sends && has_channel(plan) && !looks_at_data && !plan.ends_with_flush();
 }
 
 template <class Scope, class Channel>
@@ -264,7 +263,7 @@ struct AtomicUnit {
 
 // Whether a ReadUnit can do a plan, and does what a RoundUnit would.
 inline bool reads_in_turn(const RoundPlan& plan) {
-  return plan.op == Op::read && plan.measure == Measure::latency && !plan.is_checked && !plan.only_fills;
+  return plan.op == Op::read && plan.measure == Measure::latency && !plan.is_checked;
 }
 
 // Reads one after another that nobody checks.

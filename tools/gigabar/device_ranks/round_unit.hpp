@@ -26,7 +26,7 @@ class RoundUnit {
 
   // `samples`: [iteration_count], written by the active side.
   GIGABAR_DEVICE void run(std::uint64_t* samples) {
-    if (plan_.only_fills) {
+    if (plan_.op == Op::read && !plan_.is_active) {  // no rounds: puts in place what the partner reads
       fill(0, 0);
       return;
     }
@@ -73,18 +73,15 @@ class RoundUnit {
   // --- Rounds --------------------------------------------------------------------------------------------------------------------
 
   GIGABAR_DEVICE std::uint64_t active_round() {
-    switch (plan_.op) {
-      case Op::barrier: return timed([this] { words_.note(device::barrier(scope_, plan_.fabric, words_.timeout())); });
-      case Op::read: return read_round();
-      default: break;
-    }
+    if (plan_.op == Op::read) return read_round();
+    if (plan_.op == Op::barrier) return timed([this] { meet(); });
     fill_data();
     return plan_.measure == Measure::latency ? ping_round() : window_round();
   }
 
   GIGABAR_DEVICE std::uint64_t passive_round() {
     if (plan_.op == Op::barrier) {
-      words_.note(device::barrier(scope_, plan_.fabric, words_.timeout()));
+      meet();
     } else if (plan_.measure == Measure::latency) {
       await_round();
       check_data();
@@ -96,6 +93,8 @@ class RoundUnit {
     }
     return 0;
   }
+
+  GIGABAR_DEVICE void meet() { words_.note(device::barrier(scope_, plan_.fabric, words_.timeout())); }
 
   GIGABAR_DEVICE std::uint64_t ping_round() {
     const std::uint64_t ticks = timed([&] {
@@ -115,16 +114,15 @@ class RoundUnit {
 
   // Writes end at the partner's answer, except those of a rate, which end with their flush.
   GIGABAR_DEVICE std::uint64_t window_round() {
-    const bool ends_with_flush = plan_.measure == Measure::rate && plan_.op == Op::write;
     const std::uint64_t ticks = timed([&] {
       send_window();
-      if (ends_with_flush) {
+      if (plan_.ends_with_flush()) {
         words_.note(device::flush(scope_, plan_.fabric, plan_.partner, words_.timeout()));
       } else {
         await_round();
       }
     });
-    if (ends_with_flush && plan_.is_checked) {
+    if (plan_.ends_with_flush() && plan_.is_checked) {
       words_.note(notify_partner(round_end(), round_value(), device::Order::after_writes));
       await_round();
     }
@@ -132,24 +130,18 @@ class RoundUnit {
   }
 
   GIGABAR_DEVICE void send_window() {
-    const std::uint32_t last = plan_.window - 1;
-    for (std::uint32_t message = 0; message < last && words_.is_ok(); ++message) send_message(message);
-    if (!words_.is_ok()) return;
-    if (plan_.op == Op::write_notify) {
-      words_.note(write_notify_message(last, round_end(), round_value()));
-    } else {
-      if (plan_.op == Op::write) words_.note(write_message(last));
+    for (std::uint32_t message = 0; message < plan_.window && words_.is_ok(); ++message) {
+      const bool is_last = message + 1 == plan_.window;
+      const NotificationId id = is_last ? round_end() : messages_of(index_);
+      const std::uint32_t value = is_last ? round_value() : message + 1;
+      if (plan_.op == Op::write_notify) {
+        words_.note(write_notify_message(message, id, value));
+        continue;
+      }
+      if (plan_.op == Op::write) words_.note(write_message(message));
+      const bool notifies = plan_.op != Op::write || (is_last && !plan_.ends_with_flush());
       // The end of a window is seen behind all of it.
-      if (plan_.op != Op::write || plan_.measure != Measure::rate)
-        words_.note(notify_partner(round_end(), round_value(), device::Order::after_writes));
-    }
-  }
-
-  GIGABAR_DEVICE void send_message(std::uint32_t message) {
-    switch (plan_.op) {
-      case Op::write: words_.note(write_message(message)); break;
-      case Op::write_notify: words_.note(write_notify_message(message, messages_of(index_), message + 1)); break;
-      default: words_.note(notify_partner(messages_of(index_), message + 1, device::Order::none)); break;
+      if (notifies) words_.note(notify_partner(id, value, is_last ? device::Order::after_writes : device::Order::none));
     }
   }
 
@@ -239,27 +231,26 @@ class RoundUnit {
   // All slots of this unit's part, as `sender` sends them in `round`.
   GIGABAR_DEVICE void fill(std::uint32_t round, Rank sender) {
     each_slot([&](std::uint32_t slot) { fill_words(scope_, words_at(send_offset(slot)), bytes_, sender, place_of(round, slot)); });
-    scope_.sync();
   }
   // No word that is read is there before.
   GIGABAR_DEVICE void poison() {
     constexpr std::uint32_t kAllBits = 0xffffffff;
     each_slot(
         [&](std::uint32_t slot) { fill_words(scope_, words_at(receive_offset(slot)), bytes_, 0, place_of(0, slot), kAllBits); });
-    scope_.sync();
   }
   GIGABAR_DEVICE void check(std::uint32_t round, Rank sender) {
     if (!words_.is_ok()) return;
     each_slot([&](std::uint32_t slot) {
       check_words(scope_, words_at(receive_offset(slot)), bytes_, sender, place_of(round, slot), slot == 0 ? fault() : 0, end_);
     });
-    scope_.sync();
   }
 
+  // And syncs.
   template <class Body>
   GIGABAR_DEVICE void each_slot(const Body& body) {
     const std::uint32_t count = plan_.slot_count < plan_.window ? plan_.slot_count : plan_.window;
     for (std::uint32_t slot = 0; slot < count; ++slot) body(slot);
+    scope_.sync();
   }
 
   GIGABAR_DEVICE void expect(std::uint32_t message, std::uint32_t expected, std::uint32_t found) {

@@ -261,8 +261,7 @@ inline constexpr std::uint64_t kWordBytes = 4;  // of data: sizes are multiples
 // Unit u moves the bytes [u * part_stride_bytes, + part_bytes) of each message, as far as the message reaches. A window's messages
 // lie in slots, in turn. A segment has room for sending, then for receiving, then a word of 8 bytes per unit.
 struct RoundPlan : PairPlan {
-  bool is_active = false;   // begins each round and takes the time
-  bool only_fills = false;  // no rounds: puts the data that the partner reads in place
+  bool is_active = false;  // begins each round and takes the time
   Measure measure = Measure::latency;
   Op op = Op::notify;
   std::uint32_t warm_up_count = 0;
@@ -285,6 +284,7 @@ struct RoundPlan : PairPlan {
   device::Sharing sharing = device::Sharing::device;
 
   GIGABAR_DEVICE bool takes_end_times() const { return measure != Measure::latency; }
+  GIGABAR_DEVICE bool ends_with_flush() const { return measure == Measure::rate && op == Op::write; }  // each window
   GIGABAR_DEVICE std::uint32_t round_count() const { return warm_up_count + iteration_count; }
   GIGABAR_DEVICE std::uint32_t sample_count() const { return iteration_count; }
 };
