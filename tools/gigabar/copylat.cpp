@@ -95,16 +95,24 @@ struct Cell : CopyCase {
 };
 
 // What cudaMemcpy is here: the real one, or its nearest relation.
-enum class Baseline { memcpy, cuda_memcpy, copy_engine };
+struct Baseline {
+  const char* name;
+  bool (*copy)(void* destination, const void* source, std::size_t bytes);  // null: the copy engine through Gigabar
+};
+
+bool plain_memcpy(void* destination, const void* source, std::size_t bytes) {
+  std::memcpy(destination, source, bytes);
+  return true;
+}
 
 Baseline choose_baseline(Report& report, const Workbench& bench) {
-  if (bench.device().is_stand_in) return Baseline::memcpy;
+  if (bench.device().is_stand_in) return {"memcpy", plain_memcpy};
   const Availability runtime = use_cuda_runtime(bench.device().index);
   report.document()["cuda_runtime"] = to_json(runtime);
-  if (runtime.is_ok()) return Baseline::cuda_memcpy;
+  if (runtime.is_ok()) return {"cudaMemcpy", cuda_memcpy};
   report.note(fmt::format("no cudaMemcpy ({}: {}): the copy engine through Gigabar stands in its place", name_of(runtime.code),
                           runtime.reason));
-  return Baseline::copy_engine;
+  return {"copy_engine", nullptr};
 }
 
 class Builder {
@@ -156,20 +164,12 @@ class Builder {
   }
 
   void add_baseline(Cell& cell) {
+    const auto [name, copy] = baseline_;
+    if (copy == nullptr) return add_required(cell, Role::baseline, name, CopyMethod::copy_engine);
     const bool is_to_device = cell.direction == CopyDirection::to_device;
     void* const destination = is_to_device ? bench_.memory().address() : bench_.host();
     const void* const source = is_to_device ? bench_.host() : bench_.memory().address();
-    const std::size_t bytes = cell.bytes;
-    switch (baseline_) {
-      case Baseline::cuda_memcpy:
-        return add(cell, Role::baseline, "cudaMemcpy", [=] { return cuda_memcpy(destination, source, bytes); });
-      case Baseline::copy_engine: return add_required(cell, Role::baseline, "copy_engine", CopyMethod::copy_engine);
-      case Baseline::memcpy: break;
-    }
-    add(cell, Role::baseline, "memcpy", [=] {
-      std::memcpy(destination, source, bytes);
-      return true;
-    });
+    add(cell, Role::baseline, name, [=, bytes = cell.bytes] { return copy(destination, source, bytes); });
   }
 
   // The kernel with the fences that copy_to and copy_from put around it.
@@ -336,7 +336,7 @@ void print_main_table(Report& report, const std::vector<Cell>& cells, CopyDirect
   bool is_first = true;
   for (const Cell& cell : cells) {
     if (cell.direction != direction || cell.regime != regime) continue;
-    const std::array runners = {best_of(cell, {Role::path}), best_of(cell, {Role::baseline})};
+    const std::array runners = {&cell.runners[0], &cell.runners[1]};
     if (std::exchange(is_first, false)) {
       report.heading(fmt::format("{} beside {}, microseconds, {}", runners[0]->name, runners[1]->name, how));
     }

@@ -161,14 +161,13 @@ void check_copies(const Workbench& bench, const std::vector<Runner>& runners) {
 }
 
 void run_round(Runner& runner, const SampleClock& clock) {
-  std::vector<std::uint64_t>& ticks = runner.contender.ticks;
   const double call_ns = estimate_ns(runner.contender, clock) + static_cast<double>(kPauseNs);
-  ticks.assign(affordable_count(call_ns, kRoundNs, kMaxSamples), 0);
-  if (!runner.contender.run_block(clock, ticks, runner.contender.warm_up_count, 1)) {
+  runner.contender.ticks.clear();
+  if (!runner.contender.take_samples(clock, affordable_count(call_ns, kRoundNs, kMaxSamples))) {
     runner.figure.failure = "a copy failed while it was timed; GIGABAR_LOG=info tells why";
     return;
   }
-  runner.figure.samples.push_back(summarize(ticks, clock.ns_per_tick()).p50_us);
+  runner.figure.samples.push_back(summarize(runner.contender.ticks, clock.ns_per_tick()).p50_us);
 }
 
 void measure_device(const DeviceInfo& device, const SampleClock& clock, std::vector<Figure>& figures) {
