@@ -14,12 +14,13 @@ namespace {
 // start(first, second, ends) runs the kernel once.
 template <class Start>
 RepeatedKernel repeated(const Grid& grid, const Start& start) {
-  const auto ends = std::make_shared<std::vector<UnitEnd>>(grid.unit_count());
+  const auto all = std::make_shared<KernelRun>();
+  all->ends.resize(grid.unit_count());
   return {[=](std::uint32_t first, std::uint32_t second) {
-            start(first, second, ends->data());
+            start(first, second, all->ends.data());
             return Result<void>();
           },
-          [ends] { return Result(*ends); }};
+          [all] { return Result(*all); }};
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ class Pair : public ranks::RankSession {
   DeviceSessionOptions session_options_;
 
  private:
-  void tell_queues();
+  void tell_queues(const DeviceReach& reach);
   bool has_queues() const noexcept { return session_options_.queues == QueueUse::always; }
   DeviceReach require_reach() const;
 

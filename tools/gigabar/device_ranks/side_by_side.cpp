@@ -176,7 +176,7 @@ class PingpongSession : public SideBySide {
     }
     if (plan.is_active) require(kernel.run(plan.round_count - 1, kNoRound));
     Variant variant;
-    variant.complaint = gather_complaints(judge(kWhat, plan.message_bytes, plan.round_count, tool::take(kernel.ends())));
+    variant.complaint = gather_complaints(judge(kWhat, plan.message_bytes, plan.round_count, tool::take(kernel.read()).ends));
     if (plan.is_active) variant.summary = summarize(samples, clock_.ns_per_tick());
     return variant;
   }
@@ -332,7 +332,7 @@ class MatvecSession : public SideBySide {
 
   double stream_by_kernel(const RepeatedKernel& kernels, const MatvecPlan& plan) {
     launch(kernels, MatvecTask::stream, 0);
-    const std::vector<UnitEnd> ends = tool::take(kernels.ends());
+    const std::vector<UnitEnd> ends = tool::take(kernels.read()).ends;
     const Complaint complaint = judge("matvec of kernels", plan.batch_bytes(), plan.batch_count, ends);
     if (complaint.wrong_count != 0) fail("wrong data: " + complaint.first_wrong);
     std::uint64_t longest_ns = 0;

@@ -373,7 +373,7 @@ enum class MatvecTask : std::uint8_t {
 
 // Between -1 and 1; the matrix is transposed, so that neighbouring rows lie side by side.
 GIGABAR_DEVICE float value_of(std::uint64_t name) {
-  const std::uint64_t spread = ((name + 1) ^ (name >> 17)) * 0x9e3779b97f4a7c15U;
+  const std::uint64_t spread = ((name + 1) ^ (name >> 17)) * kOdd64;
   return static_cast<float>(static_cast<std::int32_t>(spread >> 40) - (1 << 23)) / static_cast<float>(1 << 23);
 }
 GIGABAR_DEVICE float matrix_value(std::uint32_t row, std::uint32_t column) {
@@ -409,8 +409,8 @@ struct RepeatedKernel {
   // Launches it and waits for its end. Of pingpong: the rounds that are checked and computed, kNoRound for nothing
   // of that kind; of matvec: a MatvecTask, and the batch that is multiplied. Errors: as run_rounds.
   std::function<Result<void>(std::uint32_t first, std::uint32_t second)> run;
-  // What all launches found wrong.
-  std::function<Result<std::vector<UnitEnd>>()> ends;
+  // What all launches found wrong, in the ends.
+  std::function<Result<KernelRun>()> read;
 };
 Result<RepeatedKernel> open_turn_kernel(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid);
 // Its units are blocks, each with fast memory of its own (shared memory). Errors: also invalid_argument (not enough fast memory).
