@@ -80,7 +80,7 @@ struct Options : DeviceOptions {
 
 enum class Regime { single, back_to_back };
 
-enum class Role { path, baseline, kernel, chooser, method };
+enum class Role { method, kernel, chooser };
 
 struct Runner : Contender {
   Role role;
@@ -115,21 +115,20 @@ Baseline choose_baseline(Report& report, const Workbench& bench) {
   return {"copy_engine", nullptr};
 }
 
-class Builder {
- public:
-  Builder(const Options& options, const Workbench& bench, Baseline baseline)
-      : options_(options),
-        bench_(bench),
-        baseline_(baseline),
-        has_readback_(copy(bench.host(), MappedPlace{bench.mapping(), 0}, 1, CopyMethod::readback).is_ok()) {}
+struct Builder {
+  const Options& options;
+  const Workbench& bench;
+  const Baseline baseline;
+  // The library, the GPU and the kind of memory allow that method.
+  const bool has_readback = copy(bench.host(), MappedPlace{bench.mapping(), 0}, 1, CopyMethod::readback).is_ok();
 
   Cell build(Regime regime, CopyDirection direction, std::size_t bytes) {
     Cell cell{{direction, bytes}, regime, {}, {}};
     add_path(cell);
     add_baseline(cell);
     if (regime == Regime::single) return cell;
-    if (options_.with_kernels) add_kernels(cell);
-    if (options_.with_methods) add_methods(cell);
+    if (options.with_kernels) add_kernels(cell);
+    if (options.with_methods) add_methods(cell);
     return cell;
   }
 
@@ -137,15 +136,15 @@ class Builder {
   template <class Call>
   void add(Cell& cell, Role role, const std::string& name, const Call& call) {
     const std::size_t bytes = cell.bytes;
-    if (options_.is_cold) {
-      std::byte* const mapped = bench_.mapping().address();
+    if (options.is_cold) {
+      std::byte* const mapped = bench.mapping().address();
       cell.runners.push_back({make_contender(name, call, [=] { evict(mapped, bytes); }), role, {}});
     } else if (cell.regime == Regime::single) {
-      const auto pause_ns = static_cast<std::uint64_t>(options_.pause_us * 1000);
+      const auto pause_ns = static_cast<std::uint64_t>(options.pause_us * 1000);
       cell.runners.push_back({make_contender(name, call, [=] { spin(pause_ns); }), role, {}});
     } else {
       // As a program's data is that it made itself; otherwise each contender would find the caches as another one left them.
-      std::byte* const host = bench_.host();
+      std::byte* const host = bench.host();
       cell.runners.push_back({make_contender(name, call, Nothing(), [=] { write_again(host, bytes); }), role, {}});
     }
   }
@@ -159,23 +158,23 @@ class Builder {
   void add_path(Cell& cell) {
     const auto [mapping, host, bytes] = ends_of(cell);
     add(
-        cell, Role::path, cell.direction == CopyDirection::to_device ? "copy_to" : "copy_from",
+        cell, Role::method, cell.direction == CopyDirection::to_device ? "copy_to" : "copy_from",
         [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); }, [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); });
   }
 
   void add_baseline(Cell& cell) {
-    const auto [name, copy] = baseline_;
-    if (copy == nullptr) return add_required(cell, Role::baseline, name, CopyMethod::copy_engine);
+    const auto [name, copy] = baseline;
+    if (copy == nullptr) return add_required(cell, Role::method, name, CopyMethod::copy_engine);
     const bool is_to_device = cell.direction == CopyDirection::to_device;
-    void* const destination = is_to_device ? bench_.memory().address() : bench_.host();
-    const void* const source = is_to_device ? bench_.host() : bench_.memory().address();
-    add(cell, Role::baseline, name, [=, bytes = cell.bytes] { return copy(destination, source, bytes); });
+    void* const destination = is_to_device ? bench.memory().address() : bench.host();
+    const void* const source = is_to_device ? bench.host() : bench.memory().address();
+    add(cell, Role::method, name, [=, bytes = cell.bytes] { return copy(destination, source, bytes); });
   }
 
   // The kernel with the fences that copy_to and copy_from put around it.
   void add_kernels(Cell& cell) {
-    std::byte* const mapped = bench_.mapping().address();
-    std::byte* const host = bench_.host();
+    std::byte* const mapped = bench.mapping().address();
+    std::byte* const host = bench.host();
     const std::size_t bytes = cell.bytes;
     for (const CopyKernel& kernel : copy_kernels()) {
       if (!kernel.is_supported) continue;
@@ -200,7 +199,7 @@ class Builder {
     add_required(cell, Role::method, "cpu", CopyMethod::cpu);
     add_required(cell, Role::method, "cpu_parallel", CopyMethod::cpu_parallel);
     add_required(cell, Role::method, "copy_engine", CopyMethod::copy_engine);
-    if (has_readback_ && cell.direction == CopyDirection::from_device && cell.bytes <= kMaxReadbackBytes)
+    if (has_readback && cell.direction == CopyDirection::from_device && cell.bytes <= kMaxReadbackBytes)
       add_required(cell, Role::method, "readback", CopyMethod::readback);
   }
 
@@ -212,13 +211,8 @@ class Builder {
   }
 
   std::tuple<const Mapping*, std::byte*, std::size_t> ends_of(const Cell& cell) const {
-    return {&bench_.mapping(), bench_.host(), cell.bytes};
+    return {&bench.mapping(), bench.host(), cell.bytes};
   }
-
-  const Options& options_;
-  const Workbench& bench_;
-  Baseline baseline_;
-  bool has_readback_;  // the library, the GPU and the kind of memory allow that method
 };
 
 void check_cell(const Options& options, const Workbench& bench, const Cell& cell) {
@@ -287,17 +281,17 @@ void measure(Report& report, const Options& options, const SampleClock& clock, s
 }
 
 // The runner of that role with the least median; nothing when there is none.
-const Runner* best_of(const Cell& cell, std::initializer_list<Role> roles) {
+const Runner* best_of(const Cell& cell, Role role) {
   const Runner* best = nullptr;
   for (const Runner& runner : cell.runners) {
-    if (std::find(roles.begin(), roles.end(), runner.role) == roles.end()) continue;
+    if (runner.role != role) continue;
     if (best == nullptr || runner.summary.p50_us < best->summary.p50_us) best = &runner;
   }
   return best;
 }
 
-double ratio(const Runner* over, const Runner* under) {
-  return over == nullptr || under == nullptr || under->summary.p50_us <= 0 ? 0 : over->summary.p50_us / under->summary.p50_us;
+double ratio(const Runner& over, const Runner& under) {
+  return under.summary.p50_us <= 0 ? 0 : over.summary.p50_us / under.summary.p50_us;
 }
 
 Json cell_json(const Cell& cell) {
@@ -314,19 +308,19 @@ Json cell_json(const Cell& cell) {
                {"bytes", cell.bytes},
                {"data_checked", true},
                {"methods", std::move(methods)}};
-  const Runner* const path = best_of(cell, {Role::path});
-  const Runner* const baseline = best_of(cell, {Role::baseline});
-  json["baseline"] = baseline->name;
+  const Runner& path = cell.runners[0];
+  const Runner& baseline = cell.runners[1];
+  json["baseline"] = baseline.name;
   json["baseline_over_path"] = ratio(baseline, path);
   if (!cell.left_out.empty()) json["left_out_as_too_slow"] = cell.left_out;
-  if (const Runner* best = best_of(cell, {Role::kernel})) {
+  if (const Runner* best = best_of(cell, Role::kernel)) {
     json["best_kernel"] = best->name;
-    json["best_kernel_over_path"] = ratio(best, path);
+    json["best_kernel_over_path"] = ratio(*best, path);
   }
-  if (const Runner* chooser = best_of(cell, {Role::chooser})) {
-    const Runner* const best = best_of(cell, {Role::path, Role::baseline, Role::method});
+  if (const Runner* chooser = best_of(cell, Role::chooser)) {
+    const Runner* const best = best_of(cell, Role::method);
     json["best_method"] = best->name;
-    json["copy_over_best_method"] = ratio(chooser, best);
+    json["copy_over_best_method"] = ratio(*chooser, *best);
   }
   return json;
 }
@@ -346,23 +340,23 @@ void print_main_table(Report& report, const std::vector<Cell>& cells, CopyDirect
       row.show(runner->name + " p50", runner->summary.p50_us, "{:>8.3f}").show("p99", runner->summary.p99_us, "{:>8.3f}");
       row.show("min", runner->summary.min_us, "{:>8.3f}");
     }
-    row.show("ratio", ratio(runners[1], runners[0]), "{:>6.2f}");
+    row.show("ratio", ratio(*runners[1], *runners[0]), "{:>6.2f}");
     report.print_row(row.show("samples", runners[0]->summary.sample_count).show("samples", runners[1]->summary.sample_count));
   }
 }
 
-// Medians of the given roles side by side, and how the one in question stands against the best of the others.
-void print_comparison(Report& report, const std::vector<Cell>& cells, CopyDirection direction, std::initializer_list<Role> others,
-                      Role asked, const std::string& title) {
+// The path beside all kernels, or copy() beside all methods: medians, and how it stands against the best of the others.
+void print_comparison(Report& report, const std::vector<Cell>& cells, CopyDirection direction, Role others,
+                      const std::string& title) {
   std::vector<std::string> names;  // of the others, at the first size
   for (const Cell& cell : cells) {
-    const Runner* const mine = best_of(cell, {asked});
+    const Runner* const mine = others == Role::kernel ? &cell.runners[0] : best_of(cell, Role::chooser);
     const Runner* const best = best_of(cell, others);
     if (cell.direction != direction || mine == nullptr || best == nullptr) continue;
     if (names.empty()) {
       report.heading(title);
       for (const Runner& runner : cell.runners) {
-        if (std::find(others.begin(), others.end(), runner.role) != others.end()) names.push_back(runner.name);
+        if (runner.role == others) names.push_back(runner.name);
       }
     }
     Row row;
@@ -372,7 +366,7 @@ void print_comparison(Report& report, const std::vector<Cell>& cells, CopyDirect
           std::find_if(cell.runners.begin(), cell.runners.end(), [&name](const Runner& runner) { return runner.name == name; });
       row.show(name, found == cell.runners.end() ? "-" : fmt::format("{:.3f}", found->summary.p50_us), "{:>10}");
     }
-    report.print_row(row.show("time over best", fmt::format("{:.3f} {}", ratio(mine, best), best->name), "{:<14}"));
+    report.print_row(row.show("time over best", fmt::format("{:.3f} {}", ratio(*mine, *best), best->name), "{:<14}"));
   }
 }
 
@@ -433,7 +427,7 @@ void run_copylat(const Options& options, const Invocation& invocation) {
   const SampleClock clock = SampleClock::calibrate();
   report.set_clock(clock);
 
-  Builder builder(options, bench, choose_baseline(report, bench));
+  Builder builder{options, bench, choose_baseline(report, bench)};
   std::vector<Cell> cells;
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
     for (const Regime regime : {Regime::single, Regime::back_to_back}) {
@@ -454,9 +448,9 @@ void run_copylat(const Options& options, const Invocation& invocation) {
     print_main_table(report, cells, direction, Regime::single, fmt::format("{} host memory, single copies, {}", host, pause));
     print_main_table(report, cells, direction, Regime::back_to_back, fmt::format("{} host memory, copies back to back", host));
     const std::string way = std::string(name_of(direction));
-    print_comparison(report, cells, direction, {Role::kernel}, Role::path,
+    print_comparison(report, cells, direction, Role::kernel,
                      fmt::format("raw kernels with fences ({}), back to back, p50 in microseconds", way));
-    print_comparison(report, cells, direction, {Role::method, Role::baseline, Role::path}, Role::chooser,
+    print_comparison(report, cells, direction, Role::method,
                      fmt::format("copy() and each single method ({}), back to back, p50 in microseconds", way));
   }
   measure_call_overhead(report, bench, clock);
