@@ -291,13 +291,10 @@ class MatvecSession : public SideBySide {
     plan.batch_count = options_.batch_count;
     plan.slot_count = options_.slot_count;
     plan.source_count = 2 * options_.slot_count + 1;  // no slot gets the same vectors twice running
-    plan.slots_offset_bytes = plan.source_count * plan.batch_bytes();
-    plan.products_offset_bytes = plan.slots_offset_bytes + plan.slot_count * plan.batch_bytes();
-    plan.matrix_offset_bytes = plan.products_offset_bytes + plan.batch_count * plan.batch_bytes();
     return plan;
   }
   static std::uint64_t segment_bytes(const MatvecPlan& plan) noexcept {
-    return round_up(plan.matrix_offset_bytes + plan.matrix_values() * sizeof(float), kPage);
+    return round_up(plan.matrix_offset() + plan.matrix_values() * sizeof(float), kPage);
   }
 
   void do_size(std::uint64_t elements, std::uint64_t batch) {

@@ -201,7 +201,7 @@ class MatvecUnit {
 
   GIGABAR_DEVICE float* values_at(std::uint64_t offset) const { return words_.template at<float>(offset, plan_.part_bytes()); }
   GIGABAR_DEVICE float* matrix_at() const {
-    return words_.template at<float>(plan_.matrix_offset_bytes, plan_.matrix_values() * sizeof(float));
+    return words_.template at<float>(plan_.matrix_offset(), plan_.matrix_values() * sizeof(float));
   }
 
   template <class Body>

@@ -345,10 +345,7 @@ struct MatvecPlan : PairPlan {
   std::uint32_t batch_count = 1;
   std::uint32_t source_count = 1;
   std::uint32_t slot_count = 1;  // batches under way
-  std::uint64_t slots_offset_bytes = 0;
-  std::uint64_t products_offset_bytes = 0;
-  std::uint64_t matrix_offset_bytes = 0;
-  bool uses_messages = false;  // of kernels that stream: by a ring for each unit, else by writes
+  bool uses_messages = false;    // of kernels that stream: by a ring for each unit, else by writes
 
   GIGABAR_DEVICE std::uint64_t part_values() const { return std::uint64_t{vectors} * elements; }
   GIGABAR_DEVICE std::uint64_t part_bytes() const { return part_values() * sizeof(float); }
@@ -358,10 +355,11 @@ struct MatvecPlan : PairPlan {
   GIGABAR_DEVICE std::uint64_t fast_bytes() const { return (matrix_values() + part_values()) * sizeof(float); }
   GIGABAR_DEVICE std::uint64_t source_offset(std::uint32_t batch) const { return batch % source_count * batch_bytes(); }
   GIGABAR_DEVICE std::uint32_t slot_of(std::uint32_t batch) const { return slot_count > 1 ? batch % slot_count : 0; }
-  GIGABAR_DEVICE std::uint64_t slot_offset(std::uint32_t batch) const {
-    return slots_offset_bytes + slot_of(batch) * batch_bytes();
+  GIGABAR_DEVICE std::uint64_t slot_offset(std::uint32_t batch) const { return (source_count + slot_of(batch)) * batch_bytes(); }
+  GIGABAR_DEVICE std::uint64_t product_offset(std::uint32_t batch) const {
+    return (std::uint64_t{source_count} + slot_count + batch) * batch_bytes();
   }
-  GIGABAR_DEVICE std::uint64_t product_offset(std::uint32_t batch) const { return products_offset_bytes + batch * batch_bytes(); }
+  GIGABAR_DEVICE std::uint64_t matrix_offset() const { return product_offset(batch_count); }
 };
 
 // What the kernel of one launch does.
