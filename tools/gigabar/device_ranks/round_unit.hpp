@@ -20,9 +20,7 @@ class RoundUnit {
 
   // `end` is zeroed.
   GIGABAR_DEVICE RoundUnit(const Scope& scope, const RoundPlan& plan, std::uint32_t index, UnitEnd* end)
-      : scope_(scope), plan_(plan), index_(index), end_(end), words_(scope, plan, end) {
-    bytes_ = part_of(plan, index).bytes;
-  }
+      : scope_(scope), plan_(plan), index_(index), end_(end), part_(part_of(plan, index)), words_(scope, plan, end) {}
 
   // `samples`: [iteration_count], written by the active side.
   GIGABAR_DEVICE void run(std::uint64_t* samples) {
@@ -31,9 +29,8 @@ class RoundUnit {
       return;
     }
     const RunClock clock;
-    const bool has_part = plan_.message_bytes == 0 || bytes_ != 0;
     begin_channel();
-    const std::uint32_t rounds = has_part ? plan_.round_count() : 0;
+    const std::uint32_t rounds = part_.is_there ? plan_.round_count() : 0;
     for (round_ = 0; round_ < rounds && words_.is_ok(); ++round_) {
       if (round_ % plan_.rounds_per_look == 0 && words_.is_over(clock)) break;
       if (round_ == plan_.warm_up_count && scope_.rank() == 0) end_->timed_from_ns = device::now_ns();
@@ -53,10 +50,10 @@ class RoundUnit {
   GIGABAR_DEVICE NotificationId round_end() const { return round_end_of(index_); }
   GIGABAR_DEVICE std::uint32_t round_value() const { return round_ + 1; }
   GIGABAR_DEVICE bool is_last_round() const { return round_ + 1 == plan_.round_count(); }
-  GIGABAR_DEVICE bool has_data() const { return bytes_ != 0; }
+  GIGABAR_DEVICE bool has_data() const { return part_.bytes != 0; }
 
   GIGABAR_DEVICE std::uint64_t send_offset(std::uint32_t message) const {
-    return message % plan_.slot_count * plan_.slot_stride_bytes + index_ * plan_.part_stride_bytes;
+    return message % plan_.slot_count * plan_.slot_stride_bytes + part_.begin;
   }
   GIGABAR_DEVICE std::uint64_t receive_offset(std::uint32_t message) const {
     return plan_.receive_offset_bytes + send_offset(message);
@@ -108,7 +105,7 @@ class RoundUnit {
   // A latency of notifications is a PingUnit's.
   GIGABAR_DEVICE void send_ping() {
     words_.note(plan_.op == Op::write_count ? device::write_count(scope_, plan_.fabric, {kDataSegment, send_offset(0)},
-                                                                  {plan_.partner, kDataSegment, receive_offset(0)}, bytes_, 0)
+                                                                  {plan_.partner, kDataSegment, receive_offset(0)}, part_.bytes, 0)
                                             : write_notify_message(0, round_end(), round_value()));
   }
 
@@ -161,7 +158,7 @@ class RoundUnit {
     const std::uint64_t ticks = timed([&] {
       for (std::uint32_t message = 0; message < plan_.window && words_.is_ok(); ++message) {
         words_.note(device::read(scope_, plan_.fabric, {kDataSegment, receive_offset(message)},
-                                 {plan_.partner, kDataSegment, send_offset(message)}, bytes_, post()));
+                                 {plan_.partner, kDataSegment, send_offset(message)}, part_.bytes, post()));
       }
       words_.note(device::wait(scope_, plan_.fabric, queue(), words_.timeout()));
     });
@@ -183,17 +180,17 @@ class RoundUnit {
   }
 
   GIGABAR_DEVICE Status write_message(std::uint32_t message) {
-    if (uses_channel()) return channel_.write(scope_, send_offset(message), receive_offset(message), bytes_, words_.timeout());
+    if (uses_channel()) return channel_.write(scope_, send_offset(message), receive_offset(message), part_.bytes, words_.timeout());
     return device::write(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
-                         {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, post());
+                         {plan_.partner, kDataSegment, receive_offset(message)}, part_.bytes, post());
   }
 
   GIGABAR_DEVICE Status write_notify_message(std::uint32_t message, NotificationId id, std::uint32_t value) {
     if (uses_channel()) {
-      return channel_.write_notify(scope_, send_offset(message), receive_offset(message), bytes_, id, value, words_.timeout());
+      return channel_.write_notify(scope_, send_offset(message), receive_offset(message), part_.bytes, id, value, words_.timeout());
     }
     return device::write_notify(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
-                                {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, id, value, post());
+                                {plan_.partner, kDataSegment, receive_offset(message)}, part_.bytes, id, value, post());
   }
 
   // The partner's end of this round.
@@ -215,11 +212,11 @@ class RoundUnit {
 
   GIGABAR_DEVICE std::uint32_t fault() const { return plan_.plants_fault && is_last_round() ? 1 : 0; }
 
-  GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const { return words_.template at<std::uint32_t>(offset, bytes_); }
-
-  GIGABAR_DEVICE WordPlace place_of(std::uint32_t round, std::uint32_t slot) const {
-    return {round, slot, index_ * plan_.part_stride_bytes};
+  GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const {
+    return words_.template at<std::uint32_t>(offset, part_.bytes);
   }
+
+  GIGABAR_DEVICE WordPlace place_of(std::uint32_t round, std::uint32_t slot) const { return {round, slot, part_.begin}; }
 
   GIGABAR_DEVICE void fill_data() {
     if (plan_.is_checked && has_data()) fill(round_, plan_.fabric.rank);
@@ -229,19 +226,18 @@ class RoundUnit {
   }
 
   // All slots of this unit's part, as `sender` sends them in `round`.
-  GIGABAR_DEVICE void fill(std::uint32_t round, Rank sender) {
-    each_slot([&](std::uint32_t slot) { fill_words(scope_, words_at(send_offset(slot)), bytes_, sender, place_of(round, slot)); });
+  GIGABAR_DEVICE void fill(std::uint32_t round, Rank sender, std::uint64_t area_offset = 0, std::uint32_t flip = 0) {
+    each_slot([&](std::uint32_t slot) {
+      fill_words(scope_, words_at(area_offset + send_offset(slot)), part_.bytes, sender, place_of(round, slot), flip);
+    });
   }
   // No word that is read is there before.
-  GIGABAR_DEVICE void poison() {
-    constexpr std::uint32_t kAllBits = 0xffffffff;
-    each_slot(
-        [&](std::uint32_t slot) { fill_words(scope_, words_at(receive_offset(slot)), bytes_, 0, place_of(0, slot), kAllBits); });
-  }
+  GIGABAR_DEVICE void poison() { fill(0, 0, plan_.receive_offset_bytes, 0xffffffff); }
   GIGABAR_DEVICE void check(std::uint32_t round, Rank sender) {
     if (!words_.is_ok()) return;
     each_slot([&](std::uint32_t slot) {
-      check_words(scope_, words_at(receive_offset(slot)), bytes_, sender, place_of(round, slot), slot == 0 ? fault() : 0, end_);
+      check_words(scope_, words_at(receive_offset(slot)), part_.bytes, sender, place_of(round, slot), slot == 0 ? fault() : 0,
+                  end_);
     });
   }
 
@@ -261,7 +257,7 @@ class RoundUnit {
   const RoundPlan& plan_;
   const std::uint32_t index_;
   UnitEnd* const end_;
-  std::uint64_t bytes_ = 0;  // of this unit's part of a message
+  const Part part_;
   std::uint32_t round_ = 0;
   UnitWords<Scope> words_;
   device::Channel channel_;
