@@ -12,7 +12,6 @@
 #include <array>
 #include <cstring>
 #include <optional>
-#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -163,12 +162,12 @@ struct Builder {
   }
 
   void add_baseline(Cell& cell) {
-    const auto [name, copy] = baseline;
-    if (copy == nullptr) return add_required(cell, Role::method, name, CopyMethod::copy_engine);
+    const auto [name, plain_copy] = baseline;
+    if (plain_copy == nullptr) return add_required(cell, Role::method, name, CopyMethod::copy_engine);
     const bool is_to_device = cell.direction == CopyDirection::to_device;
     void* const destination = is_to_device ? bench.memory().address() : bench.host();
     const void* const source = is_to_device ? bench.host() : bench.memory().address();
-    add(cell, Role::method, name, [=, bytes = cell.bytes] { return copy(destination, source, bytes); });
+    add(cell, Role::method, name, [=, bytes = cell.bytes] { return plain_copy(destination, source, bytes); });
   }
 
   // The kernel with the fences that copy_to and copy_from put around it.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <random>
 
 #include "base/cycles.hpp"
@@ -97,24 +96,20 @@ std::size_t affordable_count(double call_ns, double budget_ns, std::size_t most)
 const Contender* race_round(std::span<Contender* const> contenders, const SampleClock& clock, std::size_t round_count,
                             std::size_t seed) {
   std::mt19937 random(static_cast<std::uint32_t>(seed));
-  std::vector<std::size_t> order(contenders.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::vector<std::size_t> left(contenders.size());
-  for (std::size_t i = 0; i < contenders.size(); ++i) {
-    const std::size_t wanted = contenders[i]->wanted_count;
-    left[i] = std::min((wanted + round_count - 1) / round_count, wanted - std::min(wanted, contenders[i]->ticks.size()));
+  std::vector<std::pair<Contender*, std::size_t>> left;  // and how many samples
+  for (Contender* const each : contenders) {
+    const std::size_t part = (each->wanted_count + round_count - 1) / round_count;
+    const std::size_t count = std::min(part, each->wanted_count - std::min(each->wanted_count, each->ticks.size()));
+    if (count != 0) left.emplace_back(each, count);
   }
-  bool is_done = false;
-  while (!is_done) {
-    is_done = true;
-    std::shuffle(order.begin(), order.end(), random);
-    for (const std::size_t i : order) {
-      const std::size_t count = std::min(left[i], kBlock);
-      if (count == 0) continue;
-      if (!contenders[i]->take_samples(clock, count)) return contenders[i];
-      left[i] -= count;
-      is_done = false;
+  while (!left.empty()) {
+    std::shuffle(left.begin(), left.end(), random);
+    for (auto& [contender, count] : left) {
+      const std::size_t block = std::min(count, kBlock);
+      if (!contender->take_samples(clock, block)) return contender;
+      count -= block;
     }
+    std::erase_if(left, [](const auto& each) { return each.second == 0; });
   }
   return nullptr;
 }

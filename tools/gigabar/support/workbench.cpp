@@ -114,7 +114,7 @@ void check_once(const Workbench& bench, const CopyCase& copied, const Contender&
 void check_copy(const Workbench& bench, const CopyCase& copied, const Contender& way, bool plants_fault) {
   // The second time with other data: a destination that still shows the first is stale.
   std::vector<std::byte> buffer;
-  for (int time = 0; time < 2; ++time) check_once(bench, copied, way, plants_fault, buffer);
+  for (int turn = 0; turn < 2; ++turn) check_once(bench, copied, way, plants_fault, buffer);
 }
 
 void fail_timed_copy(const CopyCase& copied, const Contender& way) {
