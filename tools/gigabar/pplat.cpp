@@ -350,16 +350,12 @@ void run_pplat(Options options, const Invocation& invocation) {
   }
   report.print("p50 {:.3f}   p99 {:.3f}   min {:.3f}   max {:.3f}   ({})\n", summary.p50_us, summary.p99_us, summary.min_us,
                summary.max_us, counted(summary.sample_count, "sample"));
-  Json result = {{"measure", "round_trip"}, {"by", name_in(kWays, options.by)}, {"starts", options.mode == 0 ? "cpu" : "gpu"}};
-  result.update(to_json(summary));
-  result.update(Json{{"data_bytes", options.data_bytes},
-                     {"data_checked", options.data_bytes != 0},
-                     {"blocks", options.block_count},
-                     {"threads", options.thread_count},
-                     {"gpu_flag", name_of(options.device_flag)},
-                     {"cpu_flag", name_of(options.host_flag)},
-                     {"data", name_of(options.data)}});
-  report.add_result(std::move(result));
+  Row result;
+  result.add("measure", "round_trip").add("by", name_in(kWays, options.by)).add("starts", options.mode == 0 ? "cpu" : "gpu");
+  result.merge(to_json(summary)).add("data_bytes", options.data_bytes).add("data_checked", options.data_bytes != 0);
+  result.add("blocks", options.block_count).add("threads", options.thread_count).add("gpu_flag", name_of(options.device_flag));
+  result.add("cpu_flag", name_of(options.host_flag)).add("data", name_of(options.data));
+  report.add_result(result.document());
   report.write();
 }
 
