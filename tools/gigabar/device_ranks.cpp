@@ -347,20 +347,10 @@ class Session : public Pair {
     return plan;
   }
 
-  Complaint judge_run(const RoundPlan& plan, const KernelRun& run) const {
-    return judge(name_of(plan.op), plan.message_bytes, plan.round_count(), run.ends);
-  }
-
   // Reads, atomics and writes that nobody checks need nobody at the partner.
   bool has_kernel(const RoundPlan& plan) const {
     if (plan.is_active || is_atomic(plan.op)) return plan.is_active;
     return plan.is_checked || (plan.op != Op::read && !plan.ends_with_flush());
-  }
-
-  KernelRun run_kernel(const RoundPlan& plan) {
-    KernelRun run = tool::take(run_rounds(device(), plan, grid_));
-    if (plan.op == Op::write_count) counted_ += plan.round_count();
-    return run;
   }
 
   void do_size(std::uint64_t bytes) {
@@ -371,9 +361,10 @@ class Session : public Pair {
     const bool reads_checked = plan.op == Op::read && plan.is_checked;
     if (reads_checked && plan.is_active) meet();
     KernelRun run;
-    if (has_kernel(plan)) run = run_kernel(plan);
+    if (has_kernel(plan)) run = tool::take(run_rounds(device(), plan, grid_));
+    if (plan.op == Op::write_count) counted_ += plan.round_count();
     if (reads_checked && !plan.is_active) meet();
-    const Complaint complaint = gather_complaints(judge_run(plan, run));
+    const Complaint complaint = gather_complaints(judge(name_of(plan.op), plan.message_bytes, plan.round_count(), run.ends));
     if (report() == nullptr) return;
     report()->add_row(row_of(plan, grid_, bytes, run, complaint, path()));
     complain(complaint);
@@ -429,7 +420,7 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
   const char* const blocks = is_latency                      ? "1; 8 with --scope blocks"
                              : measure == Measure::bandwidth ? "64; 8 with --scope blocks"
                                                              : "1; 8 with --scope blocks";
-  add_grid_options(command, options.grid, scope, kThreadsByScope, blocks, true);
+  add_grid_options(command, options.grid, scope, blocks, true);
   add_queues(command, options.queues);
   add_rounds(command, options);
   command->add_flag("-c,--validation", options.is_checked,

@@ -222,8 +222,7 @@ void require_room_for_samples(std::uint32_t round_count, const Grid& grid) {
                            counted(grid.unit_count(), name_of(grid.scope)), counted(count, "sample"), kMaxSamples));
 }
 
-void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks,
-                      bool takes_blocks) {
+void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* blocks, bool takes_blocks) {
   if (scope != nullptr) {
     const std::vector<Named<ScopeKind>> scopes(kScopes.begin(), kScopes.end() - (takes_blocks ? 0 : 1));
     command
@@ -234,7 +233,7 @@ void add_grid_options(const Command& command, GridOptions& options, const char* 
         ->default_str(scope);
   }
   command.add_option("--threads", options.thread_count, whole_number(1, kMaxBlockThreads), "Threads of a block")
-      ->default_str(threads);
+      ->default_str(scope != nullptr ? "512 of a block, 32 of a warp, 1 of a thread" : "512");
   command
       .add_option("--blocks", options.block_count, whole_number(1, kMaxBlocks),
                   "Blocks of the kernel, each with its own part and its own notifications")

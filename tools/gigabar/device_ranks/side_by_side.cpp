@@ -446,7 +446,7 @@ void add_pingpong(const Command& program, Invocation& invocation) {
   const auto [command, options] = ranks::add_pair_command<PingpongSession, PingpongOptions>(
       program, invocation, "pingpong", "Messages sent by the kernels that compute them, beside the same sent by the CPU",
       settled_pingpong);
-  add_grid_options(command, options.grid, "block", kThreadsByScope, "16");
+  add_grid_options(command, options.grid, "block", "16");
   add_sizes(command, options.sizes, "4K:4M");
   command->add_option("--work-us", options.work_us, whole_number(0, 1000000, "US"),
                       "Microseconds that each unit computes for, each turn");
@@ -461,7 +461,7 @@ void add_matvec(const Command& program, Invocation& invocation) {
   const auto [command, options] = ranks::add_pair_command<MatvecSession, MatvecOptions>(
       program, invocation, "matvec", "Vectors streamed to a kernel that multiplies them, beside one kernel per batch",
       settled_matvec);
-  add_grid_options(command, options.grid, nullptr, "512", "16");
+  add_grid_options(command, options.grid, nullptr, "16");
   add_range_option(command, "--vector-size", options.sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4",
                    "32:128");
   command->add_option("-m", options.sizes)->group("");  // its old name
