@@ -133,11 +133,10 @@ ranks::Counts counts_for(const Options& options, std::uint64_t bytes) noexcept {
 }
 
 // Who else uses a unit's queue: units take the queues in turn.
-device::Sharing sharing_of(const Options& options, const Grid& grid) noexcept {
+device::Sharing sharing_of(const RoundPlan& plan, const Grid& grid) noexcept {
   // A flush goes to the queues of all.
-  const bool flushes = (options.measure == Measure::rate && options.op == Op::write) || options.op == Op::barrier;
-  if (flushes) return device::Sharing::device;
-  if (grid.unit_count() <= options.queues.queue_count) return device::Sharing::exclusive;
+  if (plan.ends_with_flush() || plan.op == Op::barrier) return device::Sharing::device;
+  if (plan.unit_count <= plan.queue_count) return device::Sharing::exclusive;
   return grid.block_count == 1 ? device::Sharing::block : device::Sharing::device;
 }
 
@@ -155,7 +154,7 @@ RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t byte
   plan.is_of_blocks = grid.scope == ScopeKind::blocks;
   plan.window = options.measure == Measure::latency ? 1 : options.window;
   plan.queue_count = options.queues.queue_count;
-  plan.sharing = sharing_of(options, grid);
+  plan.sharing = sharing_of(plan, grid);
   if (options.measure == Measure::rate) {
     // Each unit's messages are whole.
     plan.part_bytes = bytes;
@@ -194,12 +193,6 @@ bool is_active_unit(const UnitEnd& end) noexcept { return end.rounds_done != 0; 
 std::string figure_text(double value) {
   if (value < 1) return fmt::format("{:.3g}", value);
   return value < 10 ? fmt::format("{:.3f}", value) : fmt::format("{:.2f}", value);
-}
-
-// What one round of all units moves: bytes, or messages.
-double round_amount(const RoundPlan& plan, std::uint32_t unit_count) noexcept {
-  const double window = plan.window;
-  return plan.measure == Measure::bandwidth ? static_cast<double>(plan.message_bytes) * window : unit_count * window;
 }
 
 // Of each unit's rounds.
@@ -261,12 +254,10 @@ Row row_of(const RoundPlan& plan, const Grid& grid, std::uint64_t bytes, const K
   const auto unit_count = static_cast<std::uint32_t>(std::count_if(first, run.ends.end(), is_active_unit));  // with a part
   std::vector<std::uint64_t> samples_ps = plan.takes_end_times() ? common_rounds_ps(plan, run) : single_rounds_ps(plan, run);
   const Summary summary = summarize(samples_ps, kNsPerPs);
-  // Bytes per nanosecond are GB/s, messages per microsecond are millions per second.
-  const double per_us = plan.measure == Measure::bandwidth ? 1e-3 : 1.0;
-  const auto figure_of = [&](double us) {
-    if (is_latency) return us;
-    return us > 0 ? round_amount(plan, unit_count) * per_us / us : 0.0;
-  };
+  // What one round of all units moves. Bytes per nanosecond are GB/s, messages per microsecond are millions per second.
+  const double window = plan.window;
+  const double amount = is_rate ? unit_count * window : static_cast<double>(plan.message_bytes) * window * 1e-3;
+  const auto figure_of = [&](double us) { return is_latency ? us : us > 0 ? amount / us : 0.0; };
   const double figure = figure_of(summary.mean_us), p50 = figure_of(summary.p50_us), p99 = figure_of(summary.p99_us);
   const std::string unit = is_latency ? "us" : is_rate ? "M/s" : "GB/s";
   Row row;
