@@ -66,12 +66,8 @@ struct Options : ranks::RoundOptions {
   DeviceSessionOptions queues;  // queue_count to the partner, though its memory is in reach; 0: none, and the rest is not used
 };
 
-SizeRange default_sizes(const Options& options, std::uint64_t most) noexcept {
-  if (options.measure == Measure::rate) return {8, 8};
-  return {kWordBytes, std::min(most, std::uint64_t{64} << 20)};
-}
-
 void settle_message_sizes(Options& options) {
+  constexpr std::uint64_t kUsualBytes = std::uint64_t{64} << 20;
   if (!has_sizes(options.op)) {
     if (!options.sizes.empty()) {
       refuse_usage(fmt::format("-m {}: --op {} has no size to choose; leave -m out", options.sizes, name_of(options.op)));
@@ -81,8 +77,8 @@ void settle_message_sizes(Options& options) {
   }
   // What is answered word by word is one piece of a ring.
   const std::uint64_t most = options.op == Op::reply ? kMessageLimitBytes : kMaxBytes;
-  options.message_bytes =
-      sizes_of(settle_range("-m", options.sizes, {.usual = default_sizes(options, most), .unit = kWordBytes, .most = most}));
+  const SizeRange usual = options.measure == Measure::rate ? SizeRange{8, 8} : SizeRange{kWordBytes, std::min(most, kUsualBytes)};
+  options.message_bytes = sizes_of(settle_range("-m", options.sizes, {.usual = usual, .unit = kWordBytes, .most = most}));
 }
 
 void settle_grid(const Options& options) {
@@ -408,9 +404,7 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
   const char* const scope = is_latency                      ? "block where messages have a size, else thread"
                             : measure == Measure::bandwidth ? "block"
                                                             : "thread";
-  const char* const blocks = is_latency                      ? "1; 8 with --scope blocks"
-                             : measure == Measure::bandwidth ? "64; 8 with --scope blocks"
-                                                             : "1; 8 with --scope blocks";
+  const char* const blocks = measure == Measure::bandwidth ? "64; 8 with --scope blocks" : "1; 8 with --scope blocks";
   add_grid_options(command, options.grid, scope, blocks, true);
   add_queues(command, options.queues);
   add_rounds(command, options);

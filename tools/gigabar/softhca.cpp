@@ -45,11 +45,6 @@ std::string figure_text(const CaseResult& result, double value) {
   return value < 1 ? fmt::format("{:.3g}", value) : fmt::format("{:.2f}", value);
 }
 
-std::string verdict_text(const CaseResult& result, const std::string& complaint) {
-  if (result.was_interrupted) return "-";
-  return complaint.empty() ? "Pass" : "Fail";
-}
-
 Json to_json(const soft_hca::FaultCounts& counts) {
   return {{"lost_doorbells", counts.lost_doorbells},
           {"lost_records", counts.lost_records},
@@ -119,7 +114,7 @@ Row row_of(const Plan& plan, const CaseResult& result, const std::string& compla
   row.add("by_queue", list_of(result.queues, convert)).add("wrong_count", result.wrong_count);
   row.add("is_as_expected", result.was_interrupted ? Json() : Json(complaint.empty()));
   if (!complaint.empty()) row.add("complaint", complaint);
-  row.show("Verdict", verdict_text(result, complaint), "{:<}");
+  row.show("Verdict", result.was_interrupted ? "-" : verdict_of(complaint.empty() ? 0 : 1), "{:<}");
   return row;
 }
 

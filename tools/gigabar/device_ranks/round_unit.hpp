@@ -29,7 +29,8 @@ class RoundUnit {
       return;
     }
     const RunClock clock;
-    begin_channel();
+    if (uses_channel())
+      words_.note(device::Channel::open(scope_, plan_.fabric, plan_.partner, kDataSegment, kDataSegment, queue(), channel_));
     const std::uint32_t rounds = part_.is_there ? plan_.round_count() : 0;
     for (round_ = 0; round_ < rounds && words_.is_ok(); ++round_) {
       if (round_ % plan_.rounds_per_look == 0 && words_.is_over(clock)) break;
@@ -49,7 +50,6 @@ class RoundUnit {
   GIGABAR_DEVICE device::Post post() const { return {queue(), words_.timeout(), plan_.sharing}; }
   GIGABAR_DEVICE NotificationId round_end() const { return round_end_of(index_); }
   GIGABAR_DEVICE std::uint32_t round_value() const { return round_ + 1; }
-  GIGABAR_DEVICE bool is_last_round() const { return round_ + 1 == plan_.round_count(); }
   GIGABAR_DEVICE bool has_data() const { return part_.bytes != 0; }
 
   GIGABAR_DEVICE std::uint64_t send_offset(std::uint32_t message) const {
@@ -167,10 +167,6 @@ class RoundUnit {
   }
 
   GIGABAR_DEVICE bool uses_channel() const { return plan_.op <= Op::write && has_channel(plan_); }
-  GIGABAR_DEVICE void begin_channel() {
-    if (!uses_channel()) return;
-    words_.note(device::Channel::open(scope_, plan_.fabric, plan_.partner, kDataSegment, kDataSegment, queue(), channel_));
-  }
 
   // --- Words of the API ----------------------------------------------------------------------------------------------------------
 
@@ -210,7 +206,7 @@ class RoundUnit {
 
   // --- Checks --------------------------------------------------------------------------------------------------------------------
 
-  GIGABAR_DEVICE std::uint32_t fault() const { return plan_.plants_fault && is_last_round() ? 1 : 0; }
+  GIGABAR_DEVICE std::uint32_t fault() const { return plan_.plants_fault && round_value() == plan_.round_count() ? 1 : 0; }
 
   GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const {
     return words_.template at<std::uint32_t>(offset, part_.bytes);
