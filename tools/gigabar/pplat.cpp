@@ -112,15 +112,7 @@ struct Played {
 class Game {
  public:
   Game(const Options& options, const DeviceInfo& device, const SampleClock& clock)
-      : options_(options),
-        is_stand_in_(device.is_stand_in),
-        block_count_(device.is_stand_in ? 1 : options.block_count),
-        clock_(clock),
-        device_flag_(options.device_flag, sizeof(std::uint32_t), options, device),
-        host_flags_(options.host_flag, block_count_ * sizeof(std::uint32_t), options, device),
-        data_(options.data, std::max<std::size_t>(options.data_bytes, 8), options, device),
-        words_(options.data_bytes / 8),
-        flags_(block_count_) {}
+      : options_(options), device_(device), clock_(clock) {}
 
   Played play(Report& report) {
     report.set_mapping(device_flag_.mapping());
@@ -147,7 +139,7 @@ class Game {
     plan.host_flags = host_flags_.device_pointer<std::uint32_t>();
     plan.data = data_.device_pointer<std::uint64_t>();
     plan.device_starts = options_.mode == 1;
-    if (!is_stand_in_) return start_flags(options_.device, plan, options_.thread_count);
+    if (!device_.is_stand_in) return start_flags(options_.device, plan, options_.thread_count);
     return play_kernel(FlagBody{plan});
   }
 
@@ -156,7 +148,7 @@ class Game {
   // False when the deadline passed first. The clock is read at every 256th poll; on a stand-in the other thread may need this CPU.
   bool await_answers(std::uint32_t round) {
     for (std::uint32_t poll = 1; !host_flags_.all_words_are(round, block_count_, flags_); ++poll) {
-      if (is_stand_in_ && poll % 64 == 0) sched_yield();
+      if (device_.is_stand_in && poll % 64 == 0) sched_yield();
       if (poll % 256 == 0 && monotonic_ns() > deadline_ns_) {
         stopped_because_ = fmt::format("no answer to round {} within {} s", round, options_.timeout_seconds);
         return false;
@@ -204,7 +196,7 @@ class Game {
   }
 
   void judge(const std::vector<device_ranks::UnitEnd>& ends) const {
-    const std::string label(stand_in_label(is_stand_in_));
+    const std::string label(stand_in_label(device_.is_stand_in));
     const std::string done = counted(ends.front().rounds_done, "round");
     for (const device_ranks::UnitEnd& end : ends) {
       if (end.wrong_count != 0)
@@ -217,14 +209,14 @@ class Game {
   }
 
   const Options& options_;
-  bool is_stand_in_;
-  std::uint32_t block_count_;  // that answer
+  const DeviceInfo& device_;
   const SampleClock& clock_;
-  Place device_flag_;
-  Place host_flags_;
-  Place data_;
-  std::vector<std::uint64_t> words_;
-  std::vector<std::uint32_t> flags_;
+  const std::uint32_t block_count_ = device_.is_stand_in ? 1 : options_.block_count;  // that answer
+  const Place device_flag_{options_.device_flag, sizeof(std::uint32_t), options_, device_};
+  const Place host_flags_{options_.host_flag, block_count_ * sizeof(std::uint32_t), options_, device_};
+  const Place data_{options_.data, std::max<std::size_t>(options_.data_bytes, 8), options_, device_};
+  std::vector<std::uint64_t> words_ = std::vector<std::uint64_t>(options_.data_bytes / 8);
+  std::vector<std::uint32_t> flags_ = std::vector<std::uint32_t>(block_count_);
   std::uint64_t deadline_ns_ = 0;
   std::string stopped_because_;
 };

@@ -20,7 +20,7 @@ class RoundUnit {
 
   // `end` is zeroed.
   GIGABAR_DEVICE RoundUnit(const Scope& scope, const RoundPlan& plan, std::uint32_t index, UnitEnd* end)
-      : scope_(scope), plan_(plan), index_(index), end_(end), part_(part_of(plan, index)), words_(scope, plan, end) {}
+      : scope_(scope), plan_(plan), index_(index), end_(end) {}
 
   // `samples`: [iteration_count], written by the active side.
   GIGABAR_DEVICE void run(std::uint64_t* samples) {
@@ -253,9 +253,9 @@ class RoundUnit {
   const RoundPlan& plan_;
   const std::uint32_t index_;
   UnitEnd* const end_;
-  const Part part_;
+  const Part part_ = part_of(plan_, index_);
   std::uint32_t round_ = 0;
-  UnitWords<Scope> words_;
+  UnitWords<Scope> words_{scope_, plan_, end_};
   device::Channel channel_;
 };
 

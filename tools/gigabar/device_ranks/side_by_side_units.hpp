@@ -16,10 +16,7 @@ class TurnUnit {
  public:
   // `end` is zeroed before the first.
   GIGABAR_DEVICE TurnUnit(const Scope& scope, const TurnPlan& plan, std::uint32_t index, UnitEnd* end)
-      : scope_(scope), plan_(plan), index_(index), end_(end), offset_(index * plan.part_stride_bytes), words_(scope, plan, end) {
-    const std::uint64_t left = plan.message_bytes > offset_ ? plan.message_bytes - offset_ : 0;
-    bytes_ = left < plan.part_stride_bytes ? left : plan.part_stride_bytes;
-  }
+      : scope_(scope), plan_(plan), index_(index), end_(end) {}
 
   // The partner's part of `round` is right.
   GIGABAR_DEVICE void check(std::uint32_t round) {
@@ -98,9 +95,10 @@ class TurnUnit {
   const TurnPlan& plan_;
   const std::uint32_t index_;
   UnitEnd* const end_;
-  const std::uint64_t offset_;
-  std::uint64_t bytes_ = 0;
-  UnitWords<Scope> words_;
+  const std::uint64_t offset_ = index_ * plan_.part_stride_bytes;
+  const std::uint64_t left_ = plan_.message_bytes > offset_ ? plan_.message_bytes - offset_ : 0;  // of the message
+  const std::uint64_t bytes_ = left_ < plan_.part_stride_bytes ? left_ : plan_.part_stride_bytes;
+  UnitWords<Scope> words_{scope_, plan_, end_};
   device::SendRing to_;
   device::RecvRing from_;
 };
@@ -131,13 +129,7 @@ class MatvecUnit {
  public:
   // `fast`: plan.fast_bytes(), of this unit alone. `end` is zeroed.
   GIGABAR_DEVICE MatvecUnit(const Scope& scope, const MatvecPlan& plan, std::uint32_t index, float* fast, UnitEnd* end)
-      : scope_(scope),
-        plan_(plan),
-        index_(index),
-        matrix_(fast),
-        vectors_(fast + plan.matrix_values()),
-        end_(end),
-        words_(scope, plan, end) {}
+      : scope_(scope), plan_(plan), index_(index), matrix_(fast), end_(end) {}
 
   GIGABAR_DEVICE void fill() {
     if (is_source()) {
@@ -285,9 +277,9 @@ class MatvecUnit {
   const MatvecPlan& plan_;
   const std::uint32_t index_;
   float* const matrix_;
-  float* const vectors_;
+  float* const vectors_ = matrix_ + plan_.matrix_values();
   UnitEnd* const end_;
-  UnitWords<Scope> words_;
+  UnitWords<Scope> words_{scope_, plan_, end_};
   device::SendRing to_;
   device::RecvRing from_;
 };
