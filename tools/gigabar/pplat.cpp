@@ -12,7 +12,7 @@
 #include <chrono>
 #include <future>
 #include <optional>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include "base/counted.hpp"
@@ -101,12 +101,6 @@ device_ranks::AwaitKernel play_kernel(const Body& body) {
   return [played]() -> Result<device_ranks::KernelRun> { return played.get(); };
 }
 
-// Ticks of each round after the warm-up, and the nanoseconds of one.
-struct Played {
-  std::vector<std::uint64_t> ticks;
-  double ns_per_tick = 1;
-};
-
 // --- By flags -------------------------------------------------------------------------------------------------------------------
 
 class Game {
@@ -114,18 +108,19 @@ class Game {
   Game(const Options& options, const DeviceInfo& device, const SampleClock& clock)
       : options_(options), device_(device), clock_(clock) {}
 
-  Played play(Report& report) {
+  // The rounds after the warm-up.
+  Summary play(Report& report) {
     report.set_mapping(device_flag_.mapping());
     report.show_progress("{} between the CPU and the kernel", counted(options_.rounds(), "round trip"));
     deadline_ns_ = monotonic_ns() + options_.timeout_ns();
     const device_ranks::AwaitKernel await_kernel = take(start());
     std::vector<std::uint64_t> ticks = options_.mode == 0 ? start_rounds() : answer_rounds();
     if (!stopped_because_.empty()) store_flag(kStopFlag);
-    const device_ranks::KernelRun run = take(await_kernel());
+    device_ranks::KernelRun run = take(await_kernel());
     judge(run.ends);
-    if (options_.mode == 0) return {std::move(ticks), clock_.ns_per_tick()};
+    if (options_.mode == 0) return summarize(ticks, clock_.ns_per_tick());
     // The kernel's clock counts cycles; %globaltimer around all rounds says how long one is.
-    return {{run.samples.begin() + options_.warm_up_count, run.samples.end()}, ns_per_tick(run.ends.front())};
+    return summarize(std::span(run.samples).subspan(options_.warm_up_count), ns_per_tick(run.ends.front()));
   }
 
  private:
@@ -255,7 +250,7 @@ void check_answer(const Words& sent, const Words& answer, std::uint64_t bytes, s
 }
 
 // Every word of every answer is checked, outside the time.
-Played play_by_messages(const Options& options, const DeviceInfo& device, const SampleClock& clock, Report& report) {
+Summary play_by_messages(const Options& options, const DeviceInfo& device, const SampleClock& clock, Report& report) {
   const Place place(Location::device_memory, sizeof(std::uint64_t), options, device);  // the ring is mapped as this is
   report.set_mapping(place.mapping());
   report.show_progress("{} to the kernel", counted(options.rounds(), "call"));
@@ -263,9 +258,8 @@ Played play_by_messages(const Options& options, const DeviceInfo& device, const 
   KernelRing ring = take(KernelRing::open(device.index, {.ring_bytes = ring_bytes_for(data_bytes)}));
   CallPlan plan{
       .rounds = options.rounds(), .timeout_ns = options.timeout_ns(), .from_cpu = ring.from_cpu(), .to_cpu = ring.to_cpu()};
-  Result<device_ranks::AwaitKernel> started = device.is_stand_in ? Result<device_ranks::AwaitKernel>(play_kernel(CallBody{plan}))
-                                                                 : start_calls(device.index, plan, options.thread_count);
-  const device_ranks::AwaitKernel await_kernel = take(std::move(started));
+  const device_ranks::AwaitKernel await_kernel =
+      device.is_stand_in ? play_kernel(CallBody{plan}) : take(start_calls(device.index, plan, options.thread_count));
   const std::uint64_t deadline_ns = device::now_ns() + plan.timeout_ns;
   Words sent(data_bytes / sizeof(std::uint32_t)), answer(sent.size());
   std::vector<std::uint64_t> ticks;
@@ -288,7 +282,7 @@ Played play_by_messages(const Options& options, const DeviceInfo& device, const 
     }
   }
   static_cast<void>(take(await_kernel()));
-  return {std::move(ticks), clock.ns_per_tick()};
+  return summarize(ticks, clock.ns_per_tick());
 }
 
 // --- The command ----------------------------------------------------------------------------------------------------------------
@@ -331,9 +325,8 @@ void run_pplat(Options options, const Invocation& invocation) {
   const SampleClock clock = SampleClock::calibrate();
   report.set_clock(clock);
   if (device.is_stand_in) report.note("stand-in: a CPU thread plays the kernel");
-  Played played =
+  const Summary summary =
       options.by == By::flag ? Game(options, device, clock).play(report) : play_by_messages(options, device, clock, report);
-  const Summary summary = summarize(played.ticks, played.ns_per_tick);
   report.heading(fmt::format("round trip {}, microseconds: {}", options.mode == 0 ? "CPU to GPU to CPU" : "GPU to CPU to GPU",
                              shape_of(options)));
   if (options.by == By::flag) {
