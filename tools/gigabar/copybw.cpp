@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
+#include <cstdint>
 #include <vector>
 
 #include "base/counted.hpp"
@@ -29,28 +29,23 @@ struct Options : DeviceOptions {
   double budget_seconds = 20;
 };
 
-// One size, direction and thread count. A repeat is a timed run of `calls` copies, long enough that the clock's cost does not
-// count.
-struct Case {
-  CopyDirection direction;
-  std::size_t bytes;
+// One size, direction and thread count. A sample is a run of so many copies that the clock's cost does not count.
+struct Case : CopyCase {
   unsigned thread_count;
-  std::function<bool()> copy;
-  std::size_t call_count = 0;  // per repeat
-  std::vector<double> repeats_gb_per_s;
+  Contender copies;
 };
 
-std::function<bool()> copy_of(const Workbench& bench, const Options& options, CopyDirection direction, std::size_t bytes,
-                              unsigned threads) {
+Contender copies_of(const Workbench& bench, const CopyCase& copied, unsigned threads) {
   const Mapping* const mapping = &bench.mapping();
   std::byte* const host = bench.host();
-  const std::size_t offset = options.offset_bytes;
+  const auto [direction, bytes, offset] = copied;
+  const auto timed = [&](const auto& call) { return make_contender(counted(threads, "thread"), call); };
   if (direction == CopyDirection::to_device) {
-    if (threads == 1) return [=] { return copy_to(*mapping, offset, host, bytes).is_ok(); };
-    return [=] { return copy_to_parallel(*mapping, offset, host, bytes, threads).is_ok(); };
+    if (threads == 1) return timed([=] { return copy_to(*mapping, offset, host, bytes).is_ok(); });
+    return timed([=] { return copy_to_parallel(*mapping, offset, host, bytes, threads).is_ok(); });
   }
-  if (threads == 1) return [=] { return copy_from(*mapping, offset, host, bytes).is_ok(); };
-  return [=] { return copy_from_parallel(*mapping, offset, host, bytes, threads).is_ok(); };
+  if (threads == 1) return timed([=] { return copy_from(*mapping, offset, host, bytes).is_ok(); });
+  return timed([=] { return copy_from_parallel(*mapping, offset, host, bytes, threads).is_ok(); });
 }
 
 std::vector<Case> build_cases(const Workbench& bench, const Options& options) {
@@ -58,57 +53,47 @@ std::vector<Case> build_cases(const Workbench& bench, const Options& options) {
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
     for (const std::size_t bytes : sizes_of({options.has_all_powers ? 1 : options.copied_bytes, options.copied_bytes})) {
       for (const unsigned threads : options.thread_counts) {
-        cases.push_back({direction, bytes, threads, copy_of(bench, options, direction, bytes, threads), 0, {}});
+        const CopyCase copied{direction, bytes, options.offset_bytes};
+        cases.push_back({copied, threads, copies_of(bench, copied, threads)});
       }
     }
   }
   return cases;
 }
 
-void check_case(const Workbench& bench, const Options& options, const Case& one) {
-  check_copy(bench, {.name = counted(one.thread_count, "thread"),
-                     .direction = one.direction,
-                     .offset_bytes = options.offset_bytes,
-                     .bytes = one.bytes,
-                     .copy = one.copy});
-}
-
-double run_repeat(const Case& one, const SampleClock& clock) {
-  bool is_good = one.copy();  // not timed: the case before this one left its own lines in the caches
-  const std::uint64_t start = clock.now();
-  for (std::size_t i = 0; i < one.call_count; ++i) is_good &= one.copy();
-  const double elapsed_ns = static_cast<double>(clock.now() - start) * clock.ns_per_tick();
-  if (!is_good) {
-    fail(fmt::format("{}: a copy of {} failed while it was timed ({}); GIGABAR_LOG=info tells why",
-                     counted(one.thread_count, "thread"), counted(one.bytes, "byte"), name_of(one.direction)));
-  }
-  return static_cast<double>(one.bytes) * static_cast<double>(one.call_count) / elapsed_ns;
-}
-
 void measure(Report& report, const Options& options, const SampleClock& clock, std::vector<Case>& cases) {
   const double share_ns = options.budget_seconds * 1e9 / static_cast<double>(cases.size());
   for (Case& one : cases) {
-    Contender probe = make_contender("probe", one.copy);
     const std::size_t most = one.direction == CopyDirection::to_device ? options.write_count : options.read_count;
-    one.call_count = std::max<std::size_t>(1, affordable_count(estimate_ns(probe, clock), share_ns, most) / options.repeat_count);
+    const std::size_t affordable = affordable_count(estimate_ns(one.copies, clock), share_ns, most);
+    one.copies.burst_count = std::max<std::size_t>(1, affordable / options.repeat_count);
+    one.copies.warm_up_count = 1;  // the case before this one left its own lines in the caches
   }
   for (std::size_t repeat = 0; repeat < options.repeat_count; ++repeat) {
     report.show_progress("repeat {} of {}", repeat + 1, options.repeat_count);
-    for (Case& one : cases) one.repeats_gb_per_s.push_back(run_repeat(one, clock));
+    for (Case& one : cases) {
+      if (!one.copies.take_samples(clock, 1)) fail_timed_copy(one, one.copies);
+    }
   }
 }
 
-void tell(Report& report, std::vector<Case>& cases) {
+void tell(Report& report, const SampleClock& clock, const std::vector<Case>& cases) {
   report.heading("bandwidth, 10^9 bytes per second: median, least and most of the repeats");
-  for (Case& one : cases) {
+  for (const Case& one : cases) {
+    const std::size_t call_count = one.copies.burst_count;
+    std::vector<double> repeats_gb_per_s;
+    for (const std::uint64_t ticks : one.copies.ticks) {
+      const double elapsed_ns = static_cast<double>(ticks) * clock.ns_per_tick();
+      repeats_gb_per_s.push_back(static_cast<double>(one.bytes) * static_cast<double>(call_count) / elapsed_ns);
+    }
     Row row;
     row.add("direction", name_of(one.direction), "direction", "{:<12}").add("bytes", one.bytes, "bytes", "{:>10}");
     row.add("threads", one.thread_count, "threads");
-    row.add("median_gb_per_s", median(one.repeats_gb_per_s), "median", "{:>9.3f}");  // sorts
-    row.add("min_gb_per_s", one.repeats_gb_per_s.front(), "least", "{:>9.3f}");
-    row.add("max_gb_per_s", one.repeats_gb_per_s.back(), "most", "{:>9.3f}");
-    row.show("calls", one.call_count * one.repeats_gb_per_s.size(), "{:>8}");
-    row.add("repeats", one.repeats_gb_per_s.size()).add("calls_per_repeat", one.call_count).add("data_checked", true);
+    row.add("median_gb_per_s", median(repeats_gb_per_s), "median", "{:>9.3f}");  // sorts
+    row.add("min_gb_per_s", repeats_gb_per_s.front(), "least", "{:>9.3f}");
+    row.add("max_gb_per_s", repeats_gb_per_s.back(), "most", "{:>9.3f}");
+    row.show("calls", call_count * repeats_gb_per_s.size(), "{:>8}");
+    row.add("repeats", repeats_gb_per_s.size()).add("calls_per_repeat", call_count).add("data_checked", true);
     report.add_row(row);
   }
 }
@@ -137,10 +122,10 @@ void run_copybw(Options options, const Invocation& invocation) {
   report.set_clock(clock);
   std::vector<Case> cases = build_cases(bench, options);
   report.show_progress("checking the data of every row");
-  for (const Case& one : cases) check_case(bench, options, one);
+  for (const Case& one : cases) check_copy(bench, one, one.copies);
   measure(report, options, clock, cases);
-  for (const Case& one : cases) check_case(bench, options, one);
-  tell(report, cases);
+  for (const Case& one : cases) check_copy(bench, one, one.copies);
+  tell(report, clock, cases);
   report.print("data checked in every row, before and after the timing{}\n", stand_in_label(report.is_stand_in()));
   report.write();
 }

@@ -12,7 +12,6 @@
 #include <array>
 #include <cstring>
 #include <optional>
-#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -80,68 +79,72 @@ struct Options : DeviceOptions {
 
 enum class Regime { single, back_to_back };
 
-enum class Role { path, baseline, kernel, chooser, method };
+enum class Role { method, kernel, chooser };
 
-struct Runner {
+struct Runner : Contender {
   Role role;
-  Contender contender;
   Summary summary;
 };
 
 // One size in one direction and regime.
-struct Cell {
+struct Cell : CopyCase {
   Regime regime;
-  CopyDirection direction;
-  std::size_t bytes;
-  std::vector<Runner> runners;
+  std::vector<Runner> runners;        // the path, the baseline, then what else was asked for
   std::vector<std::string> left_out;  // kernels far too slow at this size to be the best
 };
 
 // What cudaMemcpy is here: the real one, or its nearest relation.
-enum class Baseline { memcpy, cuda_memcpy, copy_engine };
+struct Baseline {
+  const char* name;
+  bool (*copy)(void* destination, const void* source, std::size_t bytes);  // null: the copy engine through Gigabar
+};
 
-Baseline choose_baseline(Report& report, const Workbench& bench) {
-  if (bench.device().is_stand_in) return Baseline::memcpy;
-  const Availability runtime = use_cuda_runtime(bench.device().index);
-  report.document()["cuda_runtime"] = to_json(runtime);
-  if (runtime.is_ok()) return Baseline::cuda_memcpy;
-  report.note(fmt::format("no cudaMemcpy ({}: {}): the copy engine through Gigabar stands in its place", name_of(runtime.code),
-                          runtime.reason));
-  return Baseline::copy_engine;
+bool plain_memcpy(void* destination, const void* source, std::size_t bytes) {
+  std::memcpy(destination, source, bytes);
+  return true;
 }
 
-class Builder {
- public:
-  Builder(const Options& options, const Workbench& bench, Baseline baseline)
-      : options_(options),
-        bench_(bench),
-        baseline_(baseline),
-        has_readback_(copy(bench.host(), MappedPlace{bench.mapping(), 0}, 1, CopyMethod::readback).is_ok()) {}
+Baseline choose_baseline(Report& report, const Workbench& bench) {
+  if (bench.device().is_stand_in) return {"memcpy", plain_memcpy};
+  const Availability runtime = use_cuda_runtime(bench.device().index);
+  report.document()["cuda_runtime"] = to_json(runtime);
+  if (runtime.is_ok()) return {"cudaMemcpy", cuda_memcpy};
+  report.note(fmt::format("no cudaMemcpy ({}: {}): the copy engine through Gigabar stands in its place", name_of(runtime.code),
+                          runtime.reason));
+  return {"copy_engine", nullptr};
+}
+
+struct Builder {
+  const Options& options;
+  const Workbench& bench;
+  const Baseline baseline;
+  // The library, the GPU and the kind of memory allow that method.
+  const bool has_readback = copy(bench.host(), MappedPlace{bench.mapping(), 0}, 1, CopyMethod::readback).is_ok();
 
   Cell build(Regime regime, CopyDirection direction, std::size_t bytes) {
-    Cell cell{regime, direction, bytes, {}, {}};
+    Cell cell{{direction, bytes}, regime, {}, {}};
     add_path(cell);
     add_baseline(cell);
     if (regime == Regime::single) return cell;
-    if (options_.with_kernels) add_kernels(cell);
-    if (options_.with_methods) add_methods(cell);
+    if (options.with_kernels) add_kernels(cell);
+    if (options.with_methods) add_methods(cell);
     return cell;
   }
 
  private:
   template <class Call>
-  void add(Cell& cell, Role role, std::string name, Call call) {
-    if (options_.is_cold) {
-      std::byte* const mapped = bench_.mapping().address();
-      const std::size_t bytes = cell.bytes;
-      cell.runners.push_back({role, make_contender(std::move(name), call, [mapped, bytes] { evict(mapped, bytes); }), {}});
+  void add(Cell& cell, Role role, const std::string& name, const Call& call) {
+    const std::size_t bytes = cell.bytes;
+    if (options.is_cold) {
+      std::byte* const mapped = bench.mapping().address();
+      cell.runners.push_back({make_contender(name, call, [=] { evict(mapped, bytes); }), role, {}});
     } else if (cell.regime == Regime::single) {
-      const auto pause_ns = static_cast<std::uint64_t>(options_.pause_us * 1000);
-      cell.runners.push_back({role, make_contender(std::move(name), call, [pause_ns] { spin(pause_ns); }), {}});
+      const auto pause_ns = static_cast<std::uint64_t>(options.pause_us * 1000);
+      cell.runners.push_back({make_contender(name, call, [=] { spin(pause_ns); }), role, {}});
     } else {
-      cell.runners.push_back({role, make_contender(std::move(name), call), {}});
       // As a program's data is that it made itself; otherwise each contender would find the caches as another one left them.
-      cell.runners.back().contender.before_block = [host = bench_.host(), bytes = cell.bytes] { write_again(host, bytes); };
+      std::byte* const host = bench.host();
+      cell.runners.push_back({make_contender(name, call, Nothing(), [=] { write_again(host, bytes); }), role, {}});
     }
   }
 
@@ -154,31 +157,23 @@ class Builder {
   void add_path(Cell& cell) {
     const auto [mapping, host, bytes] = ends_of(cell);
     add(
-        cell, Role::path, cell.direction == CopyDirection::to_device ? "copy_to" : "copy_from",
+        cell, Role::method, cell.direction == CopyDirection::to_device ? "copy_to" : "copy_from",
         [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); }, [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); });
   }
 
   void add_baseline(Cell& cell) {
+    const auto [name, plain_copy] = baseline;
+    if (plain_copy == nullptr) return add_required(cell, Role::method, name, CopyMethod::copy_engine);
     const bool is_to_device = cell.direction == CopyDirection::to_device;
-    void* const destination = is_to_device ? bench_.memory().address() : bench_.host();
-    const void* const source = is_to_device ? bench_.host() : bench_.memory().address();
-    const std::size_t bytes = cell.bytes;
-    switch (baseline_) {
-      case Baseline::cuda_memcpy:
-        return add(cell, Role::baseline, "cudaMemcpy", [=] { return cuda_memcpy(destination, source, bytes); });
-      case Baseline::copy_engine: return add_required(cell, Role::baseline, "copy_engine", CopyMethod::copy_engine);
-      case Baseline::memcpy: break;
-    }
-    add(cell, Role::baseline, "memcpy", [=] {
-      std::memcpy(destination, source, bytes);
-      return true;
-    });
+    void* const destination = is_to_device ? bench.memory().address() : bench.host();
+    const void* const source = is_to_device ? bench.host() : bench.memory().address();
+    add(cell, Role::method, name, [=, bytes = cell.bytes] { return plain_copy(destination, source, bytes); });
   }
 
   // The kernel with the fences that copy_to and copy_from put around it.
   void add_kernels(Cell& cell) {
-    std::byte* const mapped = bench_.mapping().address();
-    std::byte* const host = bench_.host();
+    std::byte* const mapped = bench.mapping().address();
+    std::byte* const host = bench.host();
     const std::size_t bytes = cell.bytes;
     for (const CopyKernel& kernel : copy_kernels()) {
       if (!kernel.is_supported) continue;
@@ -203,7 +198,7 @@ class Builder {
     add_required(cell, Role::method, "cpu", CopyMethod::cpu);
     add_required(cell, Role::method, "cpu_parallel", CopyMethod::cpu_parallel);
     add_required(cell, Role::method, "copy_engine", CopyMethod::copy_engine);
-    if (has_readback_ && cell.direction == CopyDirection::from_device && cell.bytes <= kMaxReadbackBytes)
+    if (has_readback && cell.direction == CopyDirection::from_device && cell.bytes <= kMaxReadbackBytes)
       add_required(cell, Role::method, "readback", CopyMethod::readback);
   }
 
@@ -215,30 +210,12 @@ class Builder {
   }
 
   std::tuple<const Mapping*, std::byte*, std::size_t> ends_of(const Cell& cell) const {
-    return {&bench_.mapping(), bench_.host(), cell.bytes};
+    return {&bench.mapping(), bench.host(), cell.bytes};
   }
-
-  const Options& options_;
-  const Workbench& bench_;
-  Baseline baseline_;
-  bool has_readback_;  // the library, the GPU and the kind of memory allow that method
 };
 
-// One call. False when it said that it failed.
-bool run_once(Runner& runner, const SampleClock& clock, std::uint64_t& ticks) {
-  return runner.contender.run_block(clock, std::span(&ticks, 1), 0, 1);
-}
-
-void check_cell(const Options& options, const Workbench& bench, const SampleClock& clock, Cell& cell) {
-  std::uint64_t ticks = 0;
-  for (Runner& runner : cell.runners) {
-    check_copy(bench, {.name = runner.contender.name,
-                       .direction = cell.direction,
-                       .offset_bytes = 0,
-                       .bytes = cell.bytes,
-                       .copy = [&] { return run_once(runner, clock, ticks); },
-                       .plant_fault = cell.bytes == options.fault_bytes});
-  }
+void check_cell(const Options& options, const Workbench& bench, const Cell& cell) {
+  for (const Runner& runner : cell.runners) check_copy(bench, cell, runner, cell.bytes == options.fault_bytes);
 }
 
 // Narrow loads from write-combined memory take seconds for MiB. A kernel that needs many times the path's time is not the best one,
@@ -247,15 +224,15 @@ void leave_out_slow_kernels(const SampleClock& clock, std::vector<Cell>& cells) 
   constexpr double kFarTooSlow = 8;
   constexpr double kAlwaysAffordableNs = 1e6;
   for (Cell& cell : cells) {
-    const auto once_ns = [&](Runner& runner) {
+    const auto once_ns = [&](const Runner& runner) {
       std::uint64_t ticks = 0;
-      run_once(runner, clock, ticks);
+      runner.run_once(clock, ticks);
       return static_cast<double>(ticks) * clock.ns_per_tick();
     };
     const double limit_ns = std::max(kAlwaysAffordableNs, kFarTooSlow * once_ns(cell.runners.front()));
-    std::erase_if(cell.runners, [&](Runner& runner) {
+    std::erase_if(cell.runners, [&](const Runner& runner) {
       const bool is_slow = runner.role == Role::kernel && once_ns(runner) > limit_ns;
-      if (is_slow) cell.left_out.push_back(runner.contender.name);
+      if (is_slow) cell.left_out.push_back(runner.name);
       return is_slow;
     });
   }
@@ -273,15 +250,13 @@ void plan_samples(const Options& options, const SampleClock& clock, std::vector<
     const std::size_t most = cell.direction == CopyDirection::to_device ? options.write_count : options.read_count;
     const bool is_single = cell.regime == Regime::single;
     for (Runner& runner : cell.runners) {
-      const double call_ns = estimate_ns(runner.contender, clock);
+      const double call_ns = estimate_ns(runner, clock);
       // Back to back, as many calls go untimed as are then timed: they fill the link's queue of writes.
-      runner.contender.burst_count =
-          is_single ? 1 : std::clamp(static_cast<std::size_t>(kBurstNs / call_ns), std::size_t{1}, kMaxBurst);
-      runner.contender.warm_up_count = is_single ? 1 : std::max(runner.contender.burst_count, std::size_t{3});
-      const double sample_ns =
-          call_ns * static_cast<double>(runner.contender.burst_count) + (is_single ? options.pause_us * 1000 : 0);
-      runner.contender.wanted_count = affordable_count(sample_ns, share_ns, most);
-      runner.contender.ticks.reserve(runner.contender.wanted_count);
+      runner.burst_count = is_single ? 1 : std::clamp(static_cast<std::size_t>(kBurstNs / call_ns), std::size_t{1}, kMaxBurst);
+      runner.warm_up_count = is_single ? 1 : std::max(runner.burst_count, std::size_t{3});
+      const double sample_ns = call_ns * static_cast<double>(runner.burst_count) + (is_single ? options.pause_us * 1000 : 0);
+      runner.wanted_count = affordable_count(sample_ns, share_ns, most);
+      runner.ticks.reserve(runner.wanted_count);
     }
   }
 }
@@ -291,43 +266,39 @@ void measure(Report& report, const Options& options, const SampleClock& clock, s
     for (Cell& cell : cells) {
       report.show_progress("round {} of {}: {}, {}", round + 1, options.round_count, name_of(cell.direction),
                            bytes_text(cell.bytes));
-      std::vector<Contender> contenders;
-      for (Runner& runner : cell.runners) contenders.push_back(std::move(runner.contender));
+      std::vector<Contender*> contenders;
+      for (Runner& runner : cell.runners) contenders.push_back(&runner);
       const Contender* const failed = race_round(contenders, clock, options.round_count, round);
-      if (failed != nullptr) {
-        fail(fmt::format("{}: a copy of {} failed while it was timed ({}); GIGABAR_LOG=info tells why", failed->name,
-                         counted(cell.bytes, "byte"), name_of(cell.direction)));
-      }
-      for (std::size_t i = 0; i < contenders.size(); ++i) cell.runners[i].contender = std::move(contenders[i]);
+      if (failed != nullptr) fail_timed_copy(cell, *failed);
     }
   }
   for (Cell& cell : cells) {
     for (Runner& runner : cell.runners) {
-      runner.summary = summarize(runner.contender.ticks, clock.ns_per_tick() / static_cast<double>(runner.contender.burst_count));
+      runner.summary = summarize(runner.ticks, clock.ns_per_tick() / static_cast<double>(runner.burst_count));
     }
   }
 }
 
 // The runner of that role with the least median; nothing when there is none.
-const Runner* best_of(const Cell& cell, std::initializer_list<Role> roles) {
+const Runner* best_of(const Cell& cell, Role role) {
   const Runner* best = nullptr;
   for (const Runner& runner : cell.runners) {
-    if (std::find(roles.begin(), roles.end(), runner.role) == roles.end()) continue;
+    if (runner.role != role) continue;
     if (best == nullptr || runner.summary.p50_us < best->summary.p50_us) best = &runner;
   }
   return best;
 }
 
-double ratio(const Runner* over, const Runner* under) {
-  return over == nullptr || under == nullptr || under->summary.p50_us <= 0 ? 0 : over->summary.p50_us / under->summary.p50_us;
+double ratio(const Runner& over, const Runner& under) {
+  return under.summary.p50_us <= 0 ? 0 : over.summary.p50_us / under.summary.p50_us;
 }
 
 Json cell_json(const Cell& cell) {
   Json methods = Json::array();
   for (const Runner& runner : cell.runners) {
-    Json entry = {{"name", runner.contender.name}};
+    Json entry = {{"name", runner.name}};
     entry.update(to_json(runner.summary));
-    entry["calls_per_sample"] = runner.contender.burst_count;
+    entry["calls_per_sample"] = runner.burst_count;
     entry["gb_per_s"] = static_cast<double>(cell.bytes) / (runner.summary.p50_us * 1000.0);
     methods.push_back(std::move(entry));
   }
@@ -336,19 +307,19 @@ Json cell_json(const Cell& cell) {
                {"bytes", cell.bytes},
                {"data_checked", true},
                {"methods", std::move(methods)}};
-  const Runner* const path = best_of(cell, {Role::path});
-  const Runner* const baseline = best_of(cell, {Role::baseline});
-  json["baseline"] = baseline->contender.name;
+  const Runner& path = cell.runners[0];
+  const Runner& baseline = cell.runners[1];
+  json["baseline"] = baseline.name;
   json["baseline_over_path"] = ratio(baseline, path);
   if (!cell.left_out.empty()) json["left_out_as_too_slow"] = cell.left_out;
-  if (const Runner* best = best_of(cell, {Role::kernel})) {
-    json["best_kernel"] = best->contender.name;
-    json["best_kernel_over_path"] = ratio(best, path);
+  if (const Runner* best = best_of(cell, Role::kernel)) {
+    json["best_kernel"] = best->name;
+    json["best_kernel_over_path"] = ratio(*best, path);
   }
-  if (const Runner* chooser = best_of(cell, {Role::chooser})) {
-    const Runner* const best = best_of(cell, {Role::path, Role::baseline, Role::method});
-    json["best_method"] = best->contender.name;
-    json["copy_over_best_method"] = ratio(chooser, best);
+  if (const Runner* chooser = best_of(cell, Role::chooser)) {
+    const Runner* const best = best_of(cell, Role::method);
+    json["best_method"] = best->name;
+    json["copy_over_best_method"] = ratio(*chooser, *best);
   }
   return json;
 }
@@ -358,43 +329,43 @@ void print_main_table(Report& report, const std::vector<Cell>& cells, CopyDirect
   bool is_first = true;
   for (const Cell& cell : cells) {
     if (cell.direction != direction || cell.regime != regime) continue;
-    const std::array runners = {best_of(cell, {Role::path}), best_of(cell, {Role::baseline})};
+    const std::array runners = {&cell.runners[0], &cell.runners[1]};
     if (std::exchange(is_first, false)) {
-      report.heading(fmt::format("{} beside {}, microseconds, {}", runners[0]->contender.name, runners[1]->contender.name, how));
+      report.heading(fmt::format("{} beside {}, microseconds, {}", runners[0]->name, runners[1]->name, how));
     }
     Row row;
     row.show("bytes", cell.bytes, "{:>10}");
     for (const Runner* runner : runners) {
-      row.show(runner->contender.name + " p50", runner->summary.p50_us, "{:>8.3f}").show("p99", runner->summary.p99_us, "{:>8.3f}");
+      row.show(runner->name + " p50", runner->summary.p50_us, "{:>8.3f}").show("p99", runner->summary.p99_us, "{:>8.3f}");
       row.show("min", runner->summary.min_us, "{:>8.3f}");
     }
-    row.show("ratio", ratio(runners[1], runners[0]), "{:>6.2f}");
+    row.show("ratio", ratio(*runners[1], *runners[0]), "{:>6.2f}");
     report.print_row(row.show("samples", runners[0]->summary.sample_count).show("samples", runners[1]->summary.sample_count));
   }
 }
 
-// Medians of the given roles side by side, and how the one in question stands against the best of the others.
-void print_comparison(Report& report, const std::vector<Cell>& cells, CopyDirection direction, std::initializer_list<Role> others,
-                      Role asked, const std::string& title) {
+// The path beside all kernels, or copy() beside all methods: medians, and how it stands against the best of the others.
+void print_comparison(Report& report, const std::vector<Cell>& cells, CopyDirection direction, Role others,
+                      const std::string& title) {
   std::vector<std::string> names;  // of the others, at the first size
   for (const Cell& cell : cells) {
-    const Runner* const mine = best_of(cell, {asked});
+    const Runner* const mine = others == Role::kernel ? &cell.runners[0] : best_of(cell, Role::chooser);
     const Runner* const best = best_of(cell, others);
     if (cell.direction != direction || mine == nullptr || best == nullptr) continue;
     if (names.empty()) {
       report.heading(title);
       for (const Runner& runner : cell.runners) {
-        if (std::find(others.begin(), others.end(), runner.role) != others.end()) names.push_back(runner.contender.name);
+        if (runner.role == others) names.push_back(runner.name);
       }
     }
     Row row;
-    row.show("bytes", cell.bytes, "{:>10}").show(mine->contender.name, mine->summary.p50_us, "{:>10.3f}");
+    row.show("bytes", cell.bytes, "{:>10}").show(mine->name, mine->summary.p50_us, "{:>10.3f}");
     for (const std::string& name : names) {
-      const auto found = std::find_if(cell.runners.begin(), cell.runners.end(),
-                                      [&name](const Runner& runner) { return runner.contender.name == name; });
+      const auto found =
+          std::find_if(cell.runners.begin(), cell.runners.end(), [&name](const Runner& runner) { return runner.name == name; });
       row.show(name, found == cell.runners.end() ? "-" : fmt::format("{:.3f}", found->summary.p50_us), "{:>10}");
     }
-    report.print_row(row.show("time over best", fmt::format("{:.3f} {}", ratio(mine, best), best->contender.name), "{:<14}"));
+    report.print_row(row.show("time over best", fmt::format("{:.3f} {}", ratio(*mine, *best), best->name), "{:<14}"));
   }
 }
 
@@ -407,30 +378,28 @@ void measure_call_overhead(Report& report, const Workbench& bench, const SampleC
   std::byte* const host = bench.host();
   const StoreKernel kernel =
       detail::active_kernels(mapping.type()).store[detail::size_class(kBytes)].load(std::memory_order_relaxed);
-  const auto time_calls = [&](auto&& call) {
-    const std::uint64_t start = clock.now();
-    for (std::size_t i = 0; i < kCalls; ++i) call();
-    return static_cast<double>(clock.now() - start) * clock.ns_per_tick() / kCalls;
-  };
-  bool is_good = true;
-  const auto full = [&] { is_good &= copy_to(mapping, 0, host, kBytes).is_ok(); };
-  const auto bare = [&] {
+  Contender call = make_contender("call", [&] { return copy_to(mapping, 0, host, kBytes).is_ok(); });
+  Contender bare = make_contender("bare", [&] {
     kernel(mapping.address(), host, kBytes);
     detail::fence_stores();
-  };
-  std::vector<double> calls;
-  std::vector<double> bares;
-  std::vector<double> differences;
-  for (std::size_t pair = 0; pair < kPairs; ++pair) {
-    const bool full_first = pair % 2 == 0;  // so that neither always follows the other
-    double full_ns = full_first ? time_calls(full) : 0;
-    const double bare_ns = time_calls(bare);
-    if (!full_first) full_ns = time_calls(full);
-    calls.push_back(full_ns);
-    bares.push_back(bare_ns);
-    differences.push_back(full_ns - bare_ns);
+    return true;
+  });
+  const std::array both = {&call, &bare};
+  for (Contender* const each : both) {
+    each->warm_up_count = 0;
+    each->burst_count = kCalls;
   }
-  if (!is_good) fail("copy_to: a copy of 8 bytes failed while its overhead was timed; GIGABAR_LOG=info tells why");
+  for (std::size_t turn = 0; turn < 2 * kPairs; ++turn) {
+    // Call, bare, bare, call: neither always follows the other.
+    if (!both[(turn + 1) / 2 % 2]->take_samples(clock, 1))
+      fail("copy_to: a copy of 8 bytes failed while its overhead was timed; GIGABAR_LOG=info tells why");
+  }
+  std::vector<double> calls, bares, differences;
+  for (std::size_t pair = 0; pair < kPairs; ++pair) {
+    calls.push_back(static_cast<double>(call.ticks[pair]) * clock.ns_per_tick() / kCalls);
+    bares.push_back(static_cast<double>(bare.ticks[pair]) * clock.ns_per_tick() / kCalls);
+    differences.push_back(calls[pair] - bares[pair]);
+  }
   const double overhead_ns = median(differences);
   report.heading(fmt::format(
       "call overhead of copy_to at {} bytes: {:.1f} ns (call {:.1f} ns, bare kernel and fence {:.1f} ns; median of {} pairs)",
@@ -457,7 +426,7 @@ void run_copylat(const Options& options, const Invocation& invocation) {
   const SampleClock clock = SampleClock::calibrate();
   report.set_clock(clock);
 
-  Builder builder(options, bench, choose_baseline(report, bench));
+  Builder builder{options, bench, choose_baseline(report, bench)};
   std::vector<Cell> cells;
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
     for (const Regime regime : {Regime::single, Regime::back_to_back}) {
@@ -466,10 +435,10 @@ void run_copylat(const Options& options, const Invocation& invocation) {
   }
   report.show_progress("checking the data of every size");
   leave_out_slow_kernels(clock, cells);
-  for (Cell& cell : cells) check_cell(options, bench, clock, cell);
+  for (const Cell& cell : cells) check_cell(options, bench, cell);
   plan_samples(options, clock, cells);
   measure(report, options, clock, cells);
-  for (Cell& cell : cells) check_cell(options, bench, clock, cell);
+  for (const Cell& cell : cells) check_cell(options, bench, cell);
 
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
     const char* const host = bench.is_host_pinned() ? "pinned" : "pageable";
@@ -478,9 +447,9 @@ void run_copylat(const Options& options, const Invocation& invocation) {
     print_main_table(report, cells, direction, Regime::single, fmt::format("{} host memory, single copies, {}", host, pause));
     print_main_table(report, cells, direction, Regime::back_to_back, fmt::format("{} host memory, copies back to back", host));
     const std::string way = std::string(name_of(direction));
-    print_comparison(report, cells, direction, {Role::kernel}, Role::path,
+    print_comparison(report, cells, direction, Role::kernel,
                      fmt::format("raw kernels with fences ({}), back to back, p50 in microseconds", way));
-    print_comparison(report, cells, direction, {Role::method, Role::baseline, Role::path}, Role::chooser,
+    print_comparison(report, cells, direction, Role::method,
                      fmt::format("copy() and each single method ({}), back to back, p50 in microseconds", way));
   }
   measure_call_overhead(report, bench, clock);

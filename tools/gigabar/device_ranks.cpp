@@ -66,12 +66,8 @@ struct Options : ranks::RoundOptions {
   DeviceSessionOptions queues;  // queue_count to the partner, though its memory is in reach; 0: none, and the rest is not used
 };
 
-SizeRange default_sizes(const Options& options, std::uint64_t most) noexcept {
-  if (options.measure == Measure::rate) return {8, 8};
-  return {kWordBytes, std::min(most, std::uint64_t{64} << 20)};
-}
-
 void settle_message_sizes(Options& options) {
+  constexpr std::uint64_t kUsualBytes = std::uint64_t{64} << 20;
   if (!has_sizes(options.op)) {
     if (!options.sizes.empty()) {
       refuse_usage(fmt::format("-m {}: --op {} has no size to choose; leave -m out", options.sizes, name_of(options.op)));
@@ -81,8 +77,8 @@ void settle_message_sizes(Options& options) {
   }
   // What is answered word by word is one piece of a ring.
   const std::uint64_t most = options.op == Op::reply ? kMessageLimitBytes : kMaxBytes;
-  options.message_bytes =
-      sizes_of(settle_range("-m", options.sizes, {.usual = default_sizes(options, most), .unit = kWordBytes, .most = most}));
+  const SizeRange usual = options.measure == Measure::rate ? SizeRange{8, 8} : SizeRange{kWordBytes, std::min(most, kUsualBytes)};
+  options.message_bytes = sizes_of(settle_range("-m", options.sizes, {.usual = usual, .unit = kWordBytes, .most = most}));
 }
 
 void settle_grid(const Options& options) {
@@ -133,11 +129,10 @@ ranks::Counts counts_for(const Options& options, std::uint64_t bytes) noexcept {
 }
 
 // Who else uses a unit's queue: units take the queues in turn.
-device::Sharing sharing_of(const Options& options, const Grid& grid) noexcept {
+device::Sharing sharing_of(const RoundPlan& plan, const Grid& grid) noexcept {
   // A flush goes to the queues of all.
-  const bool flushes = (options.measure == Measure::rate && options.op == Op::write) || options.op == Op::barrier;
-  if (flushes) return device::Sharing::device;
-  if (grid.unit_count() <= options.queues.queue_count) return device::Sharing::exclusive;
+  if (plan.ends_with_flush() || plan.op == Op::barrier) return device::Sharing::device;
+  if (plan.unit_count <= plan.queue_count) return device::Sharing::exclusive;
   return grid.block_count == 1 ? device::Sharing::block : device::Sharing::device;
 }
 
@@ -155,7 +150,7 @@ RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t byte
   plan.is_of_blocks = grid.scope == ScopeKind::blocks;
   plan.window = options.measure == Measure::latency ? 1 : options.window;
   plan.queue_count = options.queues.queue_count;
-  plan.sharing = sharing_of(options, grid);
+  plan.sharing = sharing_of(plan, grid);
   if (options.measure == Measure::rate) {
     // Each unit's messages are whole.
     plan.part_bytes = bytes;
@@ -194,12 +189,6 @@ bool is_active_unit(const UnitEnd& end) noexcept { return end.rounds_done != 0; 
 std::string figure_text(double value) {
   if (value < 1) return fmt::format("{:.3g}", value);
   return value < 10 ? fmt::format("{:.3f}", value) : fmt::format("{:.2f}", value);
-}
-
-// What one round of all units moves: bytes, or messages.
-double round_amount(const RoundPlan& plan, std::uint32_t unit_count) noexcept {
-  const double window = plan.window;
-  return plan.measure == Measure::bandwidth ? static_cast<double>(plan.message_bytes) * window : unit_count * window;
 }
 
 // Of each unit's rounds.
@@ -261,12 +250,10 @@ Row row_of(const RoundPlan& plan, const Grid& grid, std::uint64_t bytes, const K
   const auto unit_count = static_cast<std::uint32_t>(std::count_if(first, run.ends.end(), is_active_unit));  // with a part
   std::vector<std::uint64_t> samples_ps = plan.takes_end_times() ? common_rounds_ps(plan, run) : single_rounds_ps(plan, run);
   const Summary summary = summarize(samples_ps, kNsPerPs);
-  // Bytes per nanosecond are GB/s, messages per microsecond are millions per second.
-  const double per_us = plan.measure == Measure::bandwidth ? 1e-3 : 1.0;
-  const auto figure_of = [&](double us) {
-    if (is_latency) return us;
-    return us > 0 ? round_amount(plan, unit_count) * per_us / us : 0.0;
-  };
+  // What one round of all units moves. Bytes per nanosecond are GB/s, messages per microsecond are millions per second.
+  const double window = plan.window;
+  const double amount = is_rate ? unit_count * window : static_cast<double>(plan.message_bytes) * window * 1e-3;
+  const auto figure_of = [&](double us) { return is_latency ? us : us > 0 ? amount / us : 0.0; };
   const double figure = figure_of(summary.mean_us), p50 = figure_of(summary.p50_us), p99 = figure_of(summary.p99_us);
   const std::string unit = is_latency ? "us" : is_rate ? "M/s" : "GB/s";
   Row row;
@@ -347,40 +334,24 @@ class Session : public Pair {
     return plan;
   }
 
-  Complaint judge_run(const RoundPlan& plan, const KernelRun& run) const {
-    return judge(name_of(plan.op), plan.message_bytes, plan.round_count(), run.ends);
-  }
-
   // Reads, atomics and writes that nobody checks need nobody at the partner.
   bool has_kernel(const RoundPlan& plan) const {
-    if (plan.is_active) return true;
-    if (plan.op == Op::read || is_atomic(plan.op)) return false;
-    return plan.measure != Measure::rate || plan.op != Op::write || plan.is_checked;
-  }
-
-  KernelRun run_kernel(const RoundPlan& plan) {
-    KernelRun run = tool::take(run_rounds(device(), plan, grid_));
-    if (plan.op == Op::write_count) counted_ += plan.round_count();
-    return run;
-  }
-
-  // What the partner reads, once for all rounds.
-  void fill(RoundPlan plan) {
-    plan.only_fills = true;
-    static_cast<void>(judge_run(plan, run_kernel(plan)));
+    if (plan.is_active || is_atomic(plan.op)) return plan.is_active;
+    return plan.is_checked || (plan.op != Op::read && !plan.ends_with_flush());
   }
 
   void do_size(std::uint64_t bytes) {
     const RoundPlan plan = plan_of(bytes);
     if (report() != nullptr) report()->show_progress("{}: {}", bytes_text(bytes), counted(plan.iteration_count, "round"));
     meet();
-    if (plan.op == Op::read && plan.is_checked) {
-      if (!plan.is_active) fill(plan);
-      meet();
-    }
+    // The partner first puts in place what is read, once for all rounds.
+    const bool reads_checked = plan.op == Op::read && plan.is_checked;
+    if (reads_checked && plan.is_active) meet();
     KernelRun run;
-    if (has_kernel(plan)) run = run_kernel(plan);
-    const Complaint complaint = gather_complaints(judge_run(plan, run));
+    if (has_kernel(plan)) run = tool::take(run_rounds(device(), plan, grid_));
+    if (plan.op == Op::write_count) counted_ += plan.round_count();
+    if (reads_checked && !plan.is_active) meet();
+    const Complaint complaint = gather_complaints(judge(name_of(plan.op), plan.message_bytes, plan.round_count(), run.ends));
     if (report() == nullptr) return;
     report()->add_row(row_of(plan, grid_, bytes, run, complaint, path()));
     complain(complaint);
@@ -433,10 +404,8 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
   const char* const scope = is_latency                      ? "block where messages have a size, else thread"
                             : measure == Measure::bandwidth ? "block"
                                                             : "thread";
-  const char* const blocks = is_latency                      ? "1; 8 with --scope blocks"
-                             : measure == Measure::bandwidth ? "64; 8 with --scope blocks"
-                                                             : "1; 8 with --scope blocks";
-  add_grid_options(command, options.grid, scope, kThreadsByScope, blocks, true);
+  const char* const blocks = measure == Measure::bandwidth ? "64; 8 with --scope blocks" : "1; 8 with --scope blocks";
+  add_grid_options(command, options.grid, scope, blocks, true);
   add_queues(command, options.queues);
   add_rounds(command, options);
   command->add_flag("-c,--validation", options.is_checked,

@@ -10,10 +10,9 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
-#include <memory>
+#include <future>
 #include <optional>
-#include <thread>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include "base/counted.hpp"
@@ -21,7 +20,7 @@
 #include "commands.hpp"
 #include "cuda/pplat_units.hpp"
 #include "cuda/runtime.hpp"
-#include "gigabar/device/scope.hpp"
+#include "device_ranks/run_on_cpu.hpp"
 #include "gigabar/kernel_ring.hpp"
 #include "gigabar/memory.hpp"
 #include "support/failure.hpp"
@@ -95,58 +94,33 @@ class Place {
   std::optional<Mapping> mapping_;
 };
 
-// On a stand-in a thread of the CPU plays the kernel, as one block.
+// On a stand-in a thread of the CPU plays the kernel, as one block. The last copy of what is returned waits for it.
 template <class Body>
-device_ranks::AwaitKernel play_kernel(Body body) {
-  struct Player {
-    device_ranks::KernelRun run;
-    std::jthread thread;
-  };
-  const auto player = std::make_shared<Player>();
-  player->run.ends.resize(1);
-  player->run.samples.resize(body.sample_count());
-  body.samples = player->run.samples.data();
-  body.ends = player->run.ends.data();
-  player->thread = std::jthread([body] { body(device::Thread{}, 0); });
-  return [player]() -> Result<device_ranks::KernelRun> {
-    player->thread.join();
-    return std::move(player->run);
-  };
+device_ranks::AwaitKernel play_kernel(const Body& body) {
+  auto played = std::async(std::launch::async, [body] { return device_ranks::run_reporting(device_ranks::Grid{}, body); }).share();
+  return [played]() -> Result<device_ranks::KernelRun> { return played.get(); };
 }
-
-// Ticks of each round after the warm-up, and the nanoseconds of one.
-struct Played {
-  std::vector<std::uint64_t> ticks;
-  double ns_per_tick = 1;
-};
 
 // --- By flags -------------------------------------------------------------------------------------------------------------------
 
 class Game {
  public:
   Game(const Options& options, const DeviceInfo& device, const SampleClock& clock)
-      : options_(options),
-        is_stand_in_(device.is_stand_in),
-        block_count_(device.is_stand_in ? 1 : options.block_count),
-        clock_(clock),
-        device_flag_(options.device_flag, sizeof(std::uint32_t), options, device),
-        host_flags_(options.host_flag, block_count_ * sizeof(std::uint32_t), options, device),
-        data_(options.data, std::max<std::size_t>(options.data_bytes, 8), options, device),
-        words_(options.data_bytes / 8),
-        flags_(block_count_) {}
+      : options_(options), device_(device), clock_(clock) {}
 
-  Played play(Report& report) {
+  // The rounds after the warm-up.
+  Summary play(Report& report) {
     report.set_mapping(device_flag_.mapping());
     report.show_progress("{} between the CPU and the kernel", counted(options_.rounds(), "round trip"));
     deadline_ns_ = monotonic_ns() + options_.timeout_ns();
     const device_ranks::AwaitKernel await_kernel = take(start());
     std::vector<std::uint64_t> ticks = options_.mode == 0 ? start_rounds() : answer_rounds();
     if (!stopped_because_.empty()) store_flag(kStopFlag);
-    const device_ranks::KernelRun run = take(await_kernel());
+    device_ranks::KernelRun run = take(await_kernel());
     judge(run.ends);
-    if (options_.mode == 0) return {std::move(ticks), clock_.ns_per_tick()};
+    if (options_.mode == 0) return summarize(ticks, clock_.ns_per_tick());
     // The kernel's clock counts cycles; %globaltimer around all rounds says how long one is.
-    return {{run.samples.begin() + options_.warm_up_count, run.samples.end()}, ns_per_tick(run.ends.front())};
+    return summarize(std::span(run.samples).subspan(options_.warm_up_count), ns_per_tick(run.ends.front()));
   }
 
  private:
@@ -160,7 +134,7 @@ class Game {
     plan.host_flags = host_flags_.device_pointer<std::uint32_t>();
     plan.data = data_.device_pointer<std::uint64_t>();
     plan.device_starts = options_.mode == 1;
-    if (!is_stand_in_) return start_flags(options_.device, plan, options_.thread_count);
+    if (!device_.is_stand_in) return start_flags(options_.device, plan, options_.thread_count);
     return play_kernel(FlagBody{plan});
   }
 
@@ -169,7 +143,7 @@ class Game {
   // False when the deadline passed first. The clock is read at every 256th poll; on a stand-in the other thread may need this CPU.
   bool await_answers(std::uint32_t round) {
     for (std::uint32_t poll = 1; !host_flags_.all_words_are(round, block_count_, flags_); ++poll) {
-      if (is_stand_in_ && poll % 64 == 0) sched_yield();
+      if (device_.is_stand_in && poll % 64 == 0) sched_yield();
       if (poll % 256 == 0 && monotonic_ns() > deadline_ns_) {
         stopped_because_ = fmt::format("no answer to round {} within {} s", round, options_.timeout_seconds);
         return false;
@@ -217,7 +191,7 @@ class Game {
   }
 
   void judge(const std::vector<device_ranks::UnitEnd>& ends) const {
-    const std::string label(stand_in_label(is_stand_in_));
+    const std::string label(stand_in_label(device_.is_stand_in));
     const std::string done = counted(ends.front().rounds_done, "round");
     for (const device_ranks::UnitEnd& end : ends) {
       if (end.wrong_count != 0)
@@ -230,14 +204,14 @@ class Game {
   }
 
   const Options& options_;
-  bool is_stand_in_;
-  std::uint32_t block_count_;  // that answer
+  const DeviceInfo& device_;
   const SampleClock& clock_;
-  Place device_flag_;
-  Place host_flags_;
-  Place data_;
-  std::vector<std::uint64_t> words_;
-  std::vector<std::uint32_t> flags_;
+  const std::uint32_t block_count_ = device_.is_stand_in ? 1 : options_.block_count;  // that answer
+  const Place device_flag_{options_.device_flag, sizeof(std::uint32_t), options_, device_};
+  const Place host_flags_{options_.host_flag, block_count_ * sizeof(std::uint32_t), options_, device_};
+  const Place data_{options_.data, std::max<std::size_t>(options_.data_bytes, 8), options_, device_};
+  std::vector<std::uint64_t> words_ = std::vector<std::uint64_t>(options_.data_bytes / 8);
+  std::vector<std::uint32_t> flags_ = std::vector<std::uint32_t>(block_count_);
   std::uint64_t deadline_ns_ = 0;
   std::string stopped_because_;
 };
@@ -276,7 +250,7 @@ void check_answer(const Words& sent, const Words& answer, std::uint64_t bytes, s
 }
 
 // Every word of every answer is checked, outside the time.
-Played play_by_messages(const Options& options, const DeviceInfo& device, const SampleClock& clock, Report& report) {
+Summary play_by_messages(const Options& options, const DeviceInfo& device, const SampleClock& clock, Report& report) {
   const Place place(Location::device_memory, sizeof(std::uint64_t), options, device);  // the ring is mapped as this is
   report.set_mapping(place.mapping());
   report.show_progress("{} to the kernel", counted(options.rounds(), "call"));
@@ -284,9 +258,8 @@ Played play_by_messages(const Options& options, const DeviceInfo& device, const 
   KernelRing ring = take(KernelRing::open(device.index, {.ring_bytes = ring_bytes_for(data_bytes)}));
   CallPlan plan{
       .rounds = options.rounds(), .timeout_ns = options.timeout_ns(), .from_cpu = ring.from_cpu(), .to_cpu = ring.to_cpu()};
-  Result<device_ranks::AwaitKernel> started = device.is_stand_in ? Result<device_ranks::AwaitKernel>(play_kernel(CallBody{plan}))
-                                                                 : start_calls(device.index, plan, options.thread_count);
-  const device_ranks::AwaitKernel await_kernel = take(std::move(started));
+  const device_ranks::AwaitKernel await_kernel =
+      device.is_stand_in ? play_kernel(CallBody{plan}) : take(start_calls(device.index, plan, options.thread_count));
   const std::uint64_t deadline_ns = device::now_ns() + plan.timeout_ns;
   Words sent(data_bytes / sizeof(std::uint32_t)), answer(sent.size());
   std::vector<std::uint64_t> ticks;
@@ -309,7 +282,7 @@ Played play_by_messages(const Options& options, const DeviceInfo& device, const 
     }
   }
   static_cast<void>(take(await_kernel()));
-  return {std::move(ticks), clock.ns_per_tick()};
+  return summarize(ticks, clock.ns_per_tick());
 }
 
 // --- The command ----------------------------------------------------------------------------------------------------------------
@@ -352,9 +325,8 @@ void run_pplat(Options options, const Invocation& invocation) {
   const SampleClock clock = SampleClock::calibrate();
   report.set_clock(clock);
   if (device.is_stand_in) report.note("stand-in: a CPU thread plays the kernel");
-  Played played =
+  const Summary summary =
       options.by == By::flag ? Game(options, device, clock).play(report) : play_by_messages(options, device, clock, report);
-  const Summary summary = summarize(played.ticks, played.ns_per_tick);
   report.heading(fmt::format("round trip {}, microseconds: {}", options.mode == 0 ? "CPU to GPU to CPU" : "GPU to CPU to GPU",
                              shape_of(options)));
   if (options.by == By::flag) {
@@ -363,16 +335,12 @@ void run_pplat(Options options, const Invocation& invocation) {
   }
   report.print("p50 {:.3f}   p99 {:.3f}   min {:.3f}   max {:.3f}   ({})\n", summary.p50_us, summary.p99_us, summary.min_us,
                summary.max_us, counted(summary.sample_count, "sample"));
-  Json result = {{"measure", "round_trip"}, {"by", name_in(kWays, options.by)}, {"starts", options.mode == 0 ? "cpu" : "gpu"}};
-  result.update(to_json(summary));
-  result.update(Json{{"data_bytes", options.data_bytes},
-                     {"data_checked", options.data_bytes != 0},
-                     {"blocks", options.block_count},
-                     {"threads", options.thread_count},
-                     {"gpu_flag", name_of(options.device_flag)},
-                     {"cpu_flag", name_of(options.host_flag)},
-                     {"data", name_of(options.data)}});
-  report.add_result(std::move(result));
+  Row result;
+  result.add("measure", "round_trip").add("by", name_in(kWays, options.by)).add("starts", options.mode == 0 ? "cpu" : "gpu");
+  result.merge(to_json(summary)).add("data_bytes", options.data_bytes).add("data_checked", options.data_bytes != 0);
+  result.add("blocks", options.block_count).add("threads", options.thread_count).add("gpu_flag", name_of(options.device_flag));
+  result.add("cpu_flag", name_of(options.host_flag)).add("data", name_of(options.data));
+  report.add_result(result.document());
   report.write();
 }
 

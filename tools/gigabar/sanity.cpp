@@ -145,9 +145,7 @@ void list_scenarios(Report& report) {
 }
 
 struct Tally {
-  std::size_t passed = 0;
-  std::vector<std::string> failed;
-  std::vector<std::string> waived;
+  std::vector<std::string> passed, failed, waived;
 };
 
 void run_scenario(const Scenario& scenario, const Options& options, Report& report, Tally& tally) {
@@ -160,11 +158,7 @@ void run_scenario(const Scenario& scenario, const Options& options, Report& repo
   report.print("{:<7} {}{}{}", verdict.word, name, stand_in_label(report.is_stand_in()),
                verdict.reason.empty() ? "" : ": " + verdict.reason);
   report.print("{}\n", options.is_verbose ? fmt::format(" ({:.2f} s)", elapsed_seconds) : "");
-  if (verdict.word == "pass") {
-    ++tally.passed;
-  } else {
-    (verdict.word == "waived" ? tally.waived : tally.failed).push_back(name);
-  }
+  (verdict.word == "pass" ? tally.passed : verdict.word == "waived" ? tally.waived : tally.failed).push_back(name);
   report.add_result({{"name", scenario.name},
                      {"verdict", verdict.word},
                      {"reason", verdict.reason},
@@ -173,8 +167,8 @@ void run_scenario(const Scenario& scenario, const Options& options, Report& repo
 }
 
 void tell_summary(Report& report, const Tally& tally) {
-  const std::size_t total = tally.passed + tally.failed.size() + tally.waived.size();
-  report.print("\nTotal: {}, Passed: {}, Failed: {}, Waived: {}{}\n", total, tally.passed, tally.failed.size(), tally.waived.size(),
+  const std::size_t passed = tally.passed.size(), failed = tally.failed.size(), waived = tally.waived.size();
+  report.print("\nTotal: {}, Passed: {}, Failed: {}, Waived: {}{}\n", passed + failed + waived, passed, failed, waived,
                stand_in_label(report.is_stand_in()));
   for (const std::string& name : tally.failed) report.print("failed: {}\n", name);
   for (const std::string& name : tally.waived) report.print("waived: {}\n", name);
@@ -196,7 +190,8 @@ void run_sanity(const Options& options, Invocation& invocation) {
   Tally tally;
   for (const Scenario* scenario : selected) run_scenario(*scenario, options, report, tally);
   if (!options.has_no_summary) tell_summary(report, tally);
-  report.document()["summary"] = {{"passed", tally.passed}, {"failed", tally.failed.size()}, {"waived", tally.waived.size()}};
+  report.document()["summary"] = {
+      {"passed", tally.passed.size()}, {"failed", tally.failed.size()}, {"waived", tally.waived.size()}};
   report.write();
   invocation.exit_status = tally.failed.empty() ? 0 : kExitFailed;
 }

@@ -44,11 +44,6 @@ std::string figure_text(const CaseResult& result, double value) {
   return value < 1 ? fmt::format("{:.3g}", value) : fmt::format("{:.2f}", value);
 }
 
-std::string verdict_text(const CaseResult& result, const std::string& complaint) {
-  if (result.was_interrupted) return "-";
-  return complaint.empty() ? "Pass" : "Fail";
-}
-
 Json to_json(const soft_hca::FaultCounts& counts) {
   return {{"lost_doorbells", counts.lost_doorbells},
           {"lost_records", counts.lost_records},
@@ -118,7 +113,7 @@ Row row_of(const Plan& plan, const CaseResult& result, const std::string& compla
   row.add("by_queue", list_of(result.queues, convert)).add("wrong_count", result.wrong_count);
   row.add("is_as_expected", result.was_interrupted ? Json() : Json(complaint.empty()));
   if (!complaint.empty()) row.add("complaint", complaint);
-  row.show("Verdict", verdict_text(result, complaint), "{:<}");
+  row.show("Verdict", result.was_interrupted ? "-" : verdict_of(complaint.empty() ? 0 : 1), "{:<}");
   return row;
 }
 
@@ -133,46 +128,39 @@ std::string fault_line(const Options& options, const CaseResult& result) {
   return text + fmt::format("{}; expected: {}", ends_text(result), expectation_of(fault.kind, options.confirms_reads));
 }
 
-class Session {
- public:
-  Session(const Plan& plan, const Invocation& invocation) : plan_(plan), report_("softhca", invocation, plan.options.json_path) {
-    report_.set_line_prefix("# ");
-    report_.print("# {}\n", shape_text(plan));
-    report_.note("a software HCA in memory of this process: the figures say nothing about an HCA or a GPU");
-    report_.document()["units"]["*million_per_s"] = "10^6 operations per second";
-  }
+// What is not as documented; empty when all of it is.
+std::string tell(const Plan& plan, const CaseResult& result, Report& report) {
+  const std::string complaint = judge(plan, result);
+  report.add_row(row_of(plan, result, complaint));
+  if (result.is.fault.kind != FaultKind::none) report.print("#   {}\n", fault_line(plan.options, result));
+  if (complaint.empty()) return {};
+  std::string line = fmt::format("{} of {}, fault {}: {}", name_of(result.is.op), counted(result.is.bytes, "byte"),
+                                 name_of(result.is.fault), complaint);
+  report.print("# NOT AS EXPECTED: {}; {}\n", line, ends_text(result));
+  return line;
+}
 
-  void run() {
-    const Interrupt interrupt;
-    for (const Case& one : plan_.cases) {
-      report_.show_progress("{} of {}, fault {}: case {} of {}", name_of(one.op), bytes_text(one.bytes), name_of(one.fault),
-                            &one - plan_.cases.data() + 1, plan_.cases.size());
-      tell(run_case(plan_, one, Interrupt::flag()));
-      if (Interrupt::is_set()) break;
-    }
-    const bool is_interrupted = Interrupt::is_set();
-    report_.write();
-    if (is_interrupted) throw CommandFailure(kExitInterrupted, "interrupted; the figures are of what was done until then");
-    if (!first_complaint_.empty()) fail(first_complaint_);
+void run_softhca(const Options& options, const Invocation& invocation) {
+  const Plan plan = make_plan(options);
+  Report report("softhca", invocation, options.json_path);
+  report.set_line_prefix("# ");
+  report.print("# {}\n", shape_text(plan));
+  report.note("a software HCA in memory of this process: the figures say nothing about an HCA or a GPU");
+  report.document()["units"]["*million_per_s"] = "10^6 operations per second";
+  const Interrupt interrupt;
+  std::string first_complaint;
+  for (const Case& one : plan.cases) {
+    report.show_progress("{} of {}, fault {}: case {} of {}", name_of(one.op), bytes_text(one.bytes), name_of(one.fault),
+                         &one - plan.cases.data() + 1, plan.cases.size());
+    const std::string complaint = tell(plan, run_case(plan, one, Interrupt::flag()), report);
+    if (first_complaint.empty()) first_complaint = complaint;
+    if (Interrupt::is_set()) break;
   }
-
- private:
-  void tell(const CaseResult& result) {
-    const Options& options = plan_.options;
-    const std::string complaint = judge(plan_, result);
-    report_.add_row(row_of(plan_, result, complaint));
-    if (result.is.fault.kind != FaultKind::none) report_.print("#   {}\n", fault_line(options, result));
-    if (complaint.empty()) return;
-    const std::string line = fmt::format("{} of {}, fault {}: {}", name_of(result.is.op), counted(result.is.bytes, "byte"),
-                                         name_of(result.is.fault), complaint);
-    report_.print("# NOT AS EXPECTED: {}; {}\n", line, ends_text(result));
-    if (first_complaint_.empty()) first_complaint_ = line;
-  }
-
-  const Plan& plan_;
-  Report report_;
-  std::string first_complaint_;
-};
+  const bool is_interrupted = Interrupt::is_set();
+  report.write();
+  if (is_interrupted) throw CommandFailure(kExitInterrupted, "interrupted; the figures are of what was done until then");
+  if (!first_complaint.empty()) fail(first_complaint);
+}
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
 
@@ -248,10 +236,7 @@ void add_faults(const Command& command, Options& options) {
 void add_softhca(const Command& program, Invocation& invocation) {
   const auto [command, options] = add_subcommand<Options>(
       program, invocation, "softhca", "Self-test of the software HCA that serves kernels' queues: checked data, faults on demand",
-      [](const Options& chosen, const Invocation& invoked) {
-        const Plan plan = make_plan(chosen);
-        Session(plan, invoked).run();
-      });
+      run_softhca);
   add_work(command, options);
   add_shape(command, options);
   add_faults(command, options);

@@ -124,68 +124,65 @@ constexpr std::size_t kMaxSamples = 400;
 constexpr std::uint64_t kPauseNs = 20'000;  // so that nothing of the copy before is still under way
 
 struct Runner {
+  CopyCase copied;
   Contender contender;
   Figure figure;
+  bool is_checked;
 };
 
 // The copies of one device: each is timed, and those through the mapping are checked.
-struct Copies {
+std::vector<Runner> copies_of(const Workbench& bench) {
   std::vector<Runner> runners;
-  std::vector<CheckedCopy> checked;
-};
-
-template <class Call>
-void add(std::vector<Runner>& runners, std::string key, std::string path, const Call& call) {
-  Figure figure{.key = std::move(key), .unit = "us", .path = std::move(path)};
-  runners.push_back({make_contender(figure.key, call, [] { spin(kPauseNs); }), std::move(figure)});
-}
-
-Copies copies_of(const Workbench& bench) {
-  Copies copies;
   const bool has_cuda = !bench.device().is_stand_in && use_cuda_runtime(bench.device().index).is_ok();
   const Mapping* const mapping = &bench.mapping();
   std::byte* const host = bench.host();
   void* const device = bench.memory().address();
   const std::string through = fmt::format("CPU through {} ({})", name_of(mapping->backend()), name_of(mapping->type()));
+  const auto add = [&](const CopyCase& copied, const char* name, const std::string& path, const auto& call) {
+    Figure figure{
+        .key = fmt::format("gpu{} {} {}", bench.device().index, name, bytes_text(copied.bytes)), .unit = "us", .path = path};
+    runners.push_back({copied, make_contender(name, call, [] { spin(kPauseNs); }), std::move(figure), path == through});
+  };
   for (const std::size_t bytes : kSizes) {
-    const auto key = [&](const char* what) { return fmt::format("gpu{} {} {}", bench.device().index, what, bytes_text(bytes)); };
-    const auto to = [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); };
-    const auto from = [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); };
-    add(copies.runners, key("copy_to"), through, to);
-    add(copies.runners, key("copy_from"), through, from);
-    copies.checked.push_back({"copy_to", CopyDirection::to_device, 0, bytes, to});
-    copies.checked.push_back({"copy_from", CopyDirection::from_device, 0, bytes, from});
+    const CopyCase to{CopyDirection::to_device, bytes}, from{CopyDirection::from_device, bytes};
+    add(to, "copy_to", through, [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); });
+    add(from, "copy_from", through, [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); });
     if (!has_cuda) continue;
-    add(copies.runners, key("cudaMemcpy to"), "copy engine", [=] { return cuda_memcpy(device, host, bytes); });
-    add(copies.runners, key("cudaMemcpy from"), "copy engine", [=] { return cuda_memcpy(host, device, bytes); });
+    add(to, "cudaMemcpy to", "copy engine", [=] { return cuda_memcpy(device, host, bytes); });
+    add(from, "cudaMemcpy from", "copy engine", [=] { return cuda_memcpy(host, device, bytes); });
   }
-  return copies;
+  return runners;
+}
+
+void check_copies(const Workbench& bench, const std::vector<Runner>& runners) {
+  for (const Runner& runner : runners) {
+    if (runner.is_checked) check_copy(bench, runner.copied, runner.contender);
+  }
 }
 
 void run_round(Runner& runner, const SampleClock& clock) {
-  std::vector<std::uint64_t>& ticks = runner.contender.ticks;
   const double call_ns = estimate_ns(runner.contender, clock) + static_cast<double>(kPauseNs);
-  ticks.assign(affordable_count(call_ns, kRoundNs, kMaxSamples), 0);
-  if (!runner.contender.run_block(clock, ticks, runner.contender.warm_up_count, 1)) {
+  runner.contender.ticks.clear();
+  if (!runner.contender.take_samples(clock, affordable_count(call_ns, kRoundNs, kMaxSamples))) {
     runner.figure.failure = "a copy failed while it was timed; GIGABAR_LOG=info tells why";
     return;
   }
-  runner.figure.samples.push_back(summarize(ticks, clock.ns_per_tick()).p50_us);
+  runner.figure.samples.push_back(summarize(runner.contender.ticks, clock.ns_per_tick()).p50_us);
 }
 
 void measure_device(const DeviceInfo& device, const SampleClock& clock, std::vector<Figure>& figures) {
   DeviceOptions options;
   options.device = device.index;
   const Workbench bench(options, kMaxBytes + kGuardBytes);
-  Copies copies = copies_of(bench);
-  for (const CheckedCopy& copy : copies.checked) check_copy(bench, copy);
+  std::vector<Runner> runners = copies_of(bench);
+  check_copies(bench, runners);
   for (std::size_t round = 0; round < kRounds; ++round) {
-    for (Runner& runner : copies.runners) {
+    for (Runner& runner : runners) {
       if (runner.figure.failure.empty()) run_round(runner, clock);
     }
   }
-  for (const CheckedCopy& copy : copies.checked) check_copy(bench, copy);
-  for (Runner& runner : copies.runners) add(figures, std::move(runner.figure));
+  check_copies(bench, runners);
+  for (Runner& runner : runners) add(figures, std::move(runner.figure));
 }
 
 // One pass over single copies through the mapping of each device, and over cudaMemcpy where there is one: 8 bytes and 64 KiB, both

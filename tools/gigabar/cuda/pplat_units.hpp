@@ -33,6 +33,8 @@ struct FlagPlan {
   std::uint32_t* device_flag = nullptr;  // CPU writes, every block polls
   std::uint32_t* host_flags = nullptr;   // block b writes word b, the CPU polls all
   std::uint64_t* data = nullptr;
+
+  GIGABAR_DEVICE std::uint32_t sample_count() const { return device_starts ? rounds : 0; }
 };
 
 // Flag value that tells the kernel to stop.
@@ -128,17 +130,7 @@ struct FlagUnit {
   }
 };
 
-struct FlagBody {
-  FlagPlan plan;
-  std::uint64_t* samples = nullptr;
-  device_ranks::UnitEnd* ends = nullptr;  // [block_count]
-
-  std::size_t sample_count() const { return plan.device_starts ? plan.rounds : 0; }
-  template <class Scope>
-  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
-    FlagUnit<Scope>{scope, plan, unit, ends + unit}.run(samples);
-  }
-};
+using FlagBody = device_ranks::UnitBody<FlagUnit, FlagPlan>;
 
 // Starts the kernel on a GPU. Errors: as device_ranks::run_rounds.
 Result<device_ranks::AwaitKernel> start_flags(int device, const FlagPlan& plan, std::uint32_t threads_per_block);
@@ -153,6 +145,8 @@ struct CallPlan {
   std::uint64_t timeout_ns = 0;  // of the wait for each message
   device::RingEnd* from_cpu = nullptr;
   device::RingEnd* to_cpu = nullptr;
+
+  GIGABAR_DEVICE static std::uint32_t sample_count() { return 0; }
 };
 
 struct CallBody {
@@ -160,8 +154,6 @@ struct CallBody {
   // Neither is written: the CPU takes the time, and sees whether answers come.
   std::uint64_t* samples = nullptr;
   device_ranks::UnitEnd* ends = nullptr;
-
-  std::size_t sample_count() const { return 0; }
 
   template <class Scope>
   GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t) const {

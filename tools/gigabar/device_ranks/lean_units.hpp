@@ -3,6 +3,8 @@
 // lies in local memory that each wait's acquire empties from the cache (0.4 us of each message on an H200).
 #pragma once
 
+#include <type_traits>
+
 #include "device_ranks/unit.hpp"
 #include "gigabar/device/channel.hpp"
 #include "gigabar/device/message.hpp"
@@ -15,12 +17,13 @@ namespace gigabar::tool::device_ranks {
 inline bool is_lean(const RoundPlan& plan) {
   const bool only_sends = plan.op <= Op::write || plan.op == Op::write_count;
   const bool looks_at_data = plan.is_checked && plan.message_bytes != 0;
-  const bool ends_with_flush = plan.measure == Measure::rate && plan.op == Op::write;
-  return only_sends && has_channel(plan) && !looks_at_data && !ends_with_flush && !plan.only_fills;
+  return only_sends && has_channel(plan) && !looks_at_data && !plan.ends_with_flush();
 }
 
 template <class Scope, class Channel>
 struct LeanUnit {
+  static constexpr bool kTakesBlocks = std::is_same_v<Channel, device::DirectChannel>;
+
   const Scope& scope;
   const RoundPlan& plan;
   const std::uint32_t index;
@@ -94,8 +97,6 @@ struct LeanUnit {
 
 template <class Scope>
 using LeanDirectUnit = LeanUnit<Scope, device::DirectChannel>;
-template <>
-inline constexpr bool kTakesBlocks<LeanDirectUnit> = true;
 template <class Scope>
 using LeanQueueUnit = LeanUnit<Scope, device::QueueChannel>;
 
@@ -105,6 +106,8 @@ using LeanQueueUnit = LeanUnit<Scope, device::QueueChannel>;
 // each other, so each op and each side has a loop of its own, in which nothing else is decided.
 template <class Scope, class Channel>
 struct PingUnit {
+  static constexpr bool kTakesBlocks = std::is_same_v<Channel, device::DirectChannel>;
+
   const Scope& scope;
   const RoundPlan& plan;
   const std::uint32_t index;
@@ -199,8 +202,6 @@ struct PingUnit {
 
 template <class Scope>
 using DirectPingUnit = PingUnit<Scope, device::DirectChannel>;
-template <>
-inline constexpr bool kTakesBlocks<DirectPingUnit> = true;
 template <class Scope>
 using QueuePingUnit = PingUnit<Scope, device::QueueChannel>;
 
@@ -262,7 +263,7 @@ struct AtomicUnit {
 
 // Whether a ReadUnit can do a plan, and does what a RoundUnit would.
 inline bool reads_in_turn(const RoundPlan& plan) {
-  return plan.op == Op::read && plan.measure == Measure::latency && !plan.is_checked && !plan.only_fills;
+  return plan.op == Op::read && plan.measure == Measure::latency && !plan.is_checked;
 }
 
 // Reads one after another that nobody checks.
@@ -357,6 +358,8 @@ enum class Play : std::uint8_t { first_of_turns, second_of_turns, windows, first
 
 template <class Scope, Play What>
 struct MessageUnit {
+  static constexpr bool kTakesBlocks = true;
+
   const Scope& scope;
   const RoundPlan& plan;
   const std::uint32_t index;
@@ -560,15 +563,5 @@ template <class Scope>
 using FirstReplyUnit = MessageUnit<Scope, Play::first_of_replies>;
 template <class Scope>
 using SecondReplyUnit = MessageUnit<Scope, Play::second_of_replies>;
-template <>
-inline constexpr bool kTakesBlocks<FirstMessageUnit> = true;
-template <>
-inline constexpr bool kTakesBlocks<SecondMessageUnit> = true;
-template <>
-inline constexpr bool kTakesBlocks<MessageWindowUnit> = true;
-template <>
-inline constexpr bool kTakesBlocks<FirstReplyUnit> = true;
-template <>
-inline constexpr bool kTakesBlocks<SecondReplyUnit> = true;
 
 }  // namespace gigabar::tool::device_ranks

@@ -67,13 +67,13 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count) {
   register_segment(kDataSegment, address_, bytes);
   require(fabric().connect(partner(), timeout()));
   session_.emplace(tool::take(DeviceSession::open(fabric(), session_options_)));
-  require_reach();
+  const DeviceReach reach = require_reach();
   if (report() != nullptr) report()->set_device(device_);
   const std::vector<Json> introductions = introduce(introduction_of(device_));
   if (report() == nullptr) return;
   path_ = path_between(introductions);
   tell_settings();
-  tell_queues();
+  if (has_queues()) tell_queues(reach);
   report()->document()["path"] = path_;
 }
 
@@ -84,9 +84,7 @@ DeviceReach Pair::require_reach() const {
   return reach;
 }
 
-void Pair::tell_queues() {
-  if (!has_queues()) return;
-  const DeviceReach reach = require_reach();
+void Pair::tell_queues(const DeviceReach& reach) {
   const std::string_view engine = name_of(reach.engine);
   path_ = reach.engine == QueueEngine::software_hca ? "softhca" : engine;
   report()->print("# {} to the partner, executed by: {}", counted(session_options_.queue_count, "queue"), engine);
@@ -172,22 +170,16 @@ Grid make_grid(const GridOptions& options, ScopeKind usual_scope, std::uint32_t 
   Grid grid;
   grid.scope = options.scope.value_or(usual_scope);
   grid.block_count = options.block_count.value_or(is_stand_in ? std::min(usual_block_count, 2U) : usual_block_count);
-  const std::uint32_t warp = is_stand_in ? kMaxCpuLanes : kWarpThreads;
-  const bool is_of_blocks = grid.scope == ScopeKind::blocks;
-  const std::uint32_t usual_threads = grid.scope == ScopeKind::thread ? 1
-                                      : grid.scope == ScopeKind::warp ? kWarpThreads
-                                                                      : kMaxBlockThreads;
-  grid.threads_per_block = options.thread_count.value_or(usual_threads);
-  if (grid.scope == ScopeKind::warp && grid.threads_per_block % kWarpThreads != 0) {
-    refuse_usage(fmt::format("--threads {}: with --scope warp it is a multiple of {}", grid.threads_per_block, kWarpThreads));
-  }
-  if (is_of_blocks && grid.block_count > device::kMaxScopeBlocks) {
+  const bool is_thread = grid.scope == ScopeKind::thread, is_warp = grid.scope == ScopeKind::warp;
+  const std::uint32_t threads = options.thread_count.value_or(is_thread ? 1 : is_warp ? kWarpThreads : kMaxBlockThreads);
+  if (is_warp && threads % kWarpThreads != 0)
+    refuse_usage(fmt::format("--threads {}: with --scope warp it is a multiple of {}", threads, kWarpThreads));
+  if (grid.scope == ScopeKind::blocks && grid.block_count > device::kMaxScopeBlocks) {
     refuse_usage(fmt::format("--blocks {}: one scope has at most {} blocks", grid.block_count, device::kMaxScopeBlocks));
   }
-  if (is_stand_in && (is_of_blocks || grid.scope == ScopeKind::block))
-    grid.threads_per_block = std::min(grid.threads_per_block, kMaxCpuLanes);
-  if (is_stand_in && grid.scope == ScopeKind::warp) grid.threads_per_block = grid.threads_per_block / kWarpThreads * warp;
-  grid.threads_per_unit = grid.scope == ScopeKind::thread ? 1 : grid.scope == ScopeKind::warp ? warp : grid.threads_per_block;
+  const std::uint32_t unit_threads = is_thread ? 1 : is_warp ? kWarpThreads : threads;
+  grid.threads_per_unit = is_stand_in ? std::min(unit_threads, kMaxCpuLanes) : unit_threads;
+  grid.threads_per_block = threads / unit_threads * grid.threads_per_unit;
   const std::uint64_t thread_count = std::uint64_t{grid.block_count} * grid.threads_per_block;
   if (is_stand_in && thread_count > kMaxCpuThreads) {
     refuse_usage(fmt::format("--blocks {} of {}: without a GPU CPU threads play them, at most {}; use fewer", grid.block_count,
@@ -230,8 +222,7 @@ void require_room_for_samples(std::uint32_t round_count, const Grid& grid) {
                            counted(grid.unit_count(), name_of(grid.scope)), counted(count, "sample"), kMaxSamples));
 }
 
-void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks,
-                      bool takes_blocks) {
+void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* blocks, bool takes_blocks) {
   if (scope != nullptr) {
     const std::vector<Named<ScopeKind>> scopes(kScopes.begin(), kScopes.end() - (takes_blocks ? 0 : 1));
     command
@@ -242,7 +233,7 @@ void add_grid_options(const Command& command, GridOptions& options, const char* 
         ->default_str(scope);
   }
   command.add_option("--threads", options.thread_count, whole_number(1, kMaxBlockThreads), "Threads of a block")
-      ->default_str(threads);
+      ->default_str(scope != nullptr ? "512 of a block, 32 of a warp, 1 of a thread" : "512");
   command
       .add_option("--blocks", options.block_count, whole_number(1, kMaxBlocks),
                   "Blocks of the kernel, each with its own part and its own notifications")

@@ -61,14 +61,12 @@ inline constexpr std::uint64_t kPage = 4096;
 
 // --scope, --threads, --blocks, each with the default that the help shows; `scope` is null where the command has no such option.
 // `takes_blocks`: all blocks may be one scope.
-void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks,
+void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* blocks,
                       bool takes_blocks = false);
 // -m.
 void add_sizes(const Command& command, std::string& sizes, const char* usual);
 // What all these commands have at their end.
 void add_pair_options(const Command& command, ranks::JobOptions& options);
-
-inline constexpr const char* kThreadsByScope = "512 of a block, 32 of a warp, 1 of a thread";
 
 // --- The two ranks --------------------------------------------------------------------------------------------------------------
 
@@ -111,7 +109,7 @@ class Pair : public ranks::RankSession {
   DeviceSessionOptions session_options_;
 
  private:
-  void tell_queues();
+  void tell_queues(const DeviceReach& reach);
   bool has_queues() const noexcept { return session_options_.queues == QueueUse::always; }
   DeviceReach require_reach() const;
 

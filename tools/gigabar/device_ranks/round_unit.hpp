@@ -16,22 +16,22 @@ namespace gigabar::tool::device_ranks {
 template <class Scope>
 class RoundUnit {
  public:
+  static constexpr bool kTakesBlocks = true;
+
   // `end` is zeroed.
   GIGABAR_DEVICE RoundUnit(const Scope& scope, const RoundPlan& plan, std::uint32_t index, UnitEnd* end)
-      : scope_(scope), plan_(plan), index_(index), end_(end), words_(scope, plan, end) {
-    bytes_ = part_of(plan, index).bytes;
-  }
+      : scope_(scope), plan_(plan), index_(index), end_(end) {}
 
   // `samples`: [iteration_count], written by the active side.
   GIGABAR_DEVICE void run(std::uint64_t* samples) {
-    if (plan_.only_fills) {
+    if (plan_.op == Op::read && !plan_.is_active) {  // no rounds: puts in place what the partner reads
       fill(0, 0);
       return;
     }
     const RunClock clock;
-    const bool has_part = plan_.message_bytes == 0 || bytes_ != 0;
-    begin_channel();
-    const std::uint32_t rounds = has_part ? plan_.round_count() : 0;
+    if (uses_channel())
+      words_.note(device::Channel::open(scope_, plan_.fabric, plan_.partner, kDataSegment, kDataSegment, queue(), channel_));
+    const std::uint32_t rounds = part_.is_there ? plan_.round_count() : 0;
     for (round_ = 0; round_ < rounds && words_.is_ok(); ++round_) {
       if (round_ % plan_.rounds_per_look == 0 && words_.is_over(clock)) break;
       if (round_ == plan_.warm_up_count && scope_.rank() == 0) end_->timed_from_ns = device::now_ns();
@@ -50,11 +50,10 @@ class RoundUnit {
   GIGABAR_DEVICE device::Post post() const { return {queue(), words_.timeout(), plan_.sharing}; }
   GIGABAR_DEVICE NotificationId round_end() const { return round_end_of(index_); }
   GIGABAR_DEVICE std::uint32_t round_value() const { return round_ + 1; }
-  GIGABAR_DEVICE bool is_last_round() const { return round_ + 1 == plan_.round_count(); }
-  GIGABAR_DEVICE bool has_data() const { return bytes_ != 0; }
+  GIGABAR_DEVICE bool has_data() const { return part_.bytes != 0; }
 
   GIGABAR_DEVICE std::uint64_t send_offset(std::uint32_t message) const {
-    return message % plan_.slot_count * plan_.slot_stride_bytes + index_ * plan_.part_stride_bytes;
+    return message % plan_.slot_count * plan_.slot_stride_bytes + part_.begin;
   }
   GIGABAR_DEVICE std::uint64_t receive_offset(std::uint32_t message) const {
     return plan_.receive_offset_bytes + send_offset(message);
@@ -71,18 +70,15 @@ class RoundUnit {
   // --- Rounds --------------------------------------------------------------------------------------------------------------------
 
   GIGABAR_DEVICE std::uint64_t active_round() {
-    switch (plan_.op) {
-      case Op::barrier: return timed([this] { words_.note(device::barrier(scope_, plan_.fabric, words_.timeout())); });
-      case Op::read: return read_round();
-      default: break;
-    }
+    if (plan_.op == Op::read) return read_round();
+    if (plan_.op == Op::barrier) return timed([this] { meet(); });
     fill_data();
     return plan_.measure == Measure::latency ? ping_round() : window_round();
   }
 
   GIGABAR_DEVICE std::uint64_t passive_round() {
     if (plan_.op == Op::barrier) {
-      words_.note(device::barrier(scope_, plan_.fabric, words_.timeout()));
+      meet();
     } else if (plan_.measure == Measure::latency) {
       await_round();
       check_data();
@@ -94,6 +90,8 @@ class RoundUnit {
     }
     return 0;
   }
+
+  GIGABAR_DEVICE void meet() { words_.note(device::barrier(scope_, plan_.fabric, words_.timeout())); }
 
   GIGABAR_DEVICE std::uint64_t ping_round() {
     const std::uint64_t ticks = timed([&] {
@@ -107,22 +105,21 @@ class RoundUnit {
   // A latency of notifications is a PingUnit's.
   GIGABAR_DEVICE void send_ping() {
     words_.note(plan_.op == Op::write_count ? device::write_count(scope_, plan_.fabric, {kDataSegment, send_offset(0)},
-                                                                  {plan_.partner, kDataSegment, receive_offset(0)}, bytes_, 0)
+                                                                  {plan_.partner, kDataSegment, receive_offset(0)}, part_.bytes, 0)
                                             : write_notify_message(0, round_end(), round_value()));
   }
 
   // Writes end at the partner's answer, except those of a rate, which end with their flush.
   GIGABAR_DEVICE std::uint64_t window_round() {
-    const bool ends_with_flush = plan_.measure == Measure::rate && plan_.op == Op::write;
     const std::uint64_t ticks = timed([&] {
       send_window();
-      if (ends_with_flush) {
+      if (plan_.ends_with_flush()) {
         words_.note(device::flush(scope_, plan_.fabric, plan_.partner, words_.timeout()));
       } else {
         await_round();
       }
     });
-    if (ends_with_flush && plan_.is_checked) {
+    if (plan_.ends_with_flush() && plan_.is_checked) {
       words_.note(notify_partner(round_end(), round_value(), device::Order::after_writes));
       await_round();
     }
@@ -130,24 +127,18 @@ class RoundUnit {
   }
 
   GIGABAR_DEVICE void send_window() {
-    const std::uint32_t last = plan_.window - 1;
-    for (std::uint32_t message = 0; message < last && words_.is_ok(); ++message) send_message(message);
-    if (!words_.is_ok()) return;
-    if (plan_.op == Op::write_notify) {
-      words_.note(write_notify_message(last, round_end(), round_value()));
-    } else {
-      if (plan_.op == Op::write) words_.note(write_message(last));
+    for (std::uint32_t message = 0; message < plan_.window && words_.is_ok(); ++message) {
+      const bool is_last = message + 1 == plan_.window;
+      const NotificationId id = is_last ? round_end() : messages_of(index_);
+      const std::uint32_t value = is_last ? round_value() : message + 1;
+      if (plan_.op == Op::write_notify) {
+        words_.note(write_notify_message(message, id, value));
+        continue;
+      }
+      if (plan_.op == Op::write) words_.note(write_message(message));
+      const bool notifies = plan_.op != Op::write || (is_last && !plan_.ends_with_flush());
       // The end of a window is seen behind all of it.
-      if (plan_.op != Op::write || plan_.measure != Measure::rate)
-        words_.note(notify_partner(round_end(), round_value(), device::Order::after_writes));
-    }
-  }
-
-  GIGABAR_DEVICE void send_message(std::uint32_t message) {
-    switch (plan_.op) {
-      case Op::write: words_.note(write_message(message)); break;
-      case Op::write_notify: words_.note(write_notify_message(message, messages_of(index_), message + 1)); break;
-      default: words_.note(notify_partner(messages_of(index_), message + 1, device::Order::none)); break;
+      if (notifies) words_.note(notify_partner(id, value, is_last ? device::Order::after_writes : device::Order::none));
     }
   }
 
@@ -167,7 +158,7 @@ class RoundUnit {
     const std::uint64_t ticks = timed([&] {
       for (std::uint32_t message = 0; message < plan_.window && words_.is_ok(); ++message) {
         words_.note(device::read(scope_, plan_.fabric, {kDataSegment, receive_offset(message)},
-                                 {plan_.partner, kDataSegment, send_offset(message)}, bytes_, post()));
+                                 {plan_.partner, kDataSegment, send_offset(message)}, part_.bytes, post()));
       }
       words_.note(device::wait(scope_, plan_.fabric, queue(), words_.timeout()));
     });
@@ -176,10 +167,6 @@ class RoundUnit {
   }
 
   GIGABAR_DEVICE bool uses_channel() const { return plan_.op <= Op::write && has_channel(plan_); }
-  GIGABAR_DEVICE void begin_channel() {
-    if (!uses_channel()) return;
-    words_.note(device::Channel::open(scope_, plan_.fabric, plan_.partner, kDataSegment, kDataSegment, queue(), channel_));
-  }
 
   // --- Words of the API ----------------------------------------------------------------------------------------------------------
 
@@ -189,17 +176,17 @@ class RoundUnit {
   }
 
   GIGABAR_DEVICE Status write_message(std::uint32_t message) {
-    if (uses_channel()) return channel_.write(scope_, send_offset(message), receive_offset(message), bytes_, words_.timeout());
+    if (uses_channel()) return channel_.write(scope_, send_offset(message), receive_offset(message), part_.bytes, words_.timeout());
     return device::write(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
-                         {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, post());
+                         {plan_.partner, kDataSegment, receive_offset(message)}, part_.bytes, post());
   }
 
   GIGABAR_DEVICE Status write_notify_message(std::uint32_t message, NotificationId id, std::uint32_t value) {
     if (uses_channel()) {
-      return channel_.write_notify(scope_, send_offset(message), receive_offset(message), bytes_, id, value, words_.timeout());
+      return channel_.write_notify(scope_, send_offset(message), receive_offset(message), part_.bytes, id, value, words_.timeout());
     }
     return device::write_notify(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
-                                {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, id, value, post());
+                                {plan_.partner, kDataSegment, receive_offset(message)}, part_.bytes, id, value, post());
   }
 
   // The partner's end of this round.
@@ -219,13 +206,13 @@ class RoundUnit {
 
   // --- Checks --------------------------------------------------------------------------------------------------------------------
 
-  GIGABAR_DEVICE std::uint32_t fault() const { return plan_.plants_fault && is_last_round() ? 1 : 0; }
+  GIGABAR_DEVICE std::uint32_t fault() const { return plan_.plants_fault && round_value() == plan_.round_count() ? 1 : 0; }
 
-  GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const { return words_.template at<std::uint32_t>(offset, bytes_); }
-
-  GIGABAR_DEVICE WordPlace place_of(std::uint32_t round, std::uint32_t slot) const {
-    return {round, slot, index_ * plan_.part_stride_bytes};
+  GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const {
+    return words_.template at<std::uint32_t>(offset, part_.bytes);
   }
+
+  GIGABAR_DEVICE WordPlace place_of(std::uint32_t round, std::uint32_t slot) const { return {round, slot, part_.begin}; }
 
   GIGABAR_DEVICE void fill_data() {
     if (plan_.is_checked && has_data()) fill(round_, plan_.fabric.rank);
@@ -235,29 +222,27 @@ class RoundUnit {
   }
 
   // All slots of this unit's part, as `sender` sends them in `round`.
-  GIGABAR_DEVICE void fill(std::uint32_t round, Rank sender) {
-    each_slot([&](std::uint32_t slot) { fill_words(scope_, words_at(send_offset(slot)), bytes_, sender, place_of(round, slot)); });
-    scope_.sync();
+  GIGABAR_DEVICE void fill(std::uint32_t round, Rank sender, std::uint64_t area_offset = 0, std::uint32_t flip = 0) {
+    each_slot([&](std::uint32_t slot) {
+      fill_words(scope_, words_at(area_offset + send_offset(slot)), part_.bytes, sender, place_of(round, slot), flip);
+    });
   }
   // No word that is read is there before.
-  GIGABAR_DEVICE void poison() {
-    constexpr std::uint32_t kAllBits = 0xffffffff;
-    each_slot(
-        [&](std::uint32_t slot) { fill_words(scope_, words_at(receive_offset(slot)), bytes_, 0, place_of(0, slot), kAllBits); });
-    scope_.sync();
-  }
+  GIGABAR_DEVICE void poison() { fill(0, 0, plan_.receive_offset_bytes, 0xffffffff); }
   GIGABAR_DEVICE void check(std::uint32_t round, Rank sender) {
     if (!words_.is_ok()) return;
     each_slot([&](std::uint32_t slot) {
-      check_words(scope_, words_at(receive_offset(slot)), bytes_, sender, place_of(round, slot), slot == 0 ? fault() : 0, end_);
+      check_words(scope_, words_at(receive_offset(slot)), part_.bytes, sender, place_of(round, slot), slot == 0 ? fault() : 0,
+                  end_);
     });
-    scope_.sync();
   }
 
+  // And syncs.
   template <class Body>
   GIGABAR_DEVICE void each_slot(const Body& body) {
     const std::uint32_t count = plan_.slot_count < plan_.window ? plan_.slot_count : plan_.window;
     for (std::uint32_t slot = 0; slot < count; ++slot) body(slot);
+    scope_.sync();
   }
 
   GIGABAR_DEVICE void expect(std::uint32_t message, std::uint32_t expected, std::uint32_t found) {
@@ -268,13 +253,11 @@ class RoundUnit {
   const RoundPlan& plan_;
   const std::uint32_t index_;
   UnitEnd* const end_;
-  std::uint64_t bytes_ = 0;  // of this unit's part of a message
+  const Part part_ = part_of(plan_, index_);
   std::uint32_t round_ = 0;
-  UnitWords<Scope> words_;
+  UnitWords<Scope> words_{scope_, plan_, end_};
   device::Channel channel_;
 };
-template <>
-inline constexpr bool kTakesBlocks<RoundUnit> = true;
 
 // --- Which unit does a plan -----------------------------------------------------------------------------------------------------
 

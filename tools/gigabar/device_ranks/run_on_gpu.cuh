@@ -68,7 +68,7 @@ Result<void> check_room(int device, void (*kernel)(Body), const Grid& grid, std:
 
 template <class Body>
 auto kernel_of(ScopeKind scope) -> void (*)(Body) {
-  if constexpr (is_for_blocks<Body>()) {
+  if constexpr (takes_blocks<Body>()) {
     if (scope == ScopeKind::blocks) return by_blocks<Body>;
   }
   if (scope == ScopeKind::thread) return by_thread<Body>;
@@ -145,11 +145,7 @@ Result<RepeatedKernel> open_repeated(int device, const Grid& grid, const Start& 
                           start(*launch, first, second);
                           return launch->wait();
                         },
-                        [launch]() -> Result<std::vector<UnitEnd>> {
-                          auto run = launch->read();
-                          if (!run) return std::move(run).error();
-                          return std::move(run->ends);
-                        }};
+                        [launch] { return launch->read(); }};
 }
 
 // Launches a kernel that reports where there is room for all its blocks, and returns what waits for its end. `body` has yet to be

@@ -167,7 +167,7 @@ class PingpongSession : public SideBySide {
     meet();
     const std::uint64_t begin_ns = monotonic_ns();
     for (std::uint32_t round = 0; round < plan.round_count; ++round) {
-      const std::uint64_t ticks = plan.is_active ? active_turn(kernel, plan, round) : passive_turn(kernel, plan, round);
+      const std::uint64_t ticks = turn(kernel, plan, round);
       if (round >= options_.warm_up_count) samples.push_back(ticks);
       if (monotonic_ns() - begin_ns > plan.timeout_ns) {
         fail(fmt::format("{} with {}: timed_out in round {}; take fewer rounds (-i) or a longer --timeout", kWhat,
@@ -176,30 +176,21 @@ class PingpongSession : public SideBySide {
     }
     if (plan.is_active) require(kernel.run(plan.round_count - 1, kNoRound));
     Variant variant;
-    variant.complaint = gather_complaints(judge(kWhat, plan.message_bytes, plan.round_count, tool::take(kernel.ends())));
+    variant.complaint = gather_complaints(judge(kWhat, plan.message_bytes, plan.round_count, tool::take(kernel.read()).ends));
     if (plan.is_active) variant.summary = summarize(samples, clock_.ns_per_tick());
     return variant;
   }
 
-  std::uint64_t active_turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
+  // Of the active side a whole round, in ticks.
+  std::uint64_t turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
+    static_assert(kNoRound == std::uint32_t{0} - 1);  // what is checked before the first
     const std::uint64_t before = clock_.now();
-    require(kernel.run(round == 0 ? kNoRound : round - 1, round));
-    send_turn(plan, round);
-    take_turn(round);
+    if (!plan.is_active) take(kTurnNotification, round + 1);
+    require(kernel.run(plan.is_active ? round - 1 : round, round));
+    send(0, plan.receive_offset_bytes, plan.message_bytes, kTurnNotification, round + 1);
+    if (plan.is_active) take(kTurnNotification, round + 1);
     return clock_.now() - before;
   }
-
-  std::uint64_t passive_turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
-    take_turn(round);
-    require(kernel.run(round, round));
-    send_turn(plan, round);
-    return 0;
-  }
-
-  void send_turn(const TurnPlan& plan, std::uint32_t round) {
-    send(0, plan.receive_offset_bytes, plan.message_bytes, kTurnNotification, round + 1);
-  }
-  void take_turn(std::uint32_t round) { take(kTurnNotification, round + 1); }
 
   // --- Results -------------------------------------------------------------------------------------------------------------------
 
@@ -291,13 +282,10 @@ class MatvecSession : public SideBySide {
     plan.batch_count = options_.batch_count;
     plan.slot_count = options_.slot_count;
     plan.source_count = 2 * options_.slot_count + 1;  // no slot gets the same vectors twice running
-    plan.slots_offset_bytes = plan.source_count * plan.batch_bytes();
-    plan.products_offset_bytes = plan.slots_offset_bytes + plan.slot_count * plan.batch_bytes();
-    plan.matrix_offset_bytes = plan.products_offset_bytes + plan.batch_count * plan.batch_bytes();
     return plan;
   }
   static std::uint64_t segment_bytes(const MatvecPlan& plan) noexcept {
-    return round_up(plan.matrix_offset_bytes + plan.matrix_values() * sizeof(float), kPage);
+    return round_up(plan.matrix_offset() + plan.matrix_values() * sizeof(float), kPage);
   }
 
   void do_size(std::uint64_t elements, std::uint64_t batch) {
@@ -332,7 +320,7 @@ class MatvecSession : public SideBySide {
 
   double stream_by_kernel(const RepeatedKernel& kernels, const MatvecPlan& plan) {
     launch(kernels, MatvecTask::stream, 0);
-    const std::vector<UnitEnd> ends = tool::take(kernels.ends());
+    const std::vector<UnitEnd> ends = tool::take(kernels.read()).ends;
     const Complaint complaint = judge("matvec of kernels", plan.batch_bytes(), plan.batch_count, ends);
     if (complaint.wrong_count != 0) fail("wrong data: " + complaint.first_wrong);
     std::uint64_t longest_ns = 0;
@@ -458,7 +446,7 @@ void add_pingpong(const Command& program, Invocation& invocation) {
   const auto [command, options] = ranks::add_pair_command<PingpongSession, PingpongOptions>(
       program, invocation, "pingpong", "Messages sent by the kernels that compute them, beside the same sent by the CPU",
       settled_pingpong);
-  add_grid_options(command, options.grid, "block", kThreadsByScope, "16");
+  add_grid_options(command, options.grid, "block", "16");
   add_sizes(command, options.sizes, "4K:4M");
   command->add_option("--work-us", options.work_us, whole_number(0, 1000000, "US"),
                       "Microseconds that each unit computes for, each turn");
@@ -473,7 +461,7 @@ void add_matvec(const Command& program, Invocation& invocation) {
   const auto [command, options] = ranks::add_pair_command<MatvecSession, MatvecOptions>(
       program, invocation, "matvec", "Vectors streamed to a kernel that multiplies them, beside one kernel per batch",
       settled_matvec);
-  add_grid_options(command, options.grid, nullptr, "512", "16");
+  add_grid_options(command, options.grid, nullptr, "16");
   add_range_option(command, "--vector-size", options.sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4",
                    "32:128");
   command->add_option("-m", options.sizes)->group("");  // its old name

@@ -16,10 +16,7 @@ class TurnUnit {
  public:
   // `end` is zeroed before the first.
   GIGABAR_DEVICE TurnUnit(const Scope& scope, const TurnPlan& plan, std::uint32_t index, UnitEnd* end)
-      : scope_(scope), plan_(plan), index_(index), end_(end), offset_(index * plan.part_stride_bytes), words_(scope, plan, end) {
-    const std::uint64_t left = plan.message_bytes > offset_ ? plan.message_bytes - offset_ : 0;
-    bytes_ = left < plan.part_stride_bytes ? left : plan.part_stride_bytes;
-  }
+      : scope_(scope), plan_(plan), index_(index), end_(end) {}
 
   // The partner's part of `round` is right.
   GIGABAR_DEVICE void check(std::uint32_t round) {
@@ -46,18 +43,12 @@ class TurnUnit {
     if (plan_.uses_messages) words_.note(open_ring(plan_.fabric, plan_.partner, index_, from_));
     for (; round < rounds && !words_.is_over(clock); ++round) {
       const std::uint64_t before = ticks();
-      if (plan_.is_active) {
-        if (round != 0) check(round - 1);
-        compute(round);
-        send(round);
-        take(round);
-      } else {
-        take(round);
-        if (!words_.is_ok()) break;
-        check(round);
-        compute(round);
-        send(round);
-      }
+      if (!plan_.is_active) take(round);
+      if (!words_.is_ok()) break;
+      if (!plan_.is_active || round != 0) check(plan_.is_active ? round - 1 : round);
+      compute(round);
+      send(round);
+      if (plan_.is_active) take(round);
       if (plan_.is_active && scope_.rank() == 0) samples[round] = ticks() - before;
     }
     if (plan_.is_active && words_.is_ok() && round != 0) check(round - 1);
@@ -104,9 +95,10 @@ class TurnUnit {
   const TurnPlan& plan_;
   const std::uint32_t index_;
   UnitEnd* const end_;
-  const std::uint64_t offset_;
-  std::uint64_t bytes_ = 0;
-  UnitWords<Scope> words_;
+  const std::uint64_t offset_ = index_ * plan_.part_stride_bytes;
+  const std::uint64_t left_ = plan_.message_bytes > offset_ ? plan_.message_bytes - offset_ : 0;  // of the message
+  const std::uint64_t bytes_ = left_ < plan_.part_stride_bytes ? left_ : plan_.part_stride_bytes;
+  UnitWords<Scope> words_{scope_, plan_, end_};
   device::SendRing to_;
   device::RecvRing from_;
 };
@@ -137,13 +129,7 @@ class MatvecUnit {
  public:
   // `fast`: plan.fast_bytes(), of this unit alone. `end` is zeroed.
   GIGABAR_DEVICE MatvecUnit(const Scope& scope, const MatvecPlan& plan, std::uint32_t index, float* fast, UnitEnd* end)
-      : scope_(scope),
-        plan_(plan),
-        index_(index),
-        matrix_(fast),
-        vectors_(fast + plan.matrix_values()),
-        end_(end),
-        words_(scope, plan, end) {}
+      : scope_(scope), plan_(plan), index_(index), matrix_(fast), end_(end) {}
 
   GIGABAR_DEVICE void fill() {
     if (is_source()) {
@@ -201,7 +187,7 @@ class MatvecUnit {
 
   GIGABAR_DEVICE float* values_at(std::uint64_t offset) const { return words_.template at<float>(offset, plan_.part_bytes()); }
   GIGABAR_DEVICE float* matrix_at() const {
-    return words_.template at<float>(plan_.matrix_offset_bytes, plan_.matrix_values() * sizeof(float));
+    return words_.template at<float>(plan_.matrix_offset(), plan_.matrix_values() * sizeof(float));
   }
 
   template <class Body>
@@ -291,9 +277,9 @@ class MatvecUnit {
   const MatvecPlan& plan_;
   const std::uint32_t index_;
   float* const matrix_;
-  float* const vectors_;
+  float* const vectors_ = matrix_ + plan_.matrix_values();
   UnitEnd* const end_;
-  UnitWords<Scope> words_;
+  UnitWords<Scope> words_{scope_, plan_, end_};
   device::SendRing to_;
   device::RecvRing from_;
 };

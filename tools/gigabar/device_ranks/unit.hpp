@@ -64,9 +64,13 @@ struct UnitEnd {
   std::uint64_t next_piece = 0;  // of the first unit: what the next of all units takes, where they share the bytes
 };
 
-// Whether all blocks of a kernel may be one such unit. Only those that are compiled for it, because each kernel takes nvcc long.
-template <template <class> class Unit>
-inline constexpr bool kTakesBlocks = false;
+// Whether all blocks of a kernel may be one such unit, or play such a body. Only those that say so, because each kernel takes nvcc
+// long.
+template <class Unit>
+constexpr bool takes_blocks() {
+  if constexpr (requires { Unit::kTakesBlocks; }) return Unit::kTakesBlocks;
+  return false;
+}
 
 // A kernel of units that report.
 // Unit<Scope>{scope, plan, index, end}.run(samples): [plan.sample_count()] samples, and an end that is zeroed.
@@ -81,8 +85,8 @@ struct UnitBody {
     Unit<Scope>{scope, plan, unit, ends + unit}.run(samples + std::uint64_t{unit} * plan.sample_count());
   }
 
+  static constexpr bool kTakesBlocks = takes_blocks<Unit<device::Thread>>();
   // By each of `count` blocks: the one unit that they are.
-  static constexpr bool kIsForBlocks = kTakesBlocks<Unit>;
   template <class Own>
   GIGABAR_DEVICE void run_block(const Own& own, std::uint32_t count, std::uint32_t index) const {
     device::BasicBlocks<Own> blocks(own);
@@ -94,12 +98,6 @@ struct UnitBody {
     }
   }
 };
-
-template <class Body>
-constexpr bool is_for_blocks() {
-  if constexpr (requires { Body::kIsForBlocks; }) return Body::kIsForBlocks;
-  return false;
-}
 
 // --- What units share -----------------------------------------------------------------------------------------------------------
 
@@ -263,8 +261,7 @@ inline constexpr std::uint64_t kWordBytes = 4;  // of data: sizes are multiples
 // Unit u moves the bytes [u * part_stride_bytes, + part_bytes) of each message, as far as the message reaches. A window's messages
 // lie in slots, in turn. A segment has room for sending, then for receiving, then a word of 8 bytes per unit.
 struct RoundPlan : PairPlan {
-  bool is_active = false;   // begins each round and takes the time
-  bool only_fills = false;  // no rounds: puts the data that the partner reads in place
+  bool is_active = false;  // begins each round and takes the time
   Measure measure = Measure::latency;
   Op op = Op::notify;
   std::uint32_t warm_up_count = 0;
@@ -287,6 +284,7 @@ struct RoundPlan : PairPlan {
   device::Sharing sharing = device::Sharing::device;
 
   GIGABAR_DEVICE bool takes_end_times() const { return measure != Measure::latency; }
+  GIGABAR_DEVICE bool ends_with_flush() const { return measure == Measure::rate && op == Op::write; }  // each window
   GIGABAR_DEVICE std::uint32_t round_count() const { return warm_up_count + iteration_count; }
   GIGABAR_DEVICE std::uint32_t sample_count() const { return iteration_count; }
 };
@@ -347,10 +345,7 @@ struct MatvecPlan : PairPlan {
   std::uint32_t batch_count = 1;
   std::uint32_t source_count = 1;
   std::uint32_t slot_count = 1;  // batches under way
-  std::uint64_t slots_offset_bytes = 0;
-  std::uint64_t products_offset_bytes = 0;
-  std::uint64_t matrix_offset_bytes = 0;
-  bool uses_messages = false;  // of kernels that stream: by a ring for each unit, else by writes
+  bool uses_messages = false;    // of kernels that stream: by a ring for each unit, else by writes
 
   GIGABAR_DEVICE std::uint64_t part_values() const { return std::uint64_t{vectors} * elements; }
   GIGABAR_DEVICE std::uint64_t part_bytes() const { return part_values() * sizeof(float); }
@@ -360,10 +355,11 @@ struct MatvecPlan : PairPlan {
   GIGABAR_DEVICE std::uint64_t fast_bytes() const { return (matrix_values() + part_values()) * sizeof(float); }
   GIGABAR_DEVICE std::uint64_t source_offset(std::uint32_t batch) const { return batch % source_count * batch_bytes(); }
   GIGABAR_DEVICE std::uint32_t slot_of(std::uint32_t batch) const { return slot_count > 1 ? batch % slot_count : 0; }
-  GIGABAR_DEVICE std::uint64_t slot_offset(std::uint32_t batch) const {
-    return slots_offset_bytes + slot_of(batch) * batch_bytes();
+  GIGABAR_DEVICE std::uint64_t slot_offset(std::uint32_t batch) const { return (source_count + slot_of(batch)) * batch_bytes(); }
+  GIGABAR_DEVICE std::uint64_t product_offset(std::uint32_t batch) const {
+    return (std::uint64_t{source_count} + slot_count + batch) * batch_bytes();
   }
-  GIGABAR_DEVICE std::uint64_t product_offset(std::uint32_t batch) const { return products_offset_bytes + batch * batch_bytes(); }
+  GIGABAR_DEVICE std::uint64_t matrix_offset() const { return product_offset(batch_count); }
 };
 
 // What the kernel of one launch does.
@@ -375,7 +371,7 @@ enum class MatvecTask : std::uint8_t {
 
 // Between -1 and 1; the matrix is transposed, so that neighbouring rows lie side by side.
 GIGABAR_DEVICE float value_of(std::uint64_t name) {
-  const std::uint64_t spread = ((name + 1) ^ (name >> 17)) * 0x9e3779b97f4a7c15U;
+  const std::uint64_t spread = ((name + 1) ^ (name >> 17)) * kOdd64;
   return static_cast<float>(static_cast<std::int32_t>(spread >> 40) - (1 << 23)) / static_cast<float>(1 << 23);
 }
 GIGABAR_DEVICE float matrix_value(std::uint32_t row, std::uint32_t column) {
@@ -411,8 +407,8 @@ struct RepeatedKernel {
   // Launches it and waits for its end. Of pingpong: the rounds that are checked and computed, kNoRound for nothing
   // of that kind; of matvec: a MatvecTask, and the batch that is multiplied. Errors: as run_rounds.
   std::function<Result<void>(std::uint32_t first, std::uint32_t second)> run;
-  // What all launches found wrong.
-  std::function<Result<std::vector<UnitEnd>>()> ends;
+  // What all launches found wrong, in the ends.
+  std::function<Result<KernelRun>()> read;
 };
 Result<RepeatedKernel> open_turn_kernel(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid);
 // Its units are blocks, each with fast memory of its own (shared memory). Errors: also invalid_argument (not enough fast memory).

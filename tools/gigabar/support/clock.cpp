@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <random>
 
 #include "base/cycles.hpp"
@@ -73,15 +72,14 @@ namespace {
 
 constexpr std::size_t kBlock = 16;  // samples in one turn: long enough to be in the steady state, short against drift
 
-// A block of a contender: caches, predictors and the link have just served another one, so some calls go first untimed.
-bool run_turn(Contender& contender, const SampleClock& clock, std::size_t count) {
-  const std::size_t start = contender.ticks.size();
-  contender.ticks.resize(start + count);
-  if (contender.before_block) contender.before_block();
-  return contender.run_block(clock, std::span(contender.ticks).subspan(start), contender.warm_up_count, contender.burst_count);
-}
-
 }  // namespace
+
+// Caches, predictors and the link have just served another contender, so some calls go first untimed.
+bool Contender::take_samples(const SampleClock& clock, std::size_t count) {
+  const std::size_t start = ticks.size();
+  ticks.resize(start + count);
+  return run_block(clock, std::span(ticks).subspan(start), warm_up_count, burst_count);
+}
 
 double estimate_ns(Contender& contender, const SampleClock& clock) {
   std::array<std::uint64_t, 3> ticks{};
@@ -95,26 +93,23 @@ std::size_t affordable_count(double call_ns, double budget_ns, std::size_t most)
   return std::max(affordable, std::min(most, kMinSamples));
 }
 
-const Contender* race_round(std::span<Contender> contenders, const SampleClock& clock, std::size_t round_count, std::size_t seed) {
+const Contender* race_round(std::span<Contender* const> contenders, const SampleClock& clock, std::size_t round_count,
+                            std::size_t seed) {
   std::mt19937 random(static_cast<std::uint32_t>(seed));
-  std::vector<std::size_t> order(contenders.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::vector<std::size_t> left(contenders.size());
-  for (std::size_t i = 0; i < contenders.size(); ++i) {
-    const std::size_t part = (contenders[i].wanted_count + round_count - 1) / round_count;
-    left[i] = std::min(part, contenders[i].wanted_count - std::min(contenders[i].wanted_count, contenders[i].ticks.size()));
+  std::vector<std::pair<Contender*, std::size_t>> left;  // and how many samples
+  for (Contender* const each : contenders) {
+    const std::size_t part = (each->wanted_count + round_count - 1) / round_count;
+    const std::size_t count = std::min(part, each->wanted_count - std::min(each->wanted_count, each->ticks.size()));
+    if (count != 0) left.emplace_back(each, count);
   }
-  bool is_done = false;
-  while (!is_done) {
-    is_done = true;
-    std::shuffle(order.begin(), order.end(), random);
-    for (const std::size_t i : order) {
-      const std::size_t count = std::min(left[i], kBlock);
-      if (count == 0) continue;
-      if (!run_turn(contenders[i], clock, count)) return &contenders[i];
-      left[i] -= count;
-      is_done = false;
+  while (!left.empty()) {
+    std::shuffle(left.begin(), left.end(), random);
+    for (auto& [contender, count] : left) {
+      const std::size_t block = std::min(count, kBlock);
+      if (!contender->take_samples(clock, block)) return contender;
+      count -= block;
     }
+    std::erase_if(left, [](const auto& each) { return each.second == 0; });
   }
   return nullptr;
 }

@@ -65,21 +65,31 @@ struct Contender {
   // a call said that it failed.
   std::function<bool(const SampleClock&, std::span<std::uint64_t> ticks, std::size_t warm_up_count, std::size_t burst_count)>
       run_block;
-  std::function<void()> before_block;  // not timed; may be empty
-  std::size_t warm_up_count = 4;       // untimed calls before each block
-  std::size_t burst_count = 1;         // calls per sample; 1: samples of single calls
-  std::size_t wanted_count = 0;        // samples still to be taken over all rounds
-  std::vector<std::uint64_t> ticks;    // taken
+  std::size_t warm_up_count = 4;     // untimed calls before each block
+  std::size_t burst_count = 1;       // calls per sample; 1: samples of single calls
+  std::size_t wanted_count = 0;      // samples still to be taken over all rounds
+  std::vector<std::uint64_t> ticks;  // taken
+
+  // One call, of so many ticks. False when it said that it failed.
+  bool run_once(const SampleClock& clock, std::uint64_t& elapsed) const { return run_block(clock, {&elapsed, 1}, 0, 1); }
+  // A block of so many more samples. False when a call said that it failed.
+  bool take_samples(const SampleClock& clock, std::size_t count);
 };
 
-// `call` returns false when it failed. `prepare` runs before each sample, outside the time.
-template <class Call, class Prepare>
-Contender make_contender(std::string name, const Call& call, const Prepare& prepare) {
+struct Nothing {
+  void operator()() const {}
+};
+
+// `call` returns false when it failed. `prepare` runs before each call or burst, `begin_block` before all of a block, both outside
+// the time.
+template <class Call, class Prepare = Nothing, class BeginBlock = Nothing>
+Contender make_contender(std::string name, const Call& call, const Prepare& prepare = {}, const BeginBlock& begin_block = {}) {
   Contender contender;
   contender.name = std::move(name);
-  contender.run_block = [call, prepare](const SampleClock& clock, std::span<std::uint64_t> ticks, std::size_t warm_up_count,
-                                        std::size_t burst_count) mutable {
+  contender.run_block = [=](const SampleClock& clock, std::span<std::uint64_t> ticks, std::size_t warm_up_count,
+                            std::size_t burst_count) {
     bool is_good = true;
+    begin_block();
     for (std::size_t i = 0; i < warm_up_count; ++i) {
       prepare();
       is_good &= call();
@@ -95,11 +105,6 @@ Contender make_contender(std::string name, const Call& call, const Prepare& prep
   return contender;
 }
 
-template <class Call>
-Contender make_contender(std::string name, const Call& call) {
-  return make_contender(std::move(name), call, [] {});
-}
-
 // The least time of three calls after one, in ns.
 double estimate_ns(Contender& contender, const SampleClock& clock);
 
@@ -110,6 +115,7 @@ std::size_t affordable_count(double call_ns, double budget_ns, std::size_t most)
 // Takes one round's part (1 / round_count of wanted_count, rounded up) of every contender's samples, in short blocks, in turns
 // whose order `seed` shuffles anew each time, so that nobody always follows the same one. Returns a contender whose call failed, or
 // null.
-const Contender* race_round(std::span<Contender> contenders, const SampleClock& clock, std::size_t round_count, std::size_t seed);
+const Contender* race_round(std::span<Contender* const> contenders, const SampleClock& clock, std::size_t round_count,
+                            std::size_t seed);
 
 }  // namespace gigabar::tool

@@ -4,13 +4,17 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/counted.hpp"
 #include "platform/cpu_set.hpp"
 #include "support/failure.hpp"
+#include "support/pattern.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool {
@@ -54,14 +58,6 @@ Workbench::Workbench(const DeviceOptions& options, std::size_t bytes)
       mapping_(map_for(memory_, options)),
       host_(allocate_host(device_, bytes, host_note_)) {}
 
-void Workbench::engine_write(std::size_t offset_bytes, std::span<const std::byte> source) const {
-  take(copy(MappedPlace{mapping_, offset_bytes}, source.data(), source.size(), CopyMethod::copy_engine));
-}
-
-void Workbench::engine_read(std::size_t offset_bytes, std::span<std::byte> destination) const {
-  take(copy(destination.data(), MappedPlace{mapping_, offset_bytes}, destination.size(), CopyMethod::copy_engine));
-}
-
 void Workbench::tell_memory(Report& report) const {
   report.set_mapping(mapping_);
   report.document()["host_memory"] = {{"is_pinned", is_host_pinned()}};
@@ -76,49 +72,54 @@ Pattern next_pattern() {
   return Pattern(seed.fetch_add(1));
 }
 
-[[noreturn]] void fail_check(const Workbench& bench, const CheckedCopy& checked, const char* where, const Mismatch& mismatch) {
-  throw WrongData(fmt::format("{}{}: wrong data at size {} ({}, device offset {}): {}{}", checked.name,
-                              stand_in_label(bench.device().is_stand_in), checked.bytes, name_of(checked.direction),
-                              checked.offset_bytes, mismatch.to_string(), where));
-}
-
-void check_once(const Workbench& bench, const CheckedCopy& checked, std::vector<std::byte>& buffer) {
+// The device's memory is written and read by the copy engine, so not through the stores and loads of the CPU that are under test.
+void check_once(const Workbench& bench, const CopyCase& copied, const Contender& way, bool plants_fault,
+                std::vector<std::byte>& buffer) {
   const Pattern pattern = next_pattern();
-  const std::size_t guard = std::min(kGuardBytes, bench.memory().bytes() - checked.offset_bytes - checked.bytes);
-  buffer.resize(checked.bytes + guard);
-  const std::span<std::byte> host(bench.host(), checked.bytes + guard);
-  const bool is_to_device = checked.direction == CopyDirection::to_device;
+  const std::size_t guard = std::min(kGuardBytes, bench.memory().bytes() - copied.offset_bytes - copied.bytes);
+  buffer.resize(copied.bytes + guard);
+  const std::span<std::byte> host(bench.host(), copied.bytes + guard);
+  const MappedPlace device{bench.mapping(), copied.offset_bytes};
+  const bool is_to_device = copied.direction == CopyDirection::to_device;
   pattern.poison(buffer);
   if (is_to_device) {
-    bench.engine_write(checked.offset_bytes, buffer);
-    pattern.fill(host.first(checked.bytes));
+    pattern.fill(host.first(copied.bytes));
   } else {
     pattern.poison(host);
-    pattern.fill(std::span(buffer).first(checked.bytes));
-    bench.engine_write(checked.offset_bytes, buffer);
+    pattern.fill(std::span(buffer).first(copied.bytes));
   }
-  if (!checked.copy())
-    fail(fmt::format("{}: the copy of {} failed ({})", checked.name, counted(checked.bytes, "byte"), name_of(checked.direction)));
+  take(copy(device, buffer.data(), buffer.size(), CopyMethod::copy_engine));
+  std::uint64_t elapsed = 0;
+  if (!way.run_once(SampleClock(), elapsed))
+    fail(fmt::format("{}: the copy of {} failed ({})", way.name, counted(copied.bytes, "byte"), name_of(copied.direction)));
   if (is_to_device) {
-    bench.engine_read(checked.offset_bytes, buffer);
+    take(copy(buffer.data(), device, buffer.size(), CopyMethod::copy_engine));
   } else {
     std::memcpy(buffer.data(), host.data(), host.size());
   }
-  if (checked.plant_fault) buffer[checked.bytes / 2] ^= std::byte{0x10};
+  if (plants_fault) buffer[copied.bytes / 2] ^= std::byte{0x10};
+  const auto require_none = [&](const std::optional<Mismatch>& mismatch, const char* where) {
+    if (!mismatch) return;
+    throw WrongData(fmt::format("{}{}: wrong data at size {} ({}, device offset {}): {}{}", way.name,
+                                stand_in_label(bench.device().is_stand_in), copied.bytes, name_of(copied.direction),
+                                copied.offset_bytes, mismatch->to_string(), where));
+  };
   const std::span<const std::byte> found(buffer);
-  if (const auto mismatch = pattern.compare(found.first(checked.bytes))) fail_check(bench, checked, "", *mismatch);
-  if (const auto mismatch = pattern.compare_poison(found.subspan(checked.bytes), checked.bytes)) {
-    fail_check(bench, checked, ", behind the end of the copy", *mismatch);
-  }
+  require_none(pattern.compare(found.first(copied.bytes)), "");
+  require_none(pattern.compare_poison(found.subspan(copied.bytes), copied.bytes), ", behind the end of the copy");
 }
 
 }  // namespace
 
-void check_copy(const Workbench& bench, const CheckedCopy& checked) {
+void check_copy(const Workbench& bench, const CopyCase& copied, const Contender& way, bool plants_fault) {
   // The second time with other data: a destination that still shows the first is stale.
   std::vector<std::byte> buffer;
-  check_once(bench, checked, buffer);
-  check_once(bench, checked, buffer);
+  for (int turn = 0; turn < 2; ++turn) check_once(bench, copied, way, plants_fault, buffer);
+}
+
+void fail_timed_copy(const CopyCase& copied, const Contender& way) {
+  fail(fmt::format("{}: a copy of {} failed while it was timed ({}); GIGABAR_LOG=info tells why", way.name,
+                   counted(copied.bytes, "byte"), name_of(copied.direction)));
 }
 
 }  // namespace gigabar::tool

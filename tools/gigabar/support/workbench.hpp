@@ -4,16 +4,14 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <span>
 #include <string>
 
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
+#include "support/clock.hpp"
 #include "support/options.hpp"
-#include "support/pattern.hpp"
 
 namespace gigabar::tool {
 
@@ -43,10 +41,6 @@ class Workbench {
   // In the report: how the device's memory is mapped, whether the host memory is pinned, and why not.
   void tell_memory(Report& report) const;
 
-  // The device's memory by the copy engine, so not through the stores and loads of the CPU that are under test. Done on return.
-  void engine_write(std::size_t offset_bytes, std::span<const std::byte> source) const;
-  void engine_read(std::size_t offset_bytes, std::span<std::byte> destination) const;
-
  private:
   DeviceInfo device_;
   DeviceMemory memory_;
@@ -55,18 +49,18 @@ class Workbench {
   HostMemory host_;
 };
 
-// Checks one way of copying `bytes` from the start of the host memory to `offset_bytes` of the device, or back. Twice with
-// different data, the destination poisoned before, and kGuardBytes behind it that must stay. Ends the command with the size, the
-// offset, what was expected and what was found. `copy` returns false when it failed.
-inline constexpr std::size_t kGuardBytes = 64;
-struct CheckedCopy {
-  std::string name;  // for the message
+// What is copied from the start of the host memory to `offset_bytes` of the device, or back.
+struct CopyCase {
   CopyDirection direction;
-  std::size_t offset_bytes;
   std::size_t bytes;
-  std::function<bool()> copy;
-  bool plant_fault = false;  // falsify one byte before comparing: the check must then end the command
+  std::size_t offset_bytes = 0;
 };
-void check_copy(const Workbench& bench, const CheckedCopy& checked);
+inline constexpr std::size_t kGuardBytes = 64;
+// Checks one way of doing it. Twice with different data, the destination poisoned before, and kGuardBytes behind it that must stay.
+// Ends the command with the size, the offset, what was expected and what was found. `plants_fault`: one byte is falsified before it
+// is compared, so that the check must end the command.
+void check_copy(const Workbench& bench, const CopyCase& copied, const Contender& way, bool plants_fault = false);
+// Ends the command: one failed while it was timed.
+[[noreturn]] void fail_timed_copy(const CopyCase& copied, const Contender& way);
 
 }  // namespace gigabar::tool
