@@ -131,6 +131,7 @@ void end_in_time(int status) {
 // run's.
 [[noreturn]] void give_up(const Options& options, Report& report, double seconds, const std::string& step) {
   const int status = preflight::exit_status_of(State::unknown, options.format, options.is_strict);
+  end_in_time(status);
   const Examination nothing;
   const Criteria none;
   Evidence evidence{nothing, {}, none};
@@ -139,7 +140,6 @@ void end_in_time(int status) {
                            .statement = fmt::format("{} did not end within {:.0f} s", step, seconds),
                            .remedy = "look for Xid lines and for hung tasks in the kernel's log (dmesg)"};
   const Judgement judgement = judge(evidence);
-  end_in_time(status);
   const Metrics metrics{seconds, now_since_1970(), false};
   try_output([&] { print_answer(options, judgement, metrics); });
   try_output([&] {

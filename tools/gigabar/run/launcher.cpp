@@ -135,7 +135,7 @@ class Target {
   Target(int shared, std::string name)
       : own_(open_non_blocking(shared)),
         descriptor_(own_.is_open() ? own_.get() : shared),
-        most_bytes_(own_.is_open() || is_regular_file(shared) ? kMaxPendingBytes : PIPE_BUF),
+        most_bytes_(own_.is_open() || is_regular_file(shared) ? std::numeric_limits<std::size_t>::max() : PIPE_BUF),
         name_(std::move(name)),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_.is_open()) fail(fmt::format("cannot wait for ranks: {}", std::strerror(errno)));
@@ -248,7 +248,7 @@ class Target {
 
   Descriptor own_;
   int descriptor_;
-  std::size_t most_bytes_;  // of one write. Of a file all whole lines: between two writes another job that appends gets in
+  std::size_t most_bytes_;  // of one write; to a file whole lines, since between two writes another job that appends gets in
   std::string name_;
   Descriptor epoll_;
   std::deque<Stream> streams_;  // where one is does not change
