@@ -350,8 +350,9 @@ class Session : public Pair {
     KernelRun run;
     if (has_kernel(plan)) run = tool::take(run_rounds(device(), plan, grid_));
     if (plan.op == Op::write_count) counted_ += plan.round_count();
+    const Complaint own = judge(name_of(plan.op), plan.message_bytes, plan.round_count(), run.ends);
     if (reads_checked && !plan.is_active) meet();
-    const Complaint complaint = gather_complaints(judge(name_of(plan.op), plan.message_bytes, plan.round_count(), run.ends));
+    const Complaint complaint = gather_complaints(own);
     if (report() == nullptr) return;
     report()->add_row(row_of(plan, grid_, bytes, run, complaint, path()));
     complain(complaint);
