@@ -71,12 +71,12 @@ class Interrupt : InPlace {
     for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &old_[i], nullptr);
   }
 
-  static const std::atomic<bool>& flag() noexcept { return flag_; }
-  static bool is_set() noexcept { return flag_.load(); }
-  static bool set() noexcept { return flag_.exchange(true); }  // whether it was set before
+  static const std::atomic<bool>& flag() noexcept { return signal_came; }
+  static bool is_set() noexcept { return signal_came.load(); }
+  static bool set() noexcept { return signal_came.exchange(true); }  // whether it was set before
 
  private:
-  static inline std::atomic<bool> flag_{false};
+  static inline std::atomic<bool> signal_came{false};
   static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
   static constexpr std::array<int, 3> kSignals{SIGINT, SIGTERM, SIGHUP};
   std::array<struct sigaction, kSignals.size()> old_{};
