@@ -167,7 +167,7 @@ class PingpongSession : public SideBySide {
     meet();
     const std::uint64_t begin_ns = monotonic_ns();
     for (std::uint32_t round = 0; round < plan.round_count; ++round) {
-      const std::uint64_t ticks = turn(kernel, plan, round);
+      const std::uint64_t ticks = plan.is_active ? active_turn(kernel, plan, round) : passive_turn(kernel, plan, round);
       if (round >= options_.warm_up_count) samples.push_back(ticks);
       if (monotonic_ns() - begin_ns > plan.timeout_ns) {
         fail(fmt::format("{} with {}: timed_out in round {}; take fewer rounds (-i) or a longer --timeout", kWhat,
@@ -181,16 +181,25 @@ class PingpongSession : public SideBySide {
     return variant;
   }
 
-  // Of the active side a whole round, in ticks.
-  std::uint64_t turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
-    static_assert(kNoRound == std::uint32_t{0} - 1);  // what is checked before the first
+  std::uint64_t active_turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
     const std::uint64_t before = clock_.now();
-    if (!plan.is_active) take(kTurnNotification, round + 1);
-    require(kernel.run(plan.is_active ? round - 1 : round, round));
-    send(0, plan.receive_offset_bytes, plan.message_bytes, kTurnNotification, round + 1);
-    if (plan.is_active) take(kTurnNotification, round + 1);
+    require(kernel.run(round == 0 ? kNoRound : round - 1, round));
+    send_turn(plan, round);
+    take_turn(round);
     return clock_.now() - before;
   }
+
+  std::uint64_t passive_turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
+    take_turn(round);
+    require(kernel.run(round, round));
+    send_turn(plan, round);
+    return 0;
+  }
+
+  void send_turn(const TurnPlan& plan, std::uint32_t round) {
+    send(0, plan.receive_offset_bytes, plan.message_bytes, kTurnNotification, round + 1);
+  }
+  void take_turn(std::uint32_t round) { take(kTurnNotification, round + 1); }
 
   // --- Results -------------------------------------------------------------------------------------------------------------------
 

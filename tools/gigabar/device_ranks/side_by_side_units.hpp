@@ -43,12 +43,18 @@ class TurnUnit {
     if (plan_.uses_messages) words_.note(open_ring(plan_.fabric, plan_.partner, index_, from_));
     for (; round < rounds && !words_.is_over(clock); ++round) {
       const std::uint64_t before = ticks();
-      if (!plan_.is_active) take(round);
-      if (!words_.is_ok()) break;
-      if (!plan_.is_active || round != 0) check(plan_.is_active ? round - 1 : round);
-      compute(round);
-      send(round);
-      if (plan_.is_active) take(round);
+      if (plan_.is_active) {
+        if (round != 0) check(round - 1);
+        compute(round);
+        send(round);
+        take(round);
+      } else {
+        take(round);
+        if (!words_.is_ok()) break;
+        check(round);
+        compute(round);
+        send(round);
+      }
       if (plan_.is_active && scope_.rank() == 0) samples[round] = ticks() - before;
     }
     if (plan_.is_active && words_.is_ok() && round != 0) check(round - 1);
