@@ -16,7 +16,10 @@ class TurnUnit {
  public:
   // `end` is zeroed before the first.
   GIGABAR_DEVICE TurnUnit(const Scope& scope, const TurnPlan& plan, std::uint32_t index, UnitEnd* end)
-      : scope_(scope), plan_(plan), index_(index), end_(end) {}
+      : scope_(scope), plan_(plan), index_(index), end_(end) {
+    const std::uint64_t left = plan.message_bytes > offset_ ? plan.message_bytes - offset_ : 0;
+    bytes_ = left < plan.part_stride_bytes ? left : plan.part_stride_bytes;
+  }
 
   // The partner's part of `round` is right.
   GIGABAR_DEVICE void check(std::uint32_t round) {
@@ -102,8 +105,7 @@ class TurnUnit {
   const std::uint32_t index_;
   UnitEnd* const end_;
   const std::uint64_t offset_ = index_ * plan_.part_stride_bytes;
-  const std::uint64_t left_ = plan_.message_bytes > offset_ ? plan_.message_bytes - offset_ : 0;  // of the message
-  const std::uint64_t bytes_ = left_ < plan_.part_stride_bytes ? left_ : plan_.part_stride_bytes;
+  std::uint64_t bytes_ = 0;
   UnitWords<Scope> words_{scope_, plan_, end_};
   device::SendRing to_;
   device::RecvRing from_;
