@@ -145,6 +145,9 @@ MUTANTS = [
         ("wireup_drained_and_lost", "guarded(peer, [&] { drain(known->second, false, events); });", "drain(known->second, false, events);", "*EndpointPurposes.*"),
         ("directory_any_count", "if (peer_rank_count != identity_.rank_count) return", "if (peer_rank_count == 0) return", "EndpointVerdicts.*"),
     ),
+    *of("tcp", "src/secure/byte_stream.hpp", "unit_test")(
+        ("sealed_key_stays", "number_ != 0 && number_ % kRecordsPerKey == 0", "false", "RecordCipher.*"),
+    ),
     *of("wire-up", "src/secure/secret.cpp", "unit_test")(
         ("secret_in_a_core", "? sodium_malloc(bytes) : nullptr;", "? ::operator new(bytes) : nullptr;", "Secret.IsInNoCoreDump"),
         ("secret_left_behind", "    sodium_memzero(cell, kCellBytes);\n", "", "Secret.*"),
