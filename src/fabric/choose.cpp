@@ -101,13 +101,13 @@ Result<const RemoteState::Decision*> Engine::choose(Peer& peer, Direction direct
   const Uncancelled uncancelled;
   auto choice = decide(peer, direction, local, remote, bytes, eager_bytes, policy, needs_message);
   if (!choice) return std::move(choice).error();
-  bool is_direct = false;
+  bool is_alone = false;
   if (needs_message && direction == Direction::write && (*choice)->method == Method::message) {
     const auto alone = decide(peer, direction, local, remote, bytes, eager_bytes, policy, false);
-    is_direct = alone && (*alone)->method == Method::direct;
+    is_alone = alone && ((*alone)->method == Method::direct || (*alone)->method == Method::store);
   }
   RemoteState::Decision& decision = remote.decisions[remote.next_decision++ % remote.decisions.size()];
-  decision = {&local, local.epoch, direction, size_class, policy, *choice, is_direct};
+  decision = {&local, local.epoch, direction, size_class, policy, *choice, is_alone};
   return &decision;
 }
 
@@ -132,17 +132,25 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   const bool can_peer_answer = is_write || local.is_enabled;
   const TransferPath by_direct = reach.can ? reach.path : has_device ? TransferPath::gdr : TransferPath::host;
   const TransferPath by_staged = is_write ? TransferPath::staged : path_of_answer(peer, local, remote, bytes, eager_bytes, policy);
-  std::array<Candidate, 3> candidates{
-      {{is_write ? Method::message : Method::get, has_device ? TransferPath::bar : TransferPath::host, can_peer_answer, false, {}},
-       {Method::direct, by_direct, reach.can, false, {}},
-       {is_write ? Method::staged : Method::get, by_staged, can_peer_answer, true, {}}}};
+  // Without a notification that needs a message, a write needs nobody there.
+  const bool may_be_alone = is_write && !needs_message && remote.region != nullptr;
+  const bool is_stored = may_be_alone && has_device && bytes <= eager_bytes && link.open_for_stores(*remote.region);
+  const bool is_alone = may_be_alone && reach.can && reach.is_quick && reach.path == TransferPath::host;
+  // A read that the peer answers takes its CPU; it is for those who ask for this path.
+  std::array<Candidate, 3> candidates{{{is_stored  ? Method::store
+                                        : is_write ? Method::message
+                                                   : Method::get,
+                                        has_device ? TransferPath::bar : TransferPath::host,
+                                        can_peer_answer,
+                                        false,
+                                        {}},
+                                       {Method::direct, by_direct, reach.can, false, {}},
+                                       {is_write ? Method::staged : Method::get, by_staged, can_peer_answer, true, {}}}};
   auto& [message, direct, staged] = candidates;
 
-  // A read that the peer answers takes its CPU; it is for those who ask for this path.
-  // Without a notification that takes one anyway, a write needs nobody there.
-  const bool is_alone = !needs_message && reach.can && reach.is_quick && reach.path == TransferPath::host;
   message.is_within_limits = is_write && bytes <= eager_bytes && !is_alone;
   message.why = !is_write                  ? "the peer can answer a read inside messages"
+                : is_stored                ? "the CPU stores it into the peer's memory, which this process maps"
                 : is_alone                 ? "the link writes it as fast, without the peer's CPU"
                 : message.is_within_limits ? text("up to the eager limit of ", eager_bytes, " bytes it travels inside a message")
                                            : text("above the eager limit of ", eager_bytes, " bytes");

@@ -153,7 +153,7 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
     if (!chosen) return std::move(chosen).error();
     choice = (*chosen)->choice;
     notifying.could_be_word =
-        needs_message && (*chosen)->is_direct_alone && remote->ways[static_cast<std::size_t>(word_kind(transfer.flags))].is_word;
+        needs_message && (*chosen)->is_alone && remote->ways[static_cast<std::size_t>(word_kind(transfer.flags))].is_word;
   }
   if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles, notifying)) {
     if (!options.policy) open_target(options.queue, transfer, *peer, *remote, local, choice);
@@ -259,27 +259,31 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
   };
   const bool is_notified = (transfer.flags & kHasNotification) != 0;
   const bool is_direct = choice != nullptr && choice->method == Method::direct;
-  const bool is_with_data = choice != nullptr && !is_direct;
+  const bool is_copied = is_direct || (choice != nullptr && choice->method == Method::store);
+  const bool is_with_data = choice != nullptr && !is_copied;
   std::span<const std::byte> payload;
   transport::Link& link = *peer.rails.front().link;
-  if (is_direct) {
-    const bool is_copied =
+  if (is_copied) {
+    const bool is_one_write =
         transfer.kind == OpKind::write && (!is_notified || notifying.is_word) && transfer.bytes <= link.limits().copied_write_bytes;
-    if (!is_copied || peer.rails.size() != 1 || choice->path != TransferPath::host || !local->memory.is_plain())
-      return std::nullopt;
-    payload = {local->memory.address() + transfer.local.offset_bytes, static_cast<std::size_t>(transfer.bytes)};
+    if (!is_one_write || peer.rails.size() != 1) return std::nullopt;
+    if (is_direct && (choice->path != TransferPath::host || !local->memory.is_plain())) return std::nullopt;
+  } else if (is_with_data && (choice->method != Method::message || transfer.bytes > link.limits().payload_bytes)) {
+    return std::nullopt;
+  }
+  if (choice != nullptr) {
+    const auto plain = plain_bytes(local->memory, transfer.local.offset_bytes, transfer.bytes);
+    if (!plain) return std::nullopt;
+    payload = *plain;
+  }
+  if (is_copied) {
     if (link.post_copied_write(payload, *remote.region, transfer.remote.offset_bytes, is_notified) != Posted::ok)
       return std::nullopt;
     if (!is_notified) return recorded();
     notifying.is_data_written = true;
     payload = {};
   }
-  if (is_with_data) {
-    if (choice->method != Method::message || transfer.bytes > link.limits().payload_bytes) return std::nullopt;
-    const auto plain = plain_bytes(local->memory, transfer.local.offset_bytes, transfer.bytes);
-    if (!plain) return std::nullopt;
-    payload = *plain;
-  } else if (notifying.is_word) {
+  if (!is_with_data && notifying.is_word) {
     if (post_word(peer, remote, transfer.flags, transfer.notification, transfer.value)) return recorded();
     // An adapter has few atomics under way, and a message counts as well.
     if (word_kind(transfer.flags) == transport::WordKind::set) return std::nullopt;
@@ -395,9 +399,9 @@ bool Engine::start_op(Op& op) {
   if (!op.error) {
     switch (op.kind) {
       case OpKind::write:
-        is_posted = op.choice->method == Method::message  ? post_message_op(op)
-                    : op.choice->method == Method::direct ? post_direct(op)
-                                                          : post_staged(op);
+        is_posted = op.choice->method == Method::direct   ? post_direct(op)
+                    : op.choice->method == Method::staged ? post_staged(op)
+                                                          : post_message_op(op);
         break;
       case OpKind::read: is_posted = op.choice->method == Method::direct ? post_direct(op) : post_get(op); break;
       case OpKind::eager: is_posted = post_eager(op); break;
@@ -454,7 +458,15 @@ bool Engine::post_tail(Op& op) {
 bool Engine::post_message_op(Op& op) {
   Peer& peer = *op.peer;
   const LocalMemory& memory = op.local->memory;
-  const std::size_t most = peer.rails.front().link->limits().payload_bytes;
+  transport::Link& link = *peer.rails.front().link;
+  const std::size_t most = link.limits().payload_bytes;
+  if (op.next == 0 && op.choice->method == Method::store) {
+    const auto bytes = plain_bytes(memory, op.local_offset, op.bytes);
+    if (bytes && link.post_copied_write(*bytes, *op.remote->region, op.remote_offset, false) == Posted::ok) {
+      op.next = op.rail_bytes[0] = op.bytes;
+      op.chunks = 1;
+    }
+  }
   for (unsigned piece = 0; op.next < op.bytes; ++piece) {
     if (piece == kPiecesPerTurn || !flush_outbox(peer)) return false;
     const std::size_t bytes = static_cast<std::size_t>(std::min<std::uint64_t>(op.bytes - op.next, most));

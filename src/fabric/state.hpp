@@ -135,7 +135,7 @@ struct RemoteState {
     std::uint8_t size_class = 0;
     PathPolicy policy;
     const Choice* choice = nullptr;
-    bool is_direct_alone = false;  // goes in a message, and by the link itself if nothing behind it needed one
+    bool is_alone = false;  // goes in a message, and without one if nothing behind it needed one
   };
   std::array<Decision, 8> decisions{};
   unsigned next_decision = 0;
@@ -144,6 +144,7 @@ struct RemoteState {
 enum class Method : std::uint8_t {
   nothing,  // zero bytes
   message,  // inside messages
+  store,    // by this rank's CPU into the peer's memory; where the link does not take it now: inside a message
   direct,   // the link's own write or read
   staged,
   get  // a read that the peer answers with a write of its own

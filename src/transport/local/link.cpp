@@ -324,18 +324,23 @@ Posted LocalLink::post_copied_write(std::span<const std::byte> bytes, const Remo
 
 // --- Stores ----------------------------------------------------------------------------------------------------------------------
 
+bool LocalLink::open_for_stores(const RemoteRegion& remote) const {
+  return const_cast<PeerRegion&>(static_cast<const PeerRegion&>(remote)).open_for_stores();  // one thread at a time
+}
+
 bool LocalLink::can_store(const RemoteRegion& remote) const noexcept {
   const auto& theirs = static_cast<const PeerRegion&>(remote);
-  return state_ == LinkState::ready && is_cpu_memory(theirs.kind()) && theirs.cpu_address() != nullptr && theirs.is_registered();
+  return state_ == LinkState::ready && theirs.is_open_for_stores() && theirs.is_registered();
 }
 
 bool LocalLink::can_store_words(const RemoteRegion& words) const noexcept {
-  return can_store(words) && !is_held_back() && is_aligned_for_words(static_cast<const PeerRegion&>(words).cpu_address());
+  const std::byte* const address = static_cast<const PeerRegion&>(words).cpu_address();
+  return can_store(words) && !is_held_back() && address != nullptr && is_aligned_for_words(address);
 }
 
 void LocalLink::store(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) noexcept {
   const auto& theirs = static_cast<const PeerRegion&>(remote);
-  if (theirs.is_registered()) std::memmove(theirs.cpu_address() + remote_offset, bytes.data(), bytes.size());
+  if (theirs.is_registered()) theirs.store(remote_offset, bytes);
 }
 
 void LocalLink::store_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value,

@@ -39,13 +39,14 @@ class LocalLink final : public Link {
   std::uint64_t memory_bytes() const noexcept override { return sizeof *this + kLinkFileBytes / 2 + kept_bytes_; }
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
   Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
-  // By the CPU, where this process maps the peer's pages.
+  // By the CPU, where this process maps the peer's memory.
   Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset,
                            bool is_word_next) override;
   // A store or an atomic add by the CPU behind the copies, then a count in the link's page, which the peer polls and arms by.
   std::string why_no_word(WordKind kind, const RemoteRegion& words) const override;
   Posted post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) override;
-  // Where this process maps the peer's pages, and while no copy is under way that words would have to wait for.
+  // Where this process maps the peer's memory; words: its pages, and while no copy is under way that they would have to wait for.
+  bool open_for_stores(const RemoteRegion& remote) const override;
   bool can_store(const RemoteRegion& remote) const noexcept override;
   bool can_store_words(const RemoteRegion& words) const noexcept override;
   void store(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) noexcept override;

@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/quietly.hpp"
 #include "base/rounding.hpp"
 #include "base/shown.hpp"
+#include "gigabar/copy.hpp"
+#include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
 #include "mapping/backend.hpp"
 
@@ -230,6 +233,15 @@ Error malformed_key(const char* cause) {
 
 constexpr const char* kDeviceMemory = "a peer's device memory";
 
+// Other mappings need room there, too.
+bool takes_little_of_bar1(int device, std::size_t bytes) {
+  constexpr std::uint64_t kShare = 64, kSmallestBar1Bytes = std::uint64_t{256} << 20;
+  std::uint64_t bar1_bytes = kSmallestBar1Bytes;
+  if (const auto all = devices(); all && device >= 0 && static_cast<std::size_t>(device) < all->size())
+    bar1_bytes = (*all)[static_cast<std::size_t>(device)].bar1_bytes.value_or(kSmallestBar1Bytes);
+  return bytes <= bar1_bytes / kShare;
+}
+
 Error cannot_map(const char* memory, std::string cause, std::string remedy = {}) {
   return make_error(Status::not_supported, "map", memory, std::move(cause), std::move(remedy));
 }
@@ -413,6 +425,26 @@ Result<MappedRegion> PeerRegion::map_for_cpu() {
   if (!window) return cannot_map(kDeviceMemory, window.error().record().cause);
   std::byte* const address = window->at(key_.address);
   return MappedRegion{number_of(address), std::make_shared<Window>(std::move(*window)), {}};
+}
+
+bool PeerRegion::open_for_stores() {
+  if (is_cpu_memory(kind())) return cpu_address() != nullptr;
+  if (!std::exchange(is_window_tried_, true) && is_cuda_device_memory(kind()) &&
+      takes_little_of_bar1(core_->devices.device_of(key_.uuid.data()), key_.bytes)) {
+    if (auto window = map_for_cpu()) window_ = std::move(*window);
+  }
+  return window_.has_value();
+}
+
+void PeerRegion::store(std::uint64_t offset_bytes, std::span<const std::byte> bytes) const noexcept {
+  if (!window_) {
+    std::memmove(cpu_address() + offset_bytes, bytes.data(), bytes.size());
+    return;
+  }
+  auto* const to = reinterpret_cast<std::byte*>(window_->address + offset_bytes);
+  const auto& kernels = gigabar::detail::active_kernels(MappingType::write_combined).store;
+  kernels[gigabar::detail::size_class(bytes.size())].load(std::memory_order_relaxed)(to, bytes.data(), bytes.size());
+  gigabar::detail::fence_stores();
 }
 
 // The engine of the local memory's device; for host memory that of the peer's device, where this process sees it.

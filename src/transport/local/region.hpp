@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -125,6 +126,12 @@ class PeerRegion final : public RemoteRegion {
   Result<MappedRegion> map_for_cpu() override;
   MemoryKind kind() const noexcept { return static_cast<MemoryKind>(key_.kind); }
 
+  // Whether store() may be called; memory of a GPU is mapped for it when this is asked first.
+  bool open_for_stores();
+  bool is_open_for_stores() const noexcept { return is_cpu_memory(kind()) ? cpu_address() != nullptr : window_.has_value(); }
+  // By the CPU; inside the region. A release of the same thread that follows is behind it.
+  void store(std::uint64_t offset_bytes, std::span<const std::byte> bytes) const noexcept;
+
   // Found once per place of local memory. Opens what has to be opened.
   const Route& route(const LocalRegion& local);
   // By the CPU, when the route says so. A write reads `local` only. Errors: peer_lost.
@@ -156,8 +163,10 @@ class PeerRegion final : public RemoteRegion {
   std::shared_ptr<std::byte> pages_;      // of the peer's file, mapped; or here_
   std::optional<PinOnDemand> pages_pin_;  // of the peer's file; before it is unmapped
   std::shared_ptr<ProcessMemory> process_memory_;
-  Descriptor exported_;          // form vmm
-  std::map<int, Route> routes_;  // by the place of local memory
+  Descriptor exported_;                 // form vmm
+  std::map<int, Route> routes_;         // by the place of local memory
+  std::optional<MappedRegion> window_;  // for stores into memory of a GPU
+  bool is_window_tried_ = false;
 };
 
 }  // namespace gigabar::transport::local
