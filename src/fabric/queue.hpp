@@ -26,6 +26,7 @@
 
 #include "base/fair_mutex.hpp"
 #include "base/wait_queue.hpp"
+#include "fabric/local_memory.hpp"
 #include "gigabar/fabric.hpp"
 #include "transport/transport.hpp"
 
@@ -43,7 +44,7 @@ struct StoreTarget {
   Rank rank = 0;
   SegmentId local_id = 0, remote_id = 0;
   transport::Link* link = nullptr;
-  const std::byte* source = nullptr;
+  const LocalMemory* source = nullptr;
   std::uint64_t source_bytes = 0, target_bytes = 0;
   std::uint64_t min_bytes = 0, max_bytes = 0;  // of the writes that the choice is for
   const Choice* choice = nullptr;

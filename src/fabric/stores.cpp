@@ -31,8 +31,14 @@ std::optional<Operation> Engine::post_stores(const Transfer& transfer, const Pos
     if (!fits(transfer.local.offset_bytes, transfer.bytes, target->source_bytes) ||
         !fits(transfer.remote.offset_bytes, transfer.bytes, target->target_bytes))
       return std::nullopt;
-    target->link->store({target->source + transfer.local.offset_bytes, transfer.bytes}, *target->region,
-                        transfer.remote.offset_bytes);
+    std::byte loaded[kMaxMappedLoadBytes];
+    const std::byte* bytes = loaded;
+    if (target->source->is_plain()) {
+      bytes = target->source->address() + transfer.local.offset_bytes;
+    } else if (!target->source->load(transfer.local.offset_bytes, loaded, transfer.bytes)) {
+      return std::nullopt;
+    }
+    target->link->store({bytes, transfer.bytes}, *target->region, transfer.remote.offset_bytes);
   }
   if (is_notified) target->link->store_word(kind, *target->words, transfer.notification, transfer.value, options.queue);
   ++queue.posted_count;
@@ -58,9 +64,10 @@ void Engine::open_target(QueueId id, const Transfer& transfer, Peer& peer, const
   if (peer.rails.size() != 1 || peer.data_said != peer.data_placed || peer.fence_marks != 0) return;
   if (!peer.pending.empty() || !peer.outbox.empty() || peer.state != Peer::State::ready) return;
   transport::Link& link = *peer.rails.front().link;
-  const bool is_write = transfer.kind == OpKind::write && choice != nullptr && choice->method == Method::direct;
+  const bool is_copied = choice != nullptr && (choice->method == Method::direct || choice->method == Method::store);
+  const bool is_write = transfer.kind == OpKind::write && is_copied;
   const bool is_stored = is_write ? link.can_store(*remote.region) : transfer.kind == OpKind::notify && remote.words != nullptr;
-  if (!is_stored) return;
+  if (!is_stored || (is_write && !local->memory.is_plain() && transfer.bytes > kMaxMappedLoadBytes)) return;
   Queue& queue = queues_[id];
   StoreTarget* place = queue.find_target(is_write, transfer.remote, transfer.local.segment, transfer.bytes);
   StoreTarget target = place != nullptr ? *place : StoreTarget{};
@@ -72,15 +79,16 @@ void Engine::open_target(QueueId id, const Transfer& transfer, Peer& peer, const
   if (is_write) {
     target.local = local;
     target.local_id = local->id;
-    target.source = local->memory.address();
+    target.source = &local->memory;
     target.source_bytes = local->memory.bytes();
     target.region = remote.region.get();
     target.choice = choice;
     // choose() decides by the same limits.
+    std::uint64_t eager_bytes = std::min<std::uint64_t>(settings_.eager_bytes, peer.peer_eager_bytes);
+    if (!local->memory.is_plain()) eager_bytes = std::min(eager_bytes, kMaxMappedLoadBytes);
     target.min_bytes = 1;
     target.max_bytes = link.limits().copied_write_bytes;
-    for (const std::uint64_t limit : {std::min<std::uint64_t>(settings_.eager_bytes, peer.peer_eager_bytes), limits(peer).gdr_bytes,
-                                      link.limits().quick_read_bytes}) {
+    for (const std::uint64_t limit : {eager_bytes, limits(peer).gdr_bytes, link.limits().quick_read_bytes}) {
       if (transfer.bytes <= limit) {
         target.max_bytes = std::min(target.max_bytes, limit);
       } else {
