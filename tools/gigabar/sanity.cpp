@@ -72,11 +72,7 @@ std::vector<std::string> peer_words(int socket, int device) {
   return {"gigabar", "sanity", "--peer", std::to_string(socket), "-d", std::to_string(device)};
 }
 
-// The deadline of a scenario is the parent's, and the terminal's signals do not come to its group.
-void end_with_parent() { ::prctl(PR_SET_PDEATHSIG, SIGKILL); }
-
 void run_one_here(const Options& options) {
-  end_with_parent();
   ::setpgid(0, 0);  // so that a deadline ends its children too
   const auto scenario = std::ranges::find(scenarios(), options.scenario, &Scenario::name);
   if (scenario == scenarios().end()) refuse_usage("--scenario: no such scenario");
@@ -88,12 +84,12 @@ void run_one_here(const Options& options) {
 
 // ---- in the process that runs them all ----
 
-// Its process; what it says goes to the descriptor.
-pid_t start(const Scenario& scenario, const Options& options, int told) {
+// Its process; what it says goes to the descriptor, of which it has the only one.
+pid_t start(const Scenario& scenario, const Options& options, Descriptor told) {
   std::vector<std::string> words = {"gigabar", "sanity", "--scenario", scenario.name, "-d", std::to_string(options.device)};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, told, kVerdictDescriptor);
+  posix_spawn_file_actions_adddup2(&actions, told.get(), kVerdictDescriptor);
   pid_t process = 0;
   const int code = posix_spawn(&process, "/proc/self/exe", &actions, nullptr, pointers_to(words).data(), environ);
   posix_spawn_file_actions_destroy(&actions);
@@ -105,9 +101,7 @@ Verdict run_in_process(const Scenario& scenario, const Options& options) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) fail(fmt::format("pipe: {}", std::strerror(errno)));
   const Descriptor verdict_text(ends[0]);
-  Descriptor told(ends[1]);
-  const pid_t process = start(scenario, options, told.get());
-  told = Descriptor();
+  const pid_t process = start(scenario, options, Descriptor(ends[1]));
   const std::int64_t end_ns = now_ns() + static_cast<std::int64_t>(options.deadline_seconds * 1e9);
   const auto ended = ChildProcess(process).end_when([&] {
     const bool is_over = now_ns() >= end_ns;
@@ -166,11 +160,10 @@ void tell_summary(Report& report, const Tally& tally) {
 }
 
 void run_sanity(const Options& options, Invocation& invocation) {
+  // The deadline of a scenario is the parent's, and the terminal's signals do not come to its group.
+  if (!options.scenario.empty() || options.peer_socket >= 0) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!options.scenario.empty()) return run_one_here(options);
-  if (options.peer_socket >= 0) {
-    end_with_parent();
-    return run_peer(options.peer_socket, select_device(options));
-  }
+  if (options.peer_socket >= 0) return run_peer(options.peer_socket, select_device(options));
   Report report("sanity", invocation, options.json_path);
   if (options.is_list) {
     list_scenarios(report);

@@ -294,7 +294,7 @@ class Launcher : InPlace {
   std::array<Target*, 2> targets() { return {&output_, &own_errors_}; }
 
   void wait(std::int64_t next_ns) {
-    const std::int64_t left_ms = next_ns == kNever ? 60'000 : std::max<std::int64_t>(next_ns - now_ns(), 0) / 1'000'000 + 1;
+    const std::int64_t left_ms = std::max<std::int64_t>(next_ns - now_ns(), 0) / 1'000'000 + 1;
     const int ms = output_.most_ms(own_errors_.most_ms(static_cast<int>(std::min<std::int64_t>(left_ms, 60'000))));
     std::array<pollfd, 5> entries = {
         {{signals_.get(), POLLIN, 0}, output_.input(), output_.room(), own_errors_.input(), own_errors_.room()}};
@@ -340,7 +340,7 @@ class Launcher : InPlace {
                                       : fmt::format("signal {} ({})", info.si_status, ::strsignal(info.si_status));
       say(fmt::format("rank {} ended with {}{}", rank, how, others_text(goes_on)));
     }
-    if (!goes_on) end_others_soon();
+    if (!goes_on) end_others(after_seconds(kLastWordsSeconds));
   }
 
   // Output of ranks is lost, which fails the job as a failed rank does.
@@ -351,26 +351,20 @@ class Launcher : InPlace {
       has_lost_output_ = true;
       const bool ends = !running_.empty() && !settings_.keeps_going && !is_ending_ && !is_interrupted_;
       say(fmt::format("{}: cannot be written: {}{}", target->name(), std::strerror(code), ends ? "; what runs is ended" : ""));
-      if (ends) end_others_soon();
+      if (ends) end_others(after_seconds(kLastWordsSeconds));
     }
   }
 
-  void end_others_soon() {
+  // They are asked to at that time.
+  void end_others(std::int64_t at_ns) {
     is_ending_ = true;
-    ask_ns_ = after_seconds(kLastWordsSeconds);
+    ask_ns_ = at_ns;
   }
 
   std::string others_text(bool goes_on) const {
     if (running_.empty()) return "";
     if (running_.size() == 1) return fmt::format("; the other one that runs {}", goes_on ? "goes on" : "is ended");
     return fmt::format("; the {} others that run {}", running_.size(), goes_on ? "go on" : "are ended");
-  }
-
-  void end_others() {
-    is_ending_ = true;
-    ask_ns_ = kNever;
-    kill_all(SIGTERM);
-    kill_ns_ = std::min(kill_ns_, after_seconds(settings_.grace_s));
   }
 
   void check_time() {
@@ -383,10 +377,14 @@ class Launcher : InPlace {
         say(fmt::format("{} of {} had not ended after {} s; what runs is ended now", running_.size(),
                         counted(settings_.rank_count, "rank"), settings_.timeout_s));
         if (exit_status_ == 0) exit_status_ = kExitTimedOut;
-        end_others();
+        end_others(now);
       }
     }
-    if (now >= ask_ns_) end_others();
+    if (now >= ask_ns_) {
+      ask_ns_ = kNever;
+      kill_all(SIGTERM);
+      kill_ns_ = std::min(kill_ns_, after_seconds(settings_.grace_s));
+    }
     if (now >= kill_ns_) {
       kill_ns_ = kNever;
       kill_all(SIGKILL);

@@ -83,11 +83,9 @@ Descriptor make_job_key() {
 bool is_executable_file(const std::string& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) return false;
-  if (S_ISDIR(status.st_mode)) {
-    errno = EISDIR;
-    return false;
-  }
-  return ::access(path.c_str(), X_OK) == 0;
+  if (!S_ISDIR(status.st_mode)) return ::access(path.c_str(), X_OK) == 0;
+  errno = EISDIR;
+  return false;
 }
 
 [[noreturn]] void refuse_program(const std::string& program, int code) {
