@@ -13,7 +13,6 @@
 #include <csignal>
 #include <cstring>
 #include <ranges>
-#include <string_view>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -24,6 +23,7 @@
 #include "support/failure.hpp"
 #include "support/options.hpp"
 #include "support/report.hpp"
+#include "support/run_program.hpp"
 #include "support/workbench.hpp"
 
 extern char** environ;
@@ -47,23 +47,21 @@ struct Options : DeviceOptions {
 
 // A name of ours, or one of GDRCopy's.
 bool is_named(const Scenario& scenario, const std::string& name) {
-  if (scenario.name == name) return true;
-  const auto is_it = [&](const auto& word) { return std::string_view(word.begin(), word.end()) == name; };
-  return std::ranges::any_of(std::views::split(scenario.covers, ' '), is_it);
+  const auto is_it = [&](const auto& word) { return std::ranges::equal(word, name); };
+  return scenario.name == name || std::ranges::any_of(std::views::split(scenario.covers, ' '), is_it);
 }
 
 std::vector<const Scenario*> select_scenarios(const Options& options) {
   std::vector<const Scenario*> selected;
+  const auto select = [&](const auto& is_wanted) {
+    for (const Scenario& scenario : scenarios())
+      if (is_wanted(scenario)) selected.push_back(&scenario);
+  };
+  if (options.tests.empty()) select([&](const Scenario& each) { return !each.is_extended || options.with_extended; });
   for (const std::string& name : options.tests) {
     const std::size_t before = selected.size();
-    for (const Scenario& scenario : scenarios()) {
-      if (is_named(scenario, name)) selected.push_back(&scenario);
-    }
+    select([&](const Scenario& each) { return is_named(each, name); });
     if (selected.size() == before) refuse_usage(fmt::format("-t {}: no such scenario; 'gigabar sanity -l' lists them", name));
-  }
-  if (!options.tests.empty()) return selected;
-  for (const Scenario& scenario : scenarios()) {
-    if (!scenario.is_extended || options.with_extended) selected.push_back(&scenario);
   }
   return selected;
 }
@@ -74,14 +72,10 @@ std::vector<std::string> peer_words(int socket, int device) {
   return {"gigabar", "sanity", "--peer", std::to_string(socket), "-d", std::to_string(device)};
 }
 
-// The deadline of a scenario is the parent's, and the terminal's signals do not come to its group.
-void end_with_parent() { ::prctl(PR_SET_PDEATHSIG, SIGKILL); }
-
 void run_one_here(const Options& options) {
-  end_with_parent();
-  const auto all = scenarios();
-  const auto scenario = std::find_if(all.begin(), all.end(), [&](const Scenario& one) { return one.name == options.scenario; });
-  if (scenario == all.end()) refuse_usage("--scenario: no such scenario");
+  ::setpgid(0, 0);  // so that a deadline ends its children too
+  const auto scenario = std::ranges::find(scenarios(), options.scenario, &Scenario::name);
+  if (scenario == scenarios().end()) refuse_usage("--scenario: no such scenario");
   const Verdict verdict = judge(*scenario, Context(select_device(options), peer_words));
   const std::string line = verdict.word + " " + verdict.reason;
   if (write(kVerdictDescriptor, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
@@ -90,20 +84,14 @@ void run_one_here(const Options& options) {
 
 // ---- in the process that runs them all ----
 
-// Its process; what it says goes to the descriptor.
-pid_t start(const Scenario& scenario, const Options& options, int told) {
-  const std::string name(scenario.name);
-  const std::string device = std::to_string(options.device);
-  const char* arguments[] = {"gigabar", "sanity", "--scenario", name.c_str(), "-d", device.c_str(), nullptr};
+// Its process; what it says goes to the descriptor, of which it has the only one.
+pid_t start(const Scenario& scenario, const Options& options, Descriptor told) {
+  std::vector<std::string> words = {"gigabar", "sanity", "--scenario", scenario.name, "-d", std::to_string(options.device)};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, told, kVerdictDescriptor);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // so that a deadline ends its children too
+  posix_spawn_file_actions_adddup2(&actions, told.get(), kVerdictDescriptor);
   pid_t process = 0;
-  const int code = posix_spawn(&process, "/proc/self/exe", &actions, &attributes, const_cast<char**>(arguments), environ);
-  posix_spawnattr_destroy(&attributes);
+  const int code = posix_spawn(&process, "/proc/self/exe", &actions, nullptr, pointers_to(words).data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (code != 0) fail(fmt::format("cannot start a scenario: {}", std::strerror(code)));
   return process;
@@ -113,9 +101,7 @@ Verdict run_in_process(const Scenario& scenario, const Options& options) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) fail(fmt::format("pipe: {}", std::strerror(errno)));
   const Descriptor verdict_text(ends[0]);
-  Descriptor told(ends[1]);
-  const pid_t process = start(scenario, options, told.get());
-  told = Descriptor();
+  const pid_t process = start(scenario, options, Descriptor(ends[1]));
   const std::int64_t end_ns = now_ns() + static_cast<std::int64_t>(options.deadline_seconds * 1e9);
   const auto ended = ChildProcess(process).end_when([&] {
     const bool is_over = now_ns() >= end_ns;
@@ -154,11 +140,10 @@ void run_scenario(const Scenario& scenario, const Options& options, Report& repo
   const std::uint64_t start_ns = monotonic_ns();
   const Verdict verdict = run_in_process(scenario, options);
   const double elapsed_seconds = static_cast<double>(monotonic_ns() - start_ns) / 1e9;
-  const std::string name(scenario.name);
-  report.print("{:<7} {}{}{}", verdict.word, name, stand_in_label(report.is_stand_in()),
+  report.print("{:<7} {}{}{}", verdict.word, scenario.name, stand_in_label(report.is_stand_in()),
                verdict.reason.empty() ? "" : ": " + verdict.reason);
   report.print("{}\n", options.is_verbose ? fmt::format(" ({:.2f} s)", elapsed_seconds) : "");
-  (verdict.word == "pass" ? tally.passed : verdict.word == "waived" ? tally.waived : tally.failed).push_back(name);
+  (verdict.word == "pass" ? tally.passed : verdict.word == "waived" ? tally.waived : tally.failed).push_back(scenario.name);
   report.add_result({{"name", scenario.name},
                      {"verdict", verdict.word},
                      {"reason", verdict.reason},
@@ -175,11 +160,10 @@ void tell_summary(Report& report, const Tally& tally) {
 }
 
 void run_sanity(const Options& options, Invocation& invocation) {
+  // The deadline of a scenario is the parent's, and the terminal's signals do not come to its group.
+  if (!options.scenario.empty() || options.peer_socket >= 0) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!options.scenario.empty()) return run_one_here(options);
-  if (options.peer_socket >= 0) {
-    end_with_parent();
-    return run_peer(options.peer_socket, select_device(options));
-  }
+  if (options.peer_socket >= 0) return run_peer(options.peer_socket, select_device(options));
   Report report("sanity", invocation, options.json_path);
   if (options.is_list) {
     list_scenarios(report);

@@ -7,9 +7,9 @@
 #include <array>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/counted.hpp"
+#include "base/errors.hpp"
 #include "commands.hpp"
 #include "device/soft_hca/soft_hca.hpp"
 #include "scenarios/soft_hca/run.hpp"
@@ -44,26 +44,15 @@ std::string figure_text(const CaseResult& result, double value) {
   return value < 1 ? fmt::format("{:.3g}", value) : fmt::format("{:.2f}", value);
 }
 
-Json to_json(const soft_hca::FaultCounts& counts) {
-  return {{"lost_doorbells", counts.lost_doorbells},
-          {"lost_records", counts.lost_records},
-          {"late_records", counts.late_records},
-          {"late_reads", counts.late_reads},
-          {"errors", counts.errors},
-          {"polls_sat_out", counts.polls_sat_out},
-          {"polls_stalled", counts.polls_stalled}};
-}
-
 Json to_json(const NotOk& one) {
   const Operation& operation = one.operation;
-  Json json = {{"thread", one.thread},
-               {"queue", one.queue},
-               {"operation", operation.number},
-               {"is_posted", operation.is_posted},
-               {"first", name_of(operation.first)},
-               {"last", name_of(operation.last)}};
-  json["syndrome"] = operation.syndrome == Syndrome::none ? Json() : Json(name_of(operation.syndrome));
-  return json;
+  return {{"thread", one.thread},
+          {"queue", one.queue},
+          {"operation", operation.number},
+          {"is_posted", operation.is_posted},
+          {"first", name_of(operation.first)},
+          {"last", name_of(operation.last)},
+          {"syndrome", operation.syndrome == Syndrome::none ? Json() : Json(name_of(operation.syndrome))}};
 }
 
 Json to_json(const QueueFacts& facts) {
@@ -75,10 +64,9 @@ Json to_json(const QueueFacts& facts) {
 Json fault_to_json(const Options& options, const CaseResult& result) {
   const Fault& fault = result.is.fault;
   if (fault.kind == FaultKind::none) return {};
-  Json json = {{"kind", name_of(fault.kind)},
-               {"value", fault.value},
-               {"injected", to_json(result.faults)},
-               {"expected", expectation_of(fault.kind, options.confirms_reads)}};
+  Json json = {{"kind", name_of(fault.kind)}, {"value", fault.value}};
+  for (const auto& [count, name] : kFaultCounts) json["injected"][name] = result.faults.*count;
+  json["expected"] = expectation_of(fault.kind, options.confirms_reads);
   if (fault.kind == FaultKind::error) json["syndrome"] = name_of(options.syndrome);
   if (fault.kind == FaultKind::reorder) json["overtaken"] = result.overtaken_count;
   if (fault.kind == FaultKind::late_read) json["early_reads"] = result.stale_count;
@@ -164,15 +152,10 @@ void run_softhca(const Options& options, const Invocation& invocation) {
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
 
-// As the help lists them.
-template <class T, std::size_t N>
-auto by_name(std::array<Named<T>, N> choices) {
-  std::sort(choices.begin(), choices.end(), [](const auto& one, const auto& other) { return one.name < other.name; });
-  return choices;
-}
-
 void add_work(const Command& command, Options& options) {
-  command.add_choice("--op", options.op, by_name(kOps), "What the threads post")->default_str("all, in turns");
+  auto operations = kOps;
+  std::ranges::sort(operations, {}, &Named<Op>::name);
+  command.add_choice("--op", options.op, operations, "What the threads post")->default_str("all, in turns");
   add_range_option(command, "-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX; inline writes take those up to 28",
                    "8:4K, with --fault 16");
   command.add_option("-i,--iterations", options.iteration_count, whole_number(1, kMaxRounds), "Timed rounds per size")
@@ -194,9 +177,8 @@ void add_shape(const Command& command, Options& options) {
   add_number("--threads", options.thread_count, kMaxThreads, "Threads that post");
   add_number("--proxies", options.proxy_count, soft_hca::ProxyThreads::kMaxThreads, "Threads that execute");
   add_number("--slots", options.slot_count, device::kMaxDepth, "Work requests of a ring, a power of two");
-  command.add_choice("--scope", options.scope, by_name(kScopes),
-                     "Whether each thread posts by itself, or all together as one block");
-  command.add_choice("--sharing", options.sharing, by_name(kSharings), "Who shares a queue")
+  command.add_choice("--scope", options.scope, kScopes, "Whether each thread posts by itself, or all together as one block");
+  command.add_choice("--sharing", options.sharing, kSharings, "Who shares a queue")
       ->default_str("exclusive, or device where threads share a queue");
   command.add_choice("--completions", options.is_collapsed, kCompletions, "One CQE that is written over and over, or a ring");
   command.add_flag("--confirm-reads", options.confirms_reads, "Each read is followed by a request that confirms its data");
@@ -205,17 +187,14 @@ void add_shape(const Command& command, Options& options) {
 void add_faults(const Command& command, Options& options) {
   constexpr std::array kPlants = {Named{Plant::data, "data"}, Named{Plant::guard, "guard"}, Named{Plant::error, "error"},
                                   Named{Plant::stall, "stall"}};
-  const auto syndromes = by_name(kSyndromes);
-  std::vector<std::string_view> names;
-  for (const auto& each : syndromes) names.push_back(each.name);
   command
       .add_option("--fault", options.faults, Value{"KIND[:N]"},
                   "Faults, each made in a run of its own, of every operation: " + fault_names() + "; or all")
       ->delimiter(',')
       ->allow_extra_args(false);
   command
-      .add_choice("--syndrome", options.syndrome, syndromes,
-                  fmt::format("What the CQE of --fault error tells: one of {}", fmt::join(names, ", ")))
+      .add_choice("--syndrome", options.syndrome, kSyndromes,
+                  "What the CQE of --fault error tells: one of " + joined(kSyndromes, ", ", &Named<Syndrome>::name))
       ->type_name("NAME");
   command.add_option("--timeout", options.timeout_seconds, seconds(kMaxTimeoutSeconds),
                      "Of one wait: one that takes longer has failed");

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <span>
 
 #include "base/counted.hpp"
@@ -14,7 +13,6 @@
 namespace gigabar::tool::softhca {
 namespace {
 
-using soft_hca::FaultCounts;
 using soft_hca::Faults;
 
 struct Rule {

@@ -2,6 +2,7 @@
 // The faults that can be asked for by name, and what a program must see of each.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -47,11 +48,20 @@ inline bool is_lost(FaultKind kind) noexcept { return kind == FaultKind::lost_re
 // Whether nothing can complete until the fault is taken back.
 inline bool stalls_hca(FaultKind kind) noexcept { return kind == FaultKind::full_ring || kind == FaultKind::stalled_hca; }
 
+using soft_hca::FaultCounts;
+inline constexpr std::array kFaultCounts = {Named{&FaultCounts::lost_doorbells, "lost_doorbells"},
+                                            Named{&FaultCounts::lost_records, "lost_records"},
+                                            Named{&FaultCounts::late_records, "late_records"},
+                                            Named{&FaultCounts::late_reads, "late_reads"},
+                                            Named{&FaultCounts::errors, "errors"},
+                                            Named{&FaultCounts::polls_sat_out, "polls_sat_out"},
+                                            Named{&FaultCounts::polls_stalled, "polls_stalled"}};
+
 // What the HCA is told. `requests_before`: work requests that the queue has had.
 soft_hca::Faults hca_faults(const Fault& fault, Syndrome syndrome, std::uint64_t requests_before);
 // Whether the HCA makes it and counts how often it took effect, that count, and the count in words ("3 records late").
 bool is_of_hca(FaultKind kind) noexcept;
-std::uint64_t effect_of(FaultKind kind, const soft_hca::FaultCounts& counts) noexcept;
-std::string effect_text(FaultKind kind, const soft_hca::FaultCounts& counts);
+std::uint64_t effect_of(FaultKind kind, const FaultCounts& counts) noexcept;
+std::string effect_text(FaultKind kind, const FaultCounts& counts);
 
 }  // namespace gigabar::tool::softhca

@@ -268,7 +268,7 @@ class CaseRun {
     }
     for (std::uint32_t i = 0; i < options_.queue_count; ++i) {
       result_.queues[i].statistics = rig_.statistics(i);
-      add(result_.faults, result_.queues[i].statistics.faults);
+      for (const auto& [count, name] : kFaultCounts) result_.faults.*count += result_.queues[i].statistics.faults.*count;
     }
     result_.overtaken_count = order_.overtaken_count - overtaken_before_;
     measure();
@@ -284,16 +284,6 @@ class CaseRun {
       ++result_.ends[end_text(operation)];
       result_.not_ok.push_back({lane.thread, queue.queue_index, operation});
     }
-  }
-
-  static void add(soft_hca::FaultCounts& sum, const soft_hca::FaultCounts& counts) {
-    sum.lost_doorbells += counts.lost_doorbells;
-    sum.lost_records += counts.lost_records;
-    sum.late_records += counts.late_records;
-    sum.late_reads += counts.late_reads;
-    sum.errors += counts.errors;
-    sum.polls_sat_out += counts.polls_sat_out;
-    sum.polls_stalled += counts.polls_stalled;
   }
 
   // Units work at the same time, each for the sum of its samples: what all have done over the mean of those sums.

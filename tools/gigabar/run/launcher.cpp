@@ -19,11 +19,11 @@
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/clock.hpp"
 #include "base/counted.hpp"
@@ -71,16 +71,6 @@ class SignalDescriptor : InPlace {
   sigset_t before_{};
   Descriptor descriptor_;
 };
-
-// Labels take two descriptors of each rank.
-rlimit raise_descriptor_limit(bool is_needed) {
-  rlimit before{};
-  ::getrlimit(RLIMIT_NOFILE, &before);
-  rlimit raised = before;
-  raised.rlim_cur = raised.rlim_max;
-  if (is_needed) ::setrlimit(RLIMIT_NOFILE, &raised);
-  return before;
-}
 
 constexpr std::size_t kMaxLineBytes = 65536;
 constexpr std::size_t kReadBytes = 16384;
@@ -143,14 +133,17 @@ class Target {
 
   const std::string& name() const noexcept { return name_; }
   std::size_t pending_bytes() const noexcept { return pending_.size(); }
-  void add_stream(Descriptor source, unsigned rank) {
-    ::fcntl(source.get(), F_SETFL, ::fcntl(source.get(), F_GETFL) | O_NONBLOCK);
-    Stream& stream = streams_.emplace_back(Stream{std::move(source), fmt::format("[{}] ", rank), {}});
+  // Returns where the rank is to write.
+  Descriptor add_stream(unsigned rank) {
+    Pipe pipe = make_pipe(rank, true);
+    ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+    Stream& stream = streams_.emplace_back(Stream{std::move(pipe.read), fmt::format("[{}] ", rank), {}});
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = &stream;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream.source.get(), &event) != 0)
       fail(fmt::format("cannot wait for ranks: {}", std::strerror(errno)));
+    return std::move(pipe.write);
   }
 
   // Why nothing can be written any more, told once; 0: there is nothing to tell.
@@ -264,14 +257,13 @@ class Launcher : InPlace {
   // Also when the start of a later rank failed.
   ~Launcher() {
     kill_all(SIGKILL);
-    for (const pid_t process : ranks_)
-      if (process != kEnded) ::waitpid(process, nullptr, 0);
+    for (const auto& [rank, process] : running_) ::waitpid(process, nullptr, 0);
   }
 
   int run() {
     start_all();
     timeout_ns_ = settings_.timeout_s > 0 ? after_seconds(settings_.timeout_s) : kNever;
-    while (running_count_ > 0) {
+    while (!running_.empty()) {
       wait(std::min({timeout_ns_, ask_ns_, kill_ns_}));
       take_signals();
       reap();
@@ -285,21 +277,24 @@ class Launcher : InPlace {
 
  private:
   void start_all() {
-    const rlimit before = raise_descriptor_limit(settings_.has_labels);
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit raised = {before.rlim_max, before.rlim_max};
+    if (settings_.has_labels) ::setrlimit(RLIMIT_NOFILE, &raised);  // they take two descriptors of each rank
     for (unsigned rank = 0; rank < settings_.rank_count; ++rank) {
-      StartedRank started = start_rank(settings_, environment_, rank, before);
-      ranks_.push_back(started.process);
-      ++running_count_;
-      if (!settings_.has_labels) continue;
-      output_.add_stream(std::move(started.output), rank);
-      errors_.add_stream(std::move(started.errors), rank);
+      Descriptor output, errors;
+      if (settings_.has_labels) {
+        output = output_.add_stream(rank);
+        errors = errors_.add_stream(rank);
+      }
+      running_.emplace(rank, start_rank(settings_, environment_, rank, output, errors, before));
     }
   }
 
   std::array<Target*, 2> targets() { return {&output_, &own_errors_}; }
 
   void wait(std::int64_t next_ns) {
-    const std::int64_t left_ms = next_ns == kNever ? 60'000 : std::max<std::int64_t>(next_ns - now_ns(), 0) / 1'000'000 + 1;
+    const std::int64_t left_ms = std::max<std::int64_t>(next_ns - now_ns(), 0) / 1'000'000 + 1;
     const int ms = output_.most_ms(own_errors_.most_ms(static_cast<int>(std::min<std::int64_t>(left_ms, 60'000))));
     std::array<pollfd, 5> entries = {
         {{signals_.get(), POLLIN, 0}, output_.input(), output_.room(), own_errors_.input(), own_errors_.room()}};
@@ -322,22 +317,20 @@ class Launcher : InPlace {
   }
 
   void reap() {
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const pid_t process = ranks_[rank];
-      if (process == kEnded) continue;
+    for (auto next = running_.begin(); next != running_.end();) {
+      const auto [rank, process] = *next++;
       siginfo_t info{};
       if (::waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
       const bool has_failed = info.si_code != CLD_EXITED || info.si_status != 0;
       // What a failed rank started has nobody left; the number of its group is still its own before it is reaped.
       if (has_failed || is_ending_) ::kill(-process, SIGKILL);
       ::waitpid(process, nullptr, 0);
-      ranks_[rank] = kEnded;
-      --running_count_;
+      running_.erase(rank);
       if (has_failed) note_failure(rank, info);
     }
   }
 
-  void note_failure(std::size_t rank, const siginfo_t& info) {
+  void note_failure(unsigned rank, const siginfo_t& info) {
     if (is_ending_) return;
     const bool is_exit = info.si_code == CLD_EXITED;
     const bool goes_on = settings_.keeps_going && !is_interrupted_;
@@ -347,7 +340,7 @@ class Launcher : InPlace {
                                       : fmt::format("signal {} ({})", info.si_status, ::strsignal(info.si_status));
       say(fmt::format("rank {} ended with {}{}", rank, how, others_text(goes_on)));
     }
-    if (!goes_on) end_others_soon();
+    if (!goes_on) end_others(after_seconds(kLastWordsSeconds));
   }
 
   // Output of ranks is lost, which fails the job as a failed rank does.
@@ -356,52 +349,50 @@ class Launcher : InPlace {
       const int code = target->take_fault();
       if (code == 0 || code == EPIPE) continue;
       has_lost_output_ = true;
-      const bool ends = running_count_ > 0 && !settings_.keeps_going && !is_ending_ && !is_interrupted_;
+      const bool ends = !running_.empty() && !settings_.keeps_going && !is_ending_ && !is_interrupted_;
       say(fmt::format("{}: cannot be written: {}{}", target->name(), std::strerror(code), ends ? "; what runs is ended" : ""));
-      if (ends) end_others_soon();
+      if (ends) end_others(after_seconds(kLastWordsSeconds));
     }
   }
 
-  void end_others_soon() {
+  // They are asked to at that time.
+  void end_others(std::int64_t at_ns) {
     is_ending_ = true;
-    ask_ns_ = after_seconds(kLastWordsSeconds);
+    ask_ns_ = at_ns;
   }
 
   std::string others_text(bool goes_on) const {
-    if (running_count_ == 0) return "";
-    if (running_count_ == 1) return fmt::format("; the other one that runs {}", goes_on ? "goes on" : "is ended");
-    return fmt::format("; the {} others that run {}", running_count_, goes_on ? "go on" : "are ended");
-  }
-
-  void end_others() {
-    is_ending_ = true;
-    ask_ns_ = kNever;
-    kill_all(SIGTERM);
-    kill_ns_ = std::min(kill_ns_, after_seconds(settings_.grace_s));
+    if (running_.empty()) return "";
+    if (running_.size() == 1) return fmt::format("; the other one that runs {}", goes_on ? "goes on" : "is ended");
+    return fmt::format("; the {} others that run {}", running_.size(), goes_on ? "go on" : "are ended");
   }
 
   void check_time() {
+    if (running_.empty()) return;
     const std::int64_t now = now_ns();
-    if (now >= timeout_ns_ && running_count_ > 0) {
+    if (now >= timeout_ns_) {
       timeout_ns_ = kNever;
       has_timed_out_ = true;
       if (!is_ending_) {
-        say(fmt::format("{} of {} had not ended after {} s; what runs is ended now", running_count_,
+        say(fmt::format("{} of {} had not ended after {} s; what runs is ended now", running_.size(),
                         counted(settings_.rank_count, "rank"), settings_.timeout_s));
         if (exit_status_ == 0) exit_status_ = kExitTimedOut;
-        end_others();
+        end_others(now);
       }
     }
-    if (now >= ask_ns_ && running_count_ > 0) end_others();
-    if (now >= kill_ns_ && running_count_ > 0) {
+    if (now >= ask_ns_) {
+      ask_ns_ = kNever;
+      kill_all(SIGTERM);
+      kill_ns_ = std::min(kill_ns_, after_seconds(settings_.grace_s));
+    }
+    if (now >= kill_ns_) {
       kill_ns_ = kNever;
       kill_all(SIGKILL);
     }
   }
 
   void kill_all(int signal) const {
-    for (const pid_t process : ranks_) {
-      if (process == kEnded) continue;
+    for (const auto& [rank, process] : running_) {
       ::kill(-process, signal);
       // A stopped one takes it only when it goes on.
       ::kill(-process, SIGCONT);
@@ -428,8 +419,6 @@ class Launcher : InPlace {
     }
   }
 
-  static constexpr pid_t kEnded = -1;  // in the place of a rank's process
-
   const JobSettings& settings_;
   SignalDescriptor signals_;
   const JobEnvironment environment_ = make_environment(settings_);
@@ -437,8 +426,7 @@ class Launcher : InPlace {
   Target own_errors_{STDERR_FILENO, "standard error"};
   // Where both are one file what is written in parts stays in order only in one queue.
   Target& errors_ = is_same_file(STDOUT_FILENO, STDERR_FILENO) ? output_ : own_errors_;
-  std::vector<pid_t> ranks_;
-  unsigned running_count_ = 0;
+  std::map<unsigned, pid_t> running_;  // the ranks' processes
   bool is_interrupted_ = false;
   bool is_ending_ = false;  // the others were asked to end, or are given their last words
   bool has_timed_out_ = false;

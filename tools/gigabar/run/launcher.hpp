@@ -59,15 +59,15 @@ struct JobEnvironment {
 };
 JobEnvironment make_environment(const JobSettings& settings);
 
-struct StartedRank {
-  pid_t process = -1;  // and the number of its process group
-  Descriptor output;   // with labels: what it writes
-  Descriptor errors;
+struct Pipe {
+  Descriptor read, write;
 };
+Pipe make_pipe(unsigned rank, bool has_labels);
 
-// `descriptor_limit` is what the rank gets: this process may have raised its own. Fails with a CommandFailure, of
-// the same statuses when the program cannot be executed.
-StartedRank start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank,
-                       const rlimit& descriptor_limit);
+// Its process, whose number is that of its process group too. `output` and `errors`: where it writes; none: as this process.
+// `descriptor_limit` is what the rank gets: this process may have raised its own. Fails with a CommandFailure, of the same statuses
+// when the program cannot be executed.
+pid_t start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank, const Descriptor& output,
+                 const Descriptor& errors, const rlimit& descriptor_limit);
 
 }  // namespace gigabar::tool::run

@@ -17,6 +17,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string_view>
 
 #include "run/launcher.hpp"
@@ -32,21 +33,14 @@ constexpr std::size_t kIdBytes = 8;
 
 // Those of the job itself, and of launchers that started this process: the ranks are not theirs.
 bool is_replaced(std::string_view variable) {
-  constexpr std::array kNames = {"RANK",
-                                 "WORLD_SIZE",
-                                 "LOCAL_RANK",
-                                 "LOCAL_WORLD_SIZE",
-                                 "MASTER_ADDR",
-                                 "MASTER_PORT",
-                                 "GIGABAR_JOB_KEY",
-                                 "GIGABAR_JOB_ID",
-                                 "GIGABAR_JOB_KEY_FILE",
-                                 "GIGABAR_MASTER_PORT",
-                                 "GIGABAR_LAUNCHER"};
-  constexpr std::array kBeginnings = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_", "TORCHELASTIC_"};
-  const std::string_view name = variable.substr(0, variable.find('='));
-  return std::ranges::find(kNames, name) != kNames.end() ||
-         std::ranges::any_of(kBeginnings, [name](std::string_view beginning) { return name.starts_with(beginning); });
+  constexpr std::string_view kBeginnings[] = {// The job's own.
+                                              "RANK=", "LOCAL_RANK=", "WORLD_SIZE=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
+                                              "MASTER_PORT=", "GIGABAR_JOB_ID=", "GIGABAR_JOB_KEY_FILE=",
+                                              // Read in place of these.
+                                              "GIGABAR_JOB_KEY=", "GIGABAR_MASTER_PORT=", "GIGABAR_LAUNCHER=",
+                                              // Launchers'.
+                                              "PMIX_", "PMI_", "OMPI_COMM_WORLD_", "TORCHELASTIC_"};
+  return std::ranges::any_of(kBeginnings, [variable](std::string_view beginning) { return variable.starts_with(beginning); });
 }
 
 std::string random_digits(std::size_t bytes) {
@@ -89,11 +83,9 @@ Descriptor make_job_key() {
 bool is_executable_file(const std::string& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) return false;
-  if (S_ISDIR(status.st_mode)) {
-    errno = EISDIR;
-    return false;
-  }
-  return ::access(path.c_str(), X_OK) == 0;
+  if (!S_ISDIR(status.st_mode)) return ::access(path.c_str(), X_OK) == 0;
+  errno = EISDIR;
+  return false;
 }
 
 [[noreturn]] void refuse_program(const std::string& program, int code) {
@@ -102,9 +94,7 @@ bool is_executable_file(const std::string& path) {
                                    std::strerror(code)));
 }
 
-struct Pipe {
-  Descriptor read, write;
-};
+}  // namespace
 
 Pipe make_pipe(unsigned rank, bool has_labels) {
   std::array<int, 2> ends{};
@@ -116,18 +106,6 @@ Pipe make_pipe(unsigned rank, bool has_labels) {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-// The errno of a program that could not be executed; 0 when it runs: its end of the pipe is closed by then.
-int wait_for_program(const Descriptor& failure) {
-  int code = 0;
-  ssize_t bytes;
-  do {
-    bytes = ::read(failure.get(), &code, sizeof code);
-  } while (bytes < 0 && errno == EINTR);
-  return bytes == static_cast<ssize_t>(sizeof code) ? code : 0;
-}
-
-}  // namespace
-
 std::string find_program(const std::string& program) {
   if (program.empty()) refuse_usage("the program's name is empty");
   if (program.find('/') != std::string::npos) {
@@ -135,16 +113,12 @@ std::string find_program(const std::string& program) {
     return program;
   }
   const char* const list = std::getenv("PATH");
-  std::string_view folders = list != nullptr ? list : "/usr/bin:/bin";
+  std::istringstream folders(std::string(list != nullptr ? list : "/usr/bin:/bin") + ":");  // one behind each, empty or not
   bool is_forbidden = false;
-  while (true) {
-    const std::size_t colon = folders.find(':');
-    const std::string folder(folders.substr(0, colon));
+  for (std::string folder; std::getline(folders, folder, ':');) {
     const std::string path = (folder.empty() ? "." : folder) + "/" + program;
     if (is_executable_file(path)) return path;
     is_forbidden |= errno == EACCES;
-    if (colon == std::string_view::npos) break;
-    folders.remove_prefix(colon + 1);
   }
   if (is_forbidden) refuse_program(program, EACCES);
   throw CommandFailure(kExitNotFound, fmt::format("{}: no such program in PATH; write its path, or ./{} when it is in this folder",
@@ -169,14 +143,8 @@ JobEnvironment make_environment(const JobSettings& settings) {
   return environment;
 }
 
-StartedRank start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank,
-                       const rlimit& descriptor_limit) {
-  StartedRank started;
-  Pipe output, errors;
-  if (settings.has_labels) {
-    output = make_pipe(rank, settings.has_labels);
-    errors = make_pipe(rank, settings.has_labels);
-  }
+pid_t start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank, const Descriptor& output,
+                 const Descriptor& errors, const rlimit& descriptor_limit) {
   Pipe failure = make_pipe(rank, settings.has_labels);
   // A terminal has one reader; other ranks would take turns at it.
   const bool has_input = rank == 0 && ::isatty(STDIN_FILENO) == 0;
@@ -185,11 +153,11 @@ StartedRank start_rank(const JobSettings& settings, const JobEnvironment& enviro
   own.insert(own.begin(), {fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank)});
   std::vector<std::string> program = settings.program;
   const std::vector<char*> arguments = pointers_to(program), variables = pointers_to(own);
-  const std::array<int, 3> streams = {nothing.get(), output.write.get(), errors.write.get()};  // -1: as this process's
+  const std::array<int, 3> streams = {nothing.get(), output.get(), errors.get()};  // -1: as this process's
   const pid_t launcher = ::getpid();
-  started.process = ::fork();
-  if (started.process < 0) fail(fmt::format("cannot start rank {}: {}; see 'ulimit -u'", rank, std::strerror(errno)));
-  if (started.process == 0) {  // may allocate nothing
+  const pid_t process = ::fork();
+  if (process < 0) fail(fmt::format("cannot start rank {}: {}; see 'ulimit -u'", rank, std::strerror(errno)));
+  if (process == 0) {  // may allocate nothing
     // Its own group: what a signal ends is the rank with all that it started.
     ::setpgid(0, 0);
     // A rank does not outlive its launcher, however that ends; it may have ended already.
@@ -208,15 +176,15 @@ StartedRank start_rank(const JobSettings& settings, const JobEnvironment& enviro
     static_cast<void>(!::write(failure.write.get(), &code, sizeof code));
     ::_exit(127);
   }
-  ::setpgid(started.process, started.process);  // whoever of the two is first
+  ::setpgid(process, process);  // whoever of the two is first
   failure.write = Descriptor();
-  started.output = std::move(output.read);
-  started.errors = std::move(errors.read);
-  if (const int code = wait_for_program(failure.read); code != 0) {
-    // It has ended itself; the launcher's end takes the other ranks along.
-    refuse_program(settings.program.front(), code);
+  // Why the program could not be executed; nothing when it runs: its end of the pipe is closed by then.
+  int code = 0;
+  while (::read(failure.read.get(), &code, sizeof code) < 0 && errno == EINTR) {
   }
-  return started;
+  // It has ended itself; the launcher's end takes the other ranks along.
+  if (code != 0) refuse_program(settings.program.front(), code);
+  return process;
 }
 
 }  // namespace gigabar::tool::run
