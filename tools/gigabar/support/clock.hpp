@@ -70,8 +70,6 @@ struct Contender {
   std::size_t wanted_count = 0;      // samples still to be taken over all rounds
   std::vector<std::uint64_t> ticks;  // taken
 
-  // One call, of so many ticks. False when it said that it failed.
-  bool run_once(const SampleClock& clock, std::uint64_t& elapsed) const { return run_block(clock, {&elapsed, 1}, 0, 1); }
   // A block of so many more samples. False when a call said that it failed.
   bool take_samples(const SampleClock& clock, std::size_t count);
 };
