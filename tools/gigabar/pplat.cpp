@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/counted.hpp"
+#include "base/remaining.hpp"
 #include "base/undo.hpp"
 #include "commands.hpp"
 #include "cuda/pplat_units.hpp"
@@ -257,7 +258,7 @@ Summary play_by_messages(const Options& options, const DeviceInfo& device, const
       .rounds = options.rounds(), .timeout_ns = options.timeout_ns(), .from_cpu = ring.from_cpu(), .to_cpu = ring.to_cpu()};
   const device_ranks::AwaitKernel await_kernel =
       device.is_stand_in ? play_kernel(CallBody{plan}) : take(start_calls(device.index, plan, options.thread_count));
-  const std::uint64_t deadline_ns = device::now_ns() + plan.timeout_ns;
+  const Remaining time{std::chrono::nanoseconds(plan.timeout_ns)};
   Words sent(data_bytes / sizeof(std::uint32_t)), answer(sent.size());
   std::vector<std::uint64_t> ticks;
   ticks.reserve(plan.rounds);
@@ -265,8 +266,7 @@ Summary play_by_messages(const Options& options, const DeviceInfo& device, const
     const Undo stop([&ring] { ring.stop(); });  // tells the kernel to end, whatever happens
     for (std::uint32_t round = 1; round <= plan.rounds; ++round) {
       for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = device_ranks::data_word(0, round, 0, i);
-      const std::uint64_t now_ns = device::now_ns();
-      const Timeout left(std::chrono::nanoseconds(deadline_ns > now_ns ? deadline_ns - now_ns : 0));
+      const Timeout left = time.left();
       const std::uint64_t start = clock.now();
       const Result<std::uint64_t> bytes = ring.call(sent.data(), data_bytes, answer.data(), data_bytes, left);
       const std::uint64_t elapsed = clock.now() - start;

@@ -14,10 +14,6 @@
 
 #include "base/clock.hpp"
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-
 namespace gigabar::tool {
 
 inline std::uint64_t monotonic_ns() noexcept { return static_cast<std::uint64_t>(now_ns()); }
@@ -39,8 +35,8 @@ class SampleClock {
 #if defined(__x86_64__)
     if (is_counter_) {
       unsigned processor = 0;
-      const std::uint64_t ticks = __rdtscp(&processor);
-      _mm_lfence();
+      const std::uint64_t ticks = __builtin_ia32_rdtscp(&processor);
+      __builtin_ia32_lfence();
       return ticks;
     }
 #endif
