@@ -11,12 +11,6 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 
-// Keeps the error for cuda_error().
-bool is_done(cudaError_t code) noexcept {
-  last_error = code;
-  return code == cudaSuccess;
-}
-
 constexpr std::uint32_t kMaxFlagThreads = 1024;
 
 __global__ void __launch_bounds__(kMaxFlagThreads) flags_by_block(const __grid_constant__ FlagBody body) {
@@ -26,22 +20,26 @@ __global__ void __launch_bounds__(kMaxFlagThreads) flags_by_block(const __grid_c
 }  // namespace
 
 Availability use_cuda_runtime(int device) {
-  // cudaFree makes the context now, so that no timed call does.
-  const bool is_usable = is_done(cudaSetDevice(device)) && is_done(cudaFree(nullptr));
+  Availability availability;
+  last_error = cudaSetDevice(device);
+  if (last_error == cudaSuccess) last_error = cudaFree(nullptr);  // makes the context now, so that no timed call does
   int version = 0;
   cudaRuntimeGetVersion(&version);
-  const std::string major = std::to_string(version / 1000);
-  Availability availability;
-  availability.reason = is_usable ? "CUDA runtime " + major + "." + std::to_string(version % 1000 / 10) : cuda_error();
-  if (is_usable) return availability;
+  if (last_error == cudaSuccess) {
+    availability.reason = "CUDA runtime " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+    return availability;
+  }
   const bool is_old = last_error == cudaErrorInsufficientDriver;
   availability.code = is_old ? AvailabilityCode::driver_too_old : AvailabilityCode::no_device;
-  if (is_old) availability.remedy = "install a driver for CUDA " + major + " or build with an older CUDA";
+  availability.reason = cuda_error();
+  availability.remedy =
+      is_old ? "install a driver for CUDA " + std::to_string(version / 1000) + " or build with an older CUDA" : "";
   return availability;
 }
 
 bool cuda_memcpy(void* destination, const void* source, std::size_t bytes) noexcept {
-  return is_done(cudaMemcpy(destination, source, bytes, cudaMemcpyDefault));
+  last_error = cudaMemcpy(destination, source, bytes, cudaMemcpyDefault);
+  return last_error == cudaSuccess;
 }
 
 Result<double> plain_copy_rate(int device, void* destination, const void* source, std::size_t bytes, std::uint64_t count) {
@@ -49,27 +47,28 @@ Result<double> plain_copy_rate(int device, void* destination, const void* source
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
   float elapsed_ms = 0;
-  const auto copy = [&](std::uint64_t times) {
-    bool is_good = true;
-    for (std::uint64_t i = 0; i < times && is_good; ++i) {
-      is_good = is_done(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream));
-    }
-    return is_good;
-  };
-  const bool is_timed = is_done(cudaSetDevice(device)) && is_done(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) &&
-                        is_done(cudaEventCreate(&begin)) && is_done(cudaEventCreate(&end)) && copy(2) &&
-                        is_done(cudaEventRecord(begin, stream)) && copy(count) && is_done(cudaEventRecord(end, stream)) &&
-                        is_done(cudaEventSynchronize(end)) && is_done(cudaEventElapsedTime(&elapsed_ms, begin, end));
+  const auto copy = [&] { return cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream); };
+  last_error = cudaSetDevice(device);
+  if (last_error == cudaSuccess) last_error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (last_error == cudaSuccess) last_error = cudaEventCreate(&begin);
+  if (last_error == cudaSuccess) last_error = cudaEventCreate(&end);
+  for (int i = 0; i < 2 && last_error == cudaSuccess; ++i) last_error = copy();
+  if (last_error == cudaSuccess) last_error = cudaEventRecord(begin, stream);
+  for (std::uint64_t i = 0; i < count && last_error == cudaSuccess; ++i) last_error = copy();
+  if (last_error == cudaSuccess) last_error = cudaEventRecord(end, stream);
+  if (last_error == cudaSuccess) last_error = cudaEventSynchronize(end);
+  if (last_error == cudaSuccess) last_error = cudaEventElapsedTime(&elapsed_ms, begin, end);
   if (begin != nullptr) cudaEventDestroy(begin);
   if (end != nullptr) cudaEventDestroy(end);
   if (stream != nullptr) cudaStreamDestroy(stream);
-  if (is_timed) return static_cast<double>(bytes) * static_cast<double>(count) / (static_cast<double>(elapsed_ms) * 1e6);
-  return Error({.status = Status::device_error,
-                .operation = "time copies",
-                .object = "cudaMemcpyAsync",
-                .native = {},
-                .cause = cuda_error(),
-                .remedy = {}});
+  if (last_error == cudaSuccess)
+    return static_cast<double>(bytes) * static_cast<double>(count) / (static_cast<double>(elapsed_ms) * 1e6);
+  ErrorRecord record;
+  record.status = Status::device_error;
+  record.operation = "time copies";
+  record.object = "cudaMemcpyAsync";
+  record.cause = cuda_error();
+  return Error(record);
 }
 
 std::string cuda_error() { return std::string(cudaGetErrorName(last_error)) + ": " + cudaGetErrorString(last_error); }
