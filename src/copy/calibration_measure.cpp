@@ -101,15 +101,6 @@ Result<void> copy_times(const Candidate& candidate, std::size_t times) {
   return done;
 }
 
-// Writes every line again: then it is as if this thread had just made the data. A copy engine reads such lines out of this CPU's
-// own cache, which takes longer (a fifth at 256 KiB) than reading what several CPUs have read before.
-void write_again(std::byte* host, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; i += 64) {
-    volatile std::byte& byte = host[i];
-    byte = static_cast<std::byte>(byte);
-  }
-}
-
 // Adds the samples of one visit, each the mean of a burst. The copies before them are not timed: they find the link and the copy
 // engine as another candidate left them.
 Result<void> visit(const Row& row, Candidate& candidate) {

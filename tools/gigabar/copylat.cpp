@@ -12,16 +12,12 @@
 #include <array>
 #include <cstring>
 #include <optional>
-#include <tuple>
-#include <utility>
+#include <span>
 #include <vector>
-
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
 #include "base/counted.hpp"
 #include "commands.hpp"
+#include "copy/measure.hpp"
 #include "cuda/runtime.hpp"
 #include "support/clock.hpp"
 #include "support/failure.hpp"
@@ -40,25 +36,16 @@ void evict(const void* address, std::size_t bytes) noexcept {
   const auto start = reinterpret_cast<std::uintptr_t>(address);
   for (std::uintptr_t line = start & ~(kLine - 1); line < start + bytes; line += kLine) {
 #if defined(__x86_64__)
-    _mm_clflush(reinterpret_cast<const void*>(line));
+    __builtin_ia32_clflush(reinterpret_cast<const void*>(line));
 #elif defined(__aarch64__)
     asm volatile("dc civac, %0" ::"r"(line) : "memory");
 #endif
   }
 #if defined(__x86_64__)
-  _mm_mfence();
+  __builtin_ia32_mfence();
 #elif defined(__aarch64__)
   asm volatile("dsb sy" ::: "memory");
 #endif
-}
-
-// Writes every line of a range again, with what it holds: then it is as if the calling thread had just made the data. A copy engine
-// reads such lines out of that CPU's own cache, which takes longer than reading what several CPUs have read before.
-void write_again(std::byte* address, std::size_t bytes) noexcept {
-  for (std::size_t i = 0; i < bytes; i += 64) {
-    volatile std::byte& byte = address[i];
-    byte = static_cast<std::byte>(byte);
-  }
 }
 
 // --- What is asked for ----------------------------------------------------------------------------------------------------------
@@ -93,21 +80,23 @@ struct Cell : CopyCase {
   std::vector<std::string> left_out;  // kernels far too slow at this size to be the best
 };
 
-// What cudaMemcpy is here: the real one, or its nearest relation.
-struct Baseline {
-  const char* name;
-  // Null: memcpy on a stand-in, else the copy engine through Gigabar.
-  bool (*copy)(void* destination, const void* source, std::size_t bytes);
-};
+// What stands beside the path: cudaMemcpy, or its nearest relation here.
+enum class Baseline { cuda_memcpy, copy_engine, memcpy };
 
 Baseline choose_baseline(Report& report, const Workbench& bench) {
-  if (bench.device().is_stand_in) return {"memcpy", nullptr};
+  if (bench.device().is_stand_in) return Baseline::memcpy;
   const Availability runtime = use_cuda_runtime(bench.device().index);
   report.document()["cuda_runtime"] = to_json(runtime);
-  if (runtime.is_ok()) return {"cudaMemcpy", cuda_memcpy};
+  if (runtime.is_ok()) return Baseline::cuda_memcpy;
   report.note(fmt::format("no cudaMemcpy ({}: {}): the copy engine through Gigabar stands in its place", name_of(runtime.code),
                           runtime.reason));
-  return {"copy_engine", nullptr};
+  return Baseline::copy_engine;
+}
+
+// Inlined: a call would take as long as a small copy.
+inline bool plain_memcpy(void* destination, const void* source, std::size_t bytes) noexcept {
+  std::memcpy(destination, source, bytes);
+  return true;
 }
 
 struct Builder {
@@ -117,71 +106,44 @@ struct Builder {
   // The library, the GPU and the kind of memory allow that method.
   const bool has_readback = copy(bench.host(), MappedPlace{bench.mapping(), 0}, 1, CopyMethod::readback).is_ok();
 
-  Cell build(Regime regime, CopyDirection direction, std::size_t bytes) {
+  Cell build(Regime regime, CopyDirection direction, std::size_t bytes) const {
     Cell cell{{direction, bytes}, regime, {}, {}};
-    add_path(cell);
-    add_baseline(cell);
-    if (regime == Regime::single) return cell;
-    if (options.with_kernels) add_kernels(cell);
-    if (options.with_methods) add_methods(cell);
-    return cell;
-  }
-
- private:
-  template <class Call>
-  void add(Cell& cell, Role role, const std::string& name, const Call& call) {
-    const std::size_t bytes = cell.bytes;
-    if (options.is_cold) {
-      std::byte* const mapped = bench.mapping().address();
-      cell.runners.push_back({make_contender(name, call, [=] { evict(mapped, bytes); }), role, {}});
-    } else if (cell.regime == Regime::single) {
-      const auto pause_ns = static_cast<std::uint64_t>(options.pause_us * 1000);
-      cell.runners.push_back({make_contender(name, call, [=] { spin(pause_ns); }), role, {}});
-    } else {
-      // As a program's data is that it made itself; otherwise each contender would find the caches as another one left them.
-      std::byte* const host = bench.host();
-      cell.runners.push_back({make_contender(name, call, Nothing(), [=] { write_again(host, bytes); }), role, {}});
-    }
-  }
-
-  // Of two calls that of the cell's direction.
-  template <class To, class From>
-  void add(Cell& cell, Role role, const std::string& name, const To& to, const From& from) {
-    cell.direction == CopyDirection::to_device ? add(cell, role, name, to) : add(cell, role, name, from);
-  }
-
-  void add_path(Cell& cell) {
-    const auto [mapping, host, bytes] = ends_of(cell);
-    add(
-        cell, Role::method, cell.direction == CopyDirection::to_device ? "copy_to" : "copy_from",
-        [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); }, [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); });
-  }
-
-  void add_baseline(Cell& cell) {
-    const auto [name, plain_copy] = baseline;
-    const bool is_memcpy = bench.device().is_stand_in;
-    if (plain_copy == nullptr && !is_memcpy) return add_required(cell, Role::method, name, CopyMethod::copy_engine);
-    const bool is_to_device = cell.direction == CopyDirection::to_device;
-    void* const destination = is_to_device ? bench.memory().address() : bench.host();
-    const void* const source = is_to_device ? bench.host() : bench.memory().address();
-    const std::size_t bytes = cell.bytes;
-    if (!is_memcpy) return add(cell, Role::method, name, [=] { return plain_copy(destination, source, bytes); });
-    // In its place: the call of a pointer takes as long as a small copy.
-    add(cell, Role::method, name, [=] {
-      std::memcpy(destination, source, bytes);
-      return true;
-    });
-  }
-
-  // The kernel with the fences that copy_to and copy_from put around it.
-  void add_kernels(Cell& cell) {
-    std::byte* const mapped = bench.mapping().address();
+    const Mapping* const mapping = &bench.mapping();
+    std::byte* const mapped = mapping->address();
+    void* const memory = bench.memory().address();
     std::byte* const host = bench.host();
-    const std::size_t bytes = cell.bytes;
-    for (const CopyKernel& kernel : copy_kernels()) {
-      if (!kernel.is_supported) continue;
+    const bool is_to_device = direction == CopyDirection::to_device;
+    // Of two calls that of the cell's direction.
+    const auto add = [&](Role role, const std::string& name, const auto& to, const auto& from) {
+      is_to_device ? add_runner(cell, role, name, to) : add_runner(cell, role, name, from);
+    };
+    const auto add_method = [&](Role role, const char* name, std::optional<CopyMethod> required) {
       add(
-          cell, Role::kernel, "kernel " + std::string(kernel.name),
+          role, name, [=] { return copy(MappedPlace{*mapping, 0}, host, bytes, required).is_ok(); },
+          [=] { return copy(host, MappedPlace{*mapping, 0}, bytes, required).is_ok(); });
+    };
+
+    add(
+        Role::method, is_to_device ? "copy_to" : "copy_from", [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); },
+        [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); });
+    switch (baseline) {
+      case Baseline::cuda_memcpy:
+        add(
+            Role::method, "cudaMemcpy", [=] { return cuda_memcpy(memory, host, bytes); },
+            [=] { return cuda_memcpy(host, memory, bytes); });
+        break;
+      case Baseline::copy_engine: add_method(Role::method, "copy_engine", CopyMethod::copy_engine); break;
+      case Baseline::memcpy:
+        add(
+            Role::method, "memcpy", [=] { return plain_memcpy(memory, host, bytes); },
+            [=] { return plain_memcpy(host, memory, bytes); });
+    }
+    if (regime == Regime::single) return cell;
+    for (const CopyKernel& kernel : copy_kernels()) {
+      if (!options.with_kernels || !kernel.is_supported) continue;
+      // With the fences that copy_to and copy_from put around it.
+      add(
+          Role::kernel, "kernel " + std::string(kernel.name),
           [=, store = kernel.store] {
             store(mapped, host, bytes);
             detail::fence_stores();
@@ -194,26 +156,24 @@ struct Builder {
             return true;
           });
     }
+    if (!options.with_methods) return cell;
+    add_method(Role::chooser, "copy()", {});
+    add_method(Role::method, "cpu", CopyMethod::cpu);
+    add_method(Role::method, "cpu_parallel", CopyMethod::cpu_parallel);
+    add_method(Role::method, "copy_engine", CopyMethod::copy_engine);
+    if (has_readback && !is_to_device && bytes <= kMaxReadbackBytes) add_method(Role::method, "readback", CopyMethod::readback);
+    return cell;
   }
 
-  void add_methods(Cell& cell) {
-    add_required(cell, Role::chooser, "copy()", {});
-    add_required(cell, Role::method, "cpu", CopyMethod::cpu);
-    add_required(cell, Role::method, "cpu_parallel", CopyMethod::cpu_parallel);
-    add_required(cell, Role::method, "copy_engine", CopyMethod::copy_engine);
-    if (has_readback && cell.direction == CopyDirection::from_device && cell.bytes <= kMaxReadbackBytes)
-      add_required(cell, Role::method, "readback", CopyMethod::readback);
-  }
-
-  void add_required(Cell& cell, Role role, const std::string& name, std::optional<CopyMethod> required) {
-    const auto [mapping, host, bytes] = ends_of(cell);
-    add(
-        cell, role, name, [=] { return copy(MappedPlace{*mapping, 0}, host, bytes, required).is_ok(); },
-        [=] { return copy(host, MappedPlace{*mapping, 0}, bytes, required).is_ok(); });
-  }
-
-  std::tuple<const Mapping*, std::byte*, std::size_t> ends_of(const Cell& cell) const {
-    return {&bench.mapping(), bench.host(), cell.bytes};
+ private:
+  template <class Call>
+  void add_runner(Cell& cell, Role role, const std::string& name, const Call& call) const {
+    const auto add = [&](const auto&... before) { cell.runners.push_back({make_contender(name, call, before...), role, {}}); };
+    const std::size_t bytes = cell.bytes;
+    if (options.is_cold) return add([=, mapped = bench.mapping().address()] { evict(mapped, bytes); });
+    if (cell.regime == Regime::single) return add([ns = static_cast<std::uint64_t>(options.pause_us * 1000)] { spin(ns); });
+    // As a program's data is that it made itself; otherwise each contender would find the caches as another one left them.
+    add(Nothing(), [=, host = bench.host()] { write_again(host, bytes); });
   }
 };
 
@@ -229,7 +189,7 @@ void leave_out_slow_kernels(const SampleClock& clock, std::vector<Cell>& cells) 
   for (Cell& cell : cells) {
     const auto once_ns = [&](const Runner& runner) {
       std::uint64_t ticks = 0;
-      runner.run_once(clock, ticks);
+      runner.run_block(clock, {&ticks, 1}, 0, 1);
       return static_cast<double>(ticks) * clock.ns_per_tick();
     };
     const double limit_ns = std::max(kAlwaysAffordableNs, kFarTooSlow * once_ns(cell.runners.front()));
@@ -297,19 +257,18 @@ double ratio(const Runner& over, const Runner& under) {
 }
 
 Json cell_json(const Cell& cell) {
-  Json methods = Json::array();
-  for (const Runner& runner : cell.runners) {
+  const auto method_json = [&cell](const Runner& runner) {
     Json entry = {{"name", runner.name}};
     entry.update(to_json(runner.summary));
     entry["calls_per_sample"] = runner.burst_count;
     entry["gb_per_s"] = static_cast<double>(cell.bytes) / (runner.summary.p50_us * 1000.0);
-    methods.push_back(std::move(entry));
-  }
+    return entry;
+  };
   Json json = {{"measure", cell.regime == Regime::single ? "copy" : "copy_back_to_back"},
                {"direction", name_of(cell.direction)},
                {"bytes", cell.bytes},
                {"data_checked", true},
-               {"methods", std::move(methods)}};
+               {"methods", list_of(cell.runners, method_json)}};
   const Runner& path = cell.runners[0];
   const Runner& baseline = cell.runners[1];
   json["baseline"] = baseline.name;
@@ -327,40 +286,33 @@ Json cell_json(const Cell& cell) {
   return json;
 }
 
-void print_main_table(Report& report, const std::vector<Cell>& cells, CopyDirection direction, Regime regime,
-                      const std::string& how) {
-  bool is_first = true;
+void print_main_table(Report& report, std::span<const Cell> cells, const std::string& how) {
+  const std::vector<Runner>& first = cells.front().runners;
+  report.heading(fmt::format("{} beside {}, microseconds, {}", first[0].name, first[1].name, how));
   for (const Cell& cell : cells) {
-    if (cell.direction != direction || cell.regime != regime) continue;
-    const std::array runners = {&cell.runners[0], &cell.runners[1]};
-    if (std::exchange(is_first, false)) {
-      report.heading(fmt::format("{} beside {}, microseconds, {}", runners[0]->name, runners[1]->name, how));
-    }
+    const auto pair = std::span(cell.runners).first(2);
     Row row;
     row.show("bytes", cell.bytes, "{:>10}");
-    for (const Runner* runner : runners) {
-      row.show(runner->name + " p50", runner->summary.p50_us, "{:>8.3f}").show("p99", runner->summary.p99_us, "{:>8.3f}");
-      row.show("min", runner->summary.min_us, "{:>8.3f}");
+    for (const Runner& runner : pair) {
+      row.show(runner.name + " p50", runner.summary.p50_us, "{:>8.3f}").show("p99", runner.summary.p99_us, "{:>8.3f}");
+      row.show("min", runner.summary.min_us, "{:>8.3f}");
     }
-    row.show("ratio", ratio(*runners[1], *runners[0]), "{:>6.2f}");
-    report.print_row(row.show("samples", runners[0]->summary.sample_count).show("samples", runners[1]->summary.sample_count));
+    row.show("ratio", ratio(pair[1], pair[0]), "{:>6.2f}");
+    report.print_row(row.show("samples", pair[0].summary.sample_count).show("samples", pair[1].summary.sample_count));
   }
 }
 
 // The path beside all kernels, or copy() beside all methods: medians, and how it stands against the best of the others.
-void print_comparison(Report& report, const std::vector<Cell>& cells, CopyDirection direction, Role others,
-                      const std::string& title) {
+void print_comparison(Report& report, std::span<const Cell> cells, Role others, const std::string& title) {
+  report.heading(title);
   std::vector<std::string> names;  // of the others, at the first size
+  for (const Runner& runner : cells.front().runners) {
+    if (runner.role == others) names.push_back(runner.name);
+  }
   for (const Cell& cell : cells) {
     const Runner* const mine = others == Role::kernel ? &cell.runners[0] : best_of(cell, Role::chooser);
     const Runner* const best = best_of(cell, others);
-    if (cell.direction != direction || mine == nullptr || best == nullptr) continue;
-    if (names.empty()) {
-      report.heading(title);
-      for (const Runner& runner : cell.runners) {
-        if (runner.role == others) names.push_back(runner.name);
-      }
-    }
+    if (best == nullptr) continue;
     Row row;
     row.show("bytes", cell.bytes, "{:>10}").show(mine->name, mine->summary.p50_us, "{:>10.3f}");
     for (const std::string& name : names) {
@@ -430,11 +382,12 @@ void run_copylat(const Options& options, const Invocation& invocation) {
   const SampleClock clock = SampleClock::calibrate();
   report.set_clock(clock);
 
-  Builder builder{options, bench, choose_baseline(report, bench)};
+  const Builder builder{options, bench, choose_baseline(report, bench)};
+  const auto sizes = sizes_of({1, options.most_bytes});
   std::vector<Cell> cells;
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
     for (const Regime regime : {Regime::single, Regime::back_to_back}) {
-      for (const std::size_t bytes : sizes_of({1, options.most_bytes})) cells.push_back(builder.build(regime, direction, bytes));
+      for (const std::size_t bytes : sizes) cells.push_back(builder.build(regime, direction, bytes));
     }
   }
   report.show_progress("checking the data of every size");
@@ -444,17 +397,22 @@ void run_copylat(const Options& options, const Invocation& invocation) {
   measure(report, options, clock, cells);
   for (const Cell& cell : cells) check_cell(options, bench, cell);
 
-  for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
-    const char* const host = bench.is_host_pinned() ? "pinned" : "pageable";
-    const std::string pause =
-        options.is_cold ? "caches evicted before each" : fmt::format("{:g} us of pause before each", options.pause_us);
-    print_main_table(report, cells, direction, Regime::single, fmt::format("{} host memory, single copies, {}", host, pause));
-    print_main_table(report, cells, direction, Regime::back_to_back, fmt::format("{} host memory, copies back to back", host));
-    const std::string way = std::string(name_of(direction));
-    print_comparison(report, cells, direction, Role::kernel,
-                     fmt::format("raw kernels with fences ({}), back to back, p50 in microseconds", way));
-    print_comparison(report, cells, direction, Role::method,
-                     fmt::format("copy() and each single method ({}), back to back, p50 in microseconds", way));
+  const char* const host = bench.is_host_pinned() ? "pinned" : "pageable";
+  const std::string pause =
+      options.is_cold ? "caches evicted before each" : fmt::format("{:g} us of pause before each", options.pause_us);
+  for (std::span<const Cell> left(cells); !left.empty(); left = left.subspan(2 * sizes.size())) {
+    const std::string_view way = name_of(left.front().direction);
+    const auto back_to_back = left.subspan(sizes.size(), sizes.size());
+    print_main_table(report, left.first(sizes.size()), fmt::format("{} host memory, single copies, {}", host, pause));
+    print_main_table(report, back_to_back, fmt::format("{} host memory, copies back to back", host));
+    if (options.with_kernels) {
+      print_comparison(report, back_to_back, Role::kernel,
+                       fmt::format("raw kernels with fences ({}), back to back, p50 in microseconds", way));
+    }
+    if (options.with_methods) {
+      print_comparison(report, back_to_back, Role::method,
+                       fmt::format("copy() and each single method ({}), back to back, p50 in microseconds", way));
+    }
   }
   measure_call_overhead(report, bench, clock);
   for (const Cell& cell : cells) report.add_result(cell_json(cell));

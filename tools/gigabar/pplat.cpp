@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/counted.hpp"
+#include "base/remaining.hpp"
 #include "base/undo.hpp"
 #include "commands.hpp"
 #include "cuda/pplat_units.hpp"
@@ -75,17 +76,15 @@ class Place {
   Word* device_pointer() const noexcept {
     return reinterpret_cast<Word*>(mapping_->device_address());
   }
-  // Whether all `count` words from the start are `value`. A cached place is read where it lies, another one through the mapping.
-  bool all_words_are(std::uint32_t value, std::uint32_t count, std::vector<std::uint32_t>& buffer) const {
+  // Whether all words from the start, as many as `buffer` holds, are `value`. A cached place is read where it lies, another one
+  // through the mapping.
+  bool all_words_are(std::uint32_t value, std::span<std::uint32_t> buffer) const {
     if (mapping_->type() == MappingType::cached) {
-      auto* const words = reinterpret_cast<std::uint32_t*>(mapping_->address());
-      for (std::uint32_t i = 0; i < count; ++i) {
-        if (std::atomic_ref(words[i]).load(std::memory_order_acquire) != value) return false;
-      }
-      return true;
+      const std::span words(reinterpret_cast<std::uint32_t*>(mapping_->address()), buffer.size());
+      return std::ranges::all_of(words, [=](auto& word) { return std::atomic_ref(word).load(std::memory_order_acquire) == value; });
     }
-    if (!copy_from(*mapping_, 0, buffer.data(), count * sizeof(std::uint32_t))) return false;
-    return std::all_of(buffer.begin(), buffer.begin() + count, [value](std::uint32_t word) { return word == value; });
+    if (!copy_from(*mapping_, 0, buffer.data(), buffer.size_bytes())) return false;
+    return std::ranges::all_of(buffer, [=](std::uint32_t word) { return word == value; });
   }
 
  private:
@@ -125,15 +124,14 @@ class Game {
 
  private:
   Result<device_ranks::AwaitKernel> start() {
-    FlagPlan plan;
-    plan.rounds = options_.rounds();
-    plan.data_bytes = options_.data_bytes;
-    plan.block_count = block_count_;
-    plan.timeout_ns = options_.timeout_ns();
-    plan.device_flag = device_flag_.device_pointer<std::uint32_t>();
-    plan.host_flags = host_flags_.device_pointer<std::uint32_t>();
-    plan.data = data_.device_pointer<std::uint64_t>();
-    plan.device_starts = options_.mode == 1;
+    const FlagPlan plan{.rounds = options_.rounds(),
+                        .data_bytes = options_.data_bytes,
+                        .block_count = block_count_,
+                        .device_starts = options_.mode == 1,
+                        .timeout_ns = options_.timeout_ns(),
+                        .device_flag = device_flag_.device_pointer<std::uint32_t>(),
+                        .host_flags = host_flags_.device_pointer<std::uint32_t>(),
+                        .data = data_.device_pointer<std::uint64_t>()};
     if (!device_.is_stand_in) return start_flags(options_.device, plan, options_.thread_count);
     return play_kernel(FlagBody{plan});
   }
@@ -142,7 +140,7 @@ class Game {
 
   // False when the deadline passed first. The clock is read at every 256th poll; on a stand-in the other thread may need this CPU.
   bool await_answers(std::uint32_t round) {
-    for (std::uint32_t poll = 1; !host_flags_.all_words_are(round, block_count_, flags_); ++poll) {
+    for (std::uint32_t poll = 1; !host_flags_.all_words_are(round, flags_); ++poll) {
       if (device_.is_stand_in && poll % 64 == 0) sched_yield();
       if (poll % 256 == 0 && monotonic_ns() > deadline_ns_) {
         stopped_because_ = fmt::format("no answer to round {} within {} s", round, options_.timeout_seconds);
@@ -260,7 +258,7 @@ Summary play_by_messages(const Options& options, const DeviceInfo& device, const
       .rounds = options.rounds(), .timeout_ns = options.timeout_ns(), .from_cpu = ring.from_cpu(), .to_cpu = ring.to_cpu()};
   const device_ranks::AwaitKernel await_kernel =
       device.is_stand_in ? play_kernel(CallBody{plan}) : take(start_calls(device.index, plan, options.thread_count));
-  const std::uint64_t deadline_ns = device::now_ns() + plan.timeout_ns;
+  const Remaining time{std::chrono::nanoseconds(plan.timeout_ns)};
   Words sent(data_bytes / sizeof(std::uint32_t)), answer(sent.size());
   std::vector<std::uint64_t> ticks;
   ticks.reserve(plan.rounds);
@@ -268,8 +266,7 @@ Summary play_by_messages(const Options& options, const DeviceInfo& device, const
     const Undo stop([&ring] { ring.stop(); });  // tells the kernel to end, whatever happens
     for (std::uint32_t round = 1; round <= plan.rounds; ++round) {
       for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = device_ranks::data_word(0, round, 0, i);
-      const std::uint64_t now_ns = device::now_ns();
-      const Timeout left(std::chrono::nanoseconds(deadline_ns > now_ns ? deadline_ns - now_ns : 0));
+      const Timeout left = time.left();
       const std::uint64_t start = clock.now();
       const Result<std::uint64_t> bytes = ring.call(sent.data(), data_bytes, answer.data(), data_bytes, left);
       const std::uint64_t elapsed = clock.now() - start;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/cycles.hpp"
+#include "support/statistics.hpp"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -39,14 +40,12 @@ double counter_ns_per_tick() {
 }  // namespace
 
 double SampleClock::measure_cost() const {
-  constexpr std::size_t kReadings = 10001;
-  std::vector<std::uint64_t> ticks(kReadings);
-  for (std::uint64_t& sample : ticks) {
+  std::vector<double> ticks(10001);
+  for (double& sample : ticks) {
     const std::uint64_t start = now();
-    sample = now() - start;
+    sample = static_cast<double>(now() - start);
   }
-  std::nth_element(ticks.begin(), ticks.begin() + kReadings / 2, ticks.end());
-  return static_cast<double>(ticks[kReadings / 2]) * ns_per_tick_;
+  return median(ticks) * ns_per_tick_;
 }
 
 SampleClock SampleClock::calibrate() {
@@ -68,12 +67,6 @@ SampleClock SampleClock::calibrate() {
   return system;
 }
 
-namespace {
-
-constexpr std::size_t kBlock = 16;  // samples in one turn: long enough to be in the steady state, short against drift
-
-}  // namespace
-
 // Caches, predictors and the link have just served another contender, so some calls go first untimed.
 bool Contender::take_samples(const SampleClock& clock, std::size_t count) {
   const std::size_t start = ticks.size();
@@ -88,13 +81,13 @@ double estimate_ns(Contender& contender, const SampleClock& clock) {
 }
 
 std::size_t affordable_count(double call_ns, double budget_ns, std::size_t most) noexcept {
-  const double count = budget_ns / std::max(call_ns, 1.0);
-  const std::size_t affordable = count >= static_cast<double>(most) ? most : static_cast<std::size_t>(count);
-  return std::max(affordable, std::min(most, kMinSamples));
+  const auto least = static_cast<double>(std::min(most, kMinSamples));
+  return static_cast<std::size_t>(std::clamp(budget_ns / std::max(call_ns, 1.0), least, static_cast<double>(most)));
 }
 
 const Contender* race_round(std::span<Contender* const> contenders, const SampleClock& clock, std::size_t round_count,
                             std::size_t seed) {
+  constexpr std::size_t kBlock = 16;  // samples in one turn: long enough to be in the steady state, short against drift
   std::mt19937 random(static_cast<std::uint32_t>(seed));
   std::vector<std::pair<Contender*, std::size_t>> left;  // and how many samples
   for (Contender* const each : contenders) {

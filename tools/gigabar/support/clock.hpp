@@ -14,10 +14,6 @@
 
 #include "base/clock.hpp"
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-
 namespace gigabar::tool {
 
 inline std::uint64_t monotonic_ns() noexcept { return static_cast<std::uint64_t>(now_ns()); }
@@ -39,8 +35,8 @@ class SampleClock {
 #if defined(__x86_64__)
     if (is_counter_) {
       unsigned processor = 0;
-      const std::uint64_t ticks = __rdtscp(&processor);
-      _mm_lfence();
+      const std::uint64_t ticks = __builtin_ia32_rdtscp(&processor);
+      __builtin_ia32_lfence();
       return ticks;
     }
 #endif
@@ -70,8 +66,6 @@ struct Contender {
   std::size_t wanted_count = 0;      // samples still to be taken over all rounds
   std::vector<std::uint64_t> ticks;  // taken
 
-  // One call, of so many ticks. False when it said that it failed.
-  bool run_once(const SampleClock& clock, std::uint64_t& elapsed) const { return run_block(clock, {&elapsed, 1}, 0, 1); }
   // A block of so many more samples. False when a call said that it failed.
   bool take_samples(const SampleClock& clock, std::size_t count);
 };

@@ -3,6 +3,7 @@
 // so a byte that a copy left out never passes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,7 +25,7 @@ class Pattern {
  public:
   explicit Pattern(std::uint64_t seed) noexcept : seed_(seed) {}
 
-  std::byte at(std::size_t offset_bytes) const noexcept;
+  std::byte at(std::size_t offset_bytes) const noexcept { return word_at(offset_bytes / kWord)[offset_bytes % kWord]; }
   void fill(std::span<std::byte> bytes) const noexcept;
   // At every offset the complement of the pattern.
   void poison(std::span<std::byte> bytes) const noexcept { complement().fill(bytes); }
@@ -37,7 +38,9 @@ class Pattern {
  private:
   Pattern(std::uint64_t seed, std::uint64_t flip) noexcept : seed_(seed), flip_(flip) {}
   Pattern complement() const noexcept { return {seed_, ~flip_}; }
-  std::uint64_t word_at(std::uint64_t index) const noexcept;
+  static constexpr std::size_t kWord = 8;
+  using Word = std::array<std::byte, kWord>;
+  Word word_at(std::uint64_t index) const noexcept;
 
   std::uint64_t seed_, flip_ = 0;
 };

@@ -31,8 +31,7 @@ Summary summarize(std::span<std::uint64_t> ticks, double ns_per_tick) {
 double median(std::span<double> values) {
   if (values.empty()) return 0.0;
   std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  return std::midpoint(values[(values.size() - 1) / 2], values[values.size() / 2]);  // of an odd number: the middle one twice
 }
 
 }  // namespace gigabar::tool

@@ -66,16 +66,12 @@ void Workbench::tell_memory(Report& report) const {
 
 namespace {
 
-// A new one for every check, so that what an earlier check left behind cannot pass.
-Pattern next_pattern() {
-  static std::atomic<std::uint64_t> seed{0x6769676162617200};
-  return Pattern(seed.fetch_add(1));
-}
-
 // The device's memory is written and read by the copy engine, so not through the stores and loads of the CPU that are under test.
 void check_once(const Workbench& bench, const CopyCase& copied, const Contender& way, bool plants_fault,
                 std::vector<std::byte>& buffer) {
-  const Pattern pattern = next_pattern();
+  // A new one for every check, so that what an earlier check left behind cannot pass.
+  static std::atomic<std::uint64_t> next_seed{0x6769676162617200};
+  const Pattern pattern(next_seed++);
   const std::size_t guard = std::min(kGuardBytes, bench.memory().bytes() - copied.offset_bytes - copied.bytes);
   buffer.resize(copied.bytes + guard);
   const std::span<std::byte> host(bench.host(), copied.bytes + guard);
@@ -89,8 +85,7 @@ void check_once(const Workbench& bench, const CopyCase& copied, const Contender&
     pattern.fill(std::span(buffer).first(copied.bytes));
   }
   take(copy(device, buffer.data(), buffer.size(), CopyMethod::copy_engine));
-  std::uint64_t elapsed = 0;
-  if (!way.run_once(SampleClock(), elapsed))
+  if (!way.run_block(SampleClock(), {}, 1, 0))
     fail(fmt::format("{}: the copy of {} failed ({})", way.name, counted(copied.bytes, "byte"), name_of(copied.direction)));
   if (is_to_device) {
     take(copy(buffer.data(), device, buffer.size(), CopyMethod::copy_engine));
