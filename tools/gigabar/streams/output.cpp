@@ -46,8 +46,7 @@ Json transfer_json(const Transfer& transfer) {
                {"worker_count", transfer.worker_count},
                {"lanes", transfer.worker_count},  // its former name
                {"bytes", transfer.bytes}};
-  const bool is_timed = transfer.iterations == 0 || transfer.is_background;
-  json["iterations"] = is_timed ? Json() : Json(transfer.iterations);
+  json["iterations"] = transfer.is_background ? Json() : positive_or_null(transfer.iterations);
   json["seconds"] = transfer.iterations == 0 && !transfer.is_background ? Json(transfer.seconds) : Json();
   json["delay_seconds"] = transfer.delay_seconds;
   json["group"] = transfer.group;
@@ -102,31 +101,64 @@ Json plan_json(const StreamPlan& plan) {
   return {{"repeats", plan.repeats}, {"is_verified", plan.is_verified}, {"timeout_seconds", plan.timeout_seconds}};
 }
 
+// --- The matrices of presets
+
+struct Matrix {
+  std::string name;  // empty, or "read1", ...
+  // By row, then column: GB/s, or ns of a latency preset; or the word in its place: "N/A", "failed", "-" (not run, or interrupted).
+  std::vector<std::vector<Json>> cells;
+  // Over the cells with a figure. No values: there was none.
+  std::optional<double> sum;
+  std::optional<double> min;
+  std::optional<double> max;
+};
+
+// The cell's figure is the sum over the transfers of this group.
+constexpr std::string_view kMeasuredGroup = "measured";
+
+// A total is there as soon as one transfer of its group has a rate.
+Json cell_of(const Point& point, bool is_latency) {
+  if (point.error) return is_absent(*point.error) ? "N/A" : "failed";
+  if (!point.report) return "-";
+  if (!point.report->is_ok()) return "failed";
+  for (const TransferReport& each : point.report->transfers) {
+    if (is_latency && each.transfer.group == kMeasuredGroup && each.latency) return each.latency->p50_us * 1000.0;
+  }
+  for (const StreamTotal& total : point.report->totals) {
+    if (!is_latency && total.group == kMeasuredGroup) return total.sum_gb_per_s.median;
+  }
+  return point.report->was_stopped ? "-" : "failed";
+}
+
+// As far as the points have been run.
+std::vector<Matrix> matrices_of(const PresetRun& run) {
+  std::vector<Matrix> matrices;
+  const std::vector<Json> blank(static_cast<std::size_t>(run.preset.column_count), "N/A");
+  for (const Point& point : run.points) {
+    const auto found = std::ranges::find(matrices, point.matrix, &Matrix::name);
+    Matrix& matrix = found == matrices.end() ? matrices.emplace_back() : *found;
+    matrix.name = point.matrix;
+    matrix.cells.resize(static_cast<std::size_t>(run.preset.row_count), blank);
+    Json& cell = matrix.cells.at(static_cast<std::size_t>(point.row)).at(static_cast<std::size_t>(point.column));
+    cell = cell_of(point, run.preset.is_latency);
+    if (!cell.is_number()) continue;
+    const auto figure = cell.get<double>();
+    matrix.sum = matrix.sum.value_or(0) + figure;
+    matrix.min = std::min(matrix.min.value_or(figure), figure);
+    matrix.max = std::max(matrix.max.value_or(figure), figure);
+  }
+  return matrices;
+}
+
 Json matrix_json(const Matrix& matrix) {
-  const auto row_json = [](const auto& row) { return list_of(row, [](const CellValue& cell) { return or_null(cell.figure); }); };
+  const auto row_json = [](const auto& row) {
+    return list_of(row, [](const Json& cell) { return cell.is_number() ? cell : Json(); });
+  };
   return {{"name", matrix.name},
           {"rows", list_of(matrix.cells, row_json)},
           {"sum", or_null(matrix.sum)},
           {"min", or_null(matrix.min)},
           {"max", or_null(matrix.max)}};
-}
-
-Json parameters(const Options& options) {
-  const Transfer defaults = default_transfer(options);
-  Json json = {{"bytes", defaults.bytes}};
-  json["iterations"] = defaults.iterations == 0 ? Json() : Json(defaults.iterations);
-  json["seconds"] = or_null(options.seconds);
-  json["executor"] = options.executor.empty() ? Json(name_of(defaults.executor)) : Json(options.executor);
-  json["pages"] = name_of(options.pages);
-  json["has_numa_affinity"] = options.is_near;
-  json["may_stage"] = options.may_stage;
-  json["sweep_bytes"] = options.sweep_sizes;
-  json["repeats"] = options.repeat_count;
-  json["is_verified"] = options.is_verified;
-  json["timeout_seconds"] = or_null(options.timeout_seconds);
-  json["expected_ratio"] = or_null(options.expected_ratio);
-  json["assumed_link_gb_per_s"] = or_null(options.link_gb_per_s);
-  return json;
 }
 
 }  // namespace
@@ -137,7 +169,20 @@ void describe(const Options& options, Json& document) {
                        {"*seconds", "seconds"},  {"*_gb_per_s", "10^9 bytes per second"},
                        {"*_percent", "percent"}, {"ratio", "measured over the link's rate; 1 is all of it"},
                        {"bytes", "bytes"}};
-  document["parameters"] = parameters(options);
+  const Transfer defaults = default_transfer(options);
+  document["parameters"] = {{"bytes", defaults.bytes},
+                            {"iterations", positive_or_null(defaults.iterations)},
+                            {"seconds", or_null(options.seconds)},
+                            {"executor", options.executor.empty() ? name_of(defaults.executor) : options.executor},
+                            {"pages", name_of(options.pages)},
+                            {"has_numa_affinity", options.is_near},
+                            {"may_stage", options.may_stage},
+                            {"sweep_bytes", options.sweep_sizes},
+                            {"repeats", options.repeat_count},
+                            {"is_verified", options.is_verified},
+                            {"timeout_seconds", or_null(options.timeout_seconds)},
+                            {"expected_ratio", or_null(options.expected_ratio)},
+                            {"assumed_link_gb_per_s", or_null(options.link_gb_per_s)}};
 }
 
 void describe(const Machine& machine, Json& document) {
@@ -202,10 +247,6 @@ std::string range_text(const StreamFigure& figure) {
   return figure.samples.empty() ? "" : fmt::format("({:.3f}..{:.3f})", figure.min, figure.max);
 }
 
-std::string ratio_text(const TransferReport& report) {
-  return report.ratio > 0 ? fmt::format("{:.1f} %", 100 * report.ratio) : "-";
-}
-
 std::string verified_text(const StreamPlan& plan, const TransferReport& report) {
   if (!moves_data(report.transfer.executor)) return "-";
   if (report.error) return report.error->status == Status::verification_failed ? "WRONG" : "failed";
@@ -234,7 +275,8 @@ class TableOutput : public Output {
     print(totals_);
     print_plain(point);
     print_paths(*point.report);
-    print_problems(point);
+    print_problems(*point.report, "");
+    if (point.report->was_stopped) report_.print("interrupted: the figures are of what was done until then\n");
   }
 
   void preset(const PresetRun& run) override {
@@ -244,7 +286,11 @@ class TableOutput : public Output {
     }
     if (!run.preset.waived.empty()) report_.print("waived: {}\n", run.preset.waived);
     for (const Matrix& matrix : matrices_of(run)) print_matrix(run.preset, matrix);
-    for (const Point& point : run.points) print_cell_problems(point);
+    for (const Point& point : run.points) {
+      const std::string place = fmt::format("{}{}{},{} ", point.matrix, point.matrix.empty() ? "" : " ", point.row, point.column);
+      if (point.error) report_.print("{}{}: {}\n", place, is_absent(*point.error) ? "N/A" : "failed", point.error->message());
+      if (point.report) print_problems(*point.report, place);
+    }
   }
 
  private:
@@ -256,8 +302,8 @@ class TableOutput : public Output {
                           transfer.executor == StreamExecutor::flag ? "-" : format_bytes(transfer.bytes),
                           std::to_string(copy_count(report)), rate_text(report.window_gb_per_s), rate_text(report.life_gb_per_s),
                           range_text(report.life_gb_per_s), report.link.name,
-                          report.link.gb_per_s > 0 ? fmt::format("{:.3f}", report.link.gb_per_s) : "-", ratio_text(report),
-                          verified_text(point.plan, report)});
+                          report.link.gb_per_s > 0 ? fmt::format("{:.3f}", report.link.gb_per_s) : "-",
+                          report.ratio > 0 ? fmt::format("{:.1f} %", 100 * report.ratio) : "-", verified_text(point.plan, report)});
       if (report.latency) {
         const StreamLatency& latency = *report.latency;
         latencies_.add_row({std::to_string(i), short_text(transfer), std::to_string(latency.sample_count),
@@ -303,26 +349,13 @@ class TableOutput : public Output {
     }
   }
 
-  void print_problems(const Point& point) const {
-    for (const std::string& line : problem_lines(point)) report_.print("{}\n", line);
-    if (point.report->was_stopped) report_.print("interrupted: the figures are of what was done until then\n");
-  }
-
-  static std::vector<std::string> problem_lines(const Point& point) {
-    std::vector<std::string> lines;
-    for (const std::string& warning : point.report->warnings) lines.push_back("warning: " + warning);
-    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
-      const auto& error = point.report->transfers[i].error;
-      if (error) lines.push_back(fmt::format("failed: transfer {}: {}", i, error->message()));
+  // Each line behind `place`, that of a cell.
+  void print_problems(const StreamReport& report, std::string_view place) const {
+    for (const std::string& warning : report.warnings) report_.print("{}warning: {}\n", place, warning);
+    for (std::size_t i = 0; i < report.transfers.size(); ++i) {
+      const auto& error = report.transfers[i].error;
+      if (error) report_.print("{}failed: transfer {}: {}\n", place, i, error->message());
     }
-    return lines;
-  }
-
-  void print_cell_problems(const Point& point) const {
-    const std::string place = fmt::format("{}{}{},{}", point.matrix, point.matrix.empty() ? "" : " ", point.row, point.column);
-    if (point.error) report_.print("{} {}: {}\n", place, is_absent(*point.error) ? "N/A" : "failed", point.error->message());
-    if (!point.report) return;  // or it has not been run
-    for (const std::string& line : problem_lines(point)) report_.print("{} {}\n", place, line);
   }
 
   void print_matrix(const StreamPreset& preset, const Matrix& matrix) const {
@@ -333,8 +366,8 @@ class TableOutput : public Output {
     TextTable table(columns);
     for (std::size_t row = 0; row < matrix.cells.size(); ++row) {
       std::vector<std::string> entries = {std::to_string(row)};
-      for (const CellValue& cell : matrix.cells[row])
-        entries.push_back(cell.figure ? fmt::format("{:.2f}", *cell.figure) : cell.word);
+      for (const Json& cell : matrix.cells[row])
+        entries.push_back(cell.is_number() ? fmt::format("{:.2f}", cell.get<double>()) : cell.get<std::string>());
       table.add_row(std::move(entries));
     }
     report_.print("{}", table.take_text());
@@ -479,19 +512,14 @@ class CutsOutput : public Output {
   }
 
  private:
-  // Nothing for an assumed one.
-  const DeviceInfo* find(int device) const {
-    const auto found = std::ranges::find(machine_.devices, device, &DeviceInfo::index);
-    return found == machine_.devices.end() ? nullptr : &*found;
+  const DeviceInfo& info_of(int device) const { return machine_.devices[static_cast<std::size_t>(device)]; }
+  static std::string bus_of(const DeviceInfo& device) {
+    if (device.is_stand_in) return "stand-in";
+    if (!device.pci) return "unknown";
+    if (device.pci->domain != 0) return fmt::format("0x{:04x}:0x{:02x}", device.pci->domain, device.pci->bus);
+    return fmt::format("0x{:02x}", device.pci->bus);
   }
-  std::string bus_of(int device) const {
-    const DeviceInfo* const info = find(device);
-    if (info == nullptr || info->is_stand_in) return "stand-in";
-    if (!info->pci) return "unknown";
-    if (info->pci->domain != 0) return fmt::format("0x{:04x}:0x{:02x}", info->pci->domain, info->pci->bus);
-    return fmt::format("0x{:02x}", info->pci->bus);
-  }
-  std::string device_text(int device) const { return fmt::format("Device {} ({})", device, bus_of(device)); }
+  std::string device_text(int device) const { return fmt::format("Device {} ({})", device, bus_of(info_of(device))); }
 
   // When a transfer begins, and in front of what came of it. What CUts cannot say is named in the long form.
   struct Words {
@@ -511,8 +539,7 @@ class CutsOutput : public Output {
     const std::string device = device_text(working_device(transfer));
     // Where the host's pages are bound to; negative: nowhere. The report warns when they are elsewhere.
     int node = transfer.source.is_host() ? transfer.source.numa_node : transfer.destination.numa_node;
-    const DeviceInfo* const info = find(working_device(transfer));
-    if (node == StreamPlace::kNearestNode && info != nullptr) node = info->numa_node;
+    if (node == StreamPlace::kNearestNode) node = info_of(working_device(transfer)).numa_node;
     return {fmt::format("Launching {} transfers with {}{}", direction, device,
                         node >= 0 ? fmt::format(" - Host buffer allocated on NUMA node {}", node) : ""),
             fmt::format("Direct transfers ({}) with {}", direction, device)};
