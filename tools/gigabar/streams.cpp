@@ -65,19 +65,10 @@ std::string sum_of(std::span<const StreamProgress> transfers) {
                      counted(transfers.size(), "transfer"));
 }
 
-// The transfers of a point as lines of equal width.
-std::vector<std::string> names_of(const Point& point) {
-  std::vector<std::string> names;
-  std::size_t width = 0;
-  for (const Transfer& transfer : point.plan.transfers) width = std::max(width, names.emplace_back(short_text(transfer)).size());
-  for (std::string& name : names) name.resize(width, ' ');
-  return names;
-}
-
-std::string line_of(const StreamProgress& transfer, std::string_view name) {
+std::string line_of(const StreamProgress& transfer, std::string_view name, std::size_t name_width) {
   const auto done = static_cast<double>(transfer.bytes_done), total = static_cast<double>(transfer.bytes_total);
   const std::string part = transfer.bytes_total != 0 ? fmt::format(" {:>4.0f} %", 100.0 * done / total) : "       ";
-  return fmt::format("  {:>3}  {}  {:>10.3f} GB{}{}", transfer.index, name, done / 1e9, part,
+  return fmt::format("  {:>3}  {:<{}}  {:>10.3f} GB{}{}", transfer.index, name, name_width, done / 1e9, part,
                      transfer.is_done ? "  done" : fmt::format("  {:>9.3f} GB/s", transfer.gb_per_s));
 }
 
@@ -161,7 +152,12 @@ class Session {
     for (const std::string_view name : stream_preset_names()) {
       const StreamPreset preset = take(stream_preset(name, default_transfer(options_), machine_.device_count));
       report_.print("{:<48} {}{}\n", name, preset.description, preset.waived.empty() ? "" : "; not here: " + preset.waived);
-      report_.add_result(description_json(preset));
+      report_.add_result({{"measure", "description"},
+                          {"name", preset.name},
+                          {"description", preset.description},
+                          {"is_latency", preset.is_latency},
+                          {"cells", preset.cells.size()},
+                          {"waived", preset.waived}});
     }
     write();
   }
@@ -186,7 +182,11 @@ class Session {
     const bool is_shown = options_.format != Format::cuts && report_.shows_progress();
     const std::string title = point.title + (point.title.empty() || position.empty() ? "" : ", ") + position;
     if (is_shown) report_.show_progress("{}preparing", title.empty() ? "" : title + ": ");
-    const std::vector<std::string> names = names_of(point);
+    std::vector<std::string> names;
+    std::size_t name_width = 0;
+    for (const Transfer& transfer : point.plan.transfers) {
+      name_width = std::max(name_width, names.emplace_back(short_text(transfer)).size());
+    }
     std::optional<Clock::time_point> began;  // the first repeat's first report
     StreamOptions options;
     options.progress = [&](unsigned repeat, std::span<const StreamProgress> transfers) {
@@ -200,7 +200,7 @@ class Session {
                                                     point.plan.repeats,
                                                     Interrupt::is_set() ? "; ending after the copies in flight" : left)};
       if (transfers.size() + 1 < terminal_rows()) {
-        for (const StreamProgress& transfer : transfers) lines.push_back(line_of(transfer, names[transfer.index]));
+        for (const StreamProgress& transfer : transfers) lines.push_back(line_of(transfer, names[transfer.index], name_width));
       } else {
         lines.push_back(sum_of(transfers));
       }
@@ -390,7 +390,7 @@ void add_default_options(const Command& command, Options& options) {
                            "Let the driver stage copies between GPUs without peer access through the host"));
 }
 
-void add_run_options(const Command& command, Options& options) {
+void add_run_and_output_options(const Command& command, Options& options) {
   command
       .add_option_function(
           "--sweep", [](const std::string&) {}, "Run all for each size FROM, FROM*FACTOR, ... up to TO (default: factor 2)")
@@ -408,9 +408,6 @@ void add_run_options(const Command& command, Options& options) {
                    "Also time plain cudaMemcpyAsync, alone, over the same kind of memory, for copies between a GPU and the host");
   command.add_option("--link", options.link_gb_per_s, number_above_0(1e6, "GB_PER_S"),
                      "Rate of links that the machine does not tell, for --expect");
-}
-
-void add_output_options(const Command& command, Options& options) {
   constexpr std::array<Named<Format>, 4> kFormats = {
       {{Format::table, "table"}, {Format::cuts, "cuts"}, {Format::json, "json"}, {Format::csv, "csv"}}};
   command
@@ -445,8 +442,7 @@ void add_streams(const Command& program, Invocation& invocation) {
   command->set_help_flag("-?,--help", "Print this help (-h is CUts' host to GPU)");
   streams::add_transfer_options(command, options);
   streams::add_default_options(command, options);
-  streams::add_run_options(command, options);
-  streams::add_output_options(command, options);
+  streams::add_run_and_output_options(command, options);
   command->footer(
       "In words: ENDS [EXECUTOR] [KEY=VALUE | WORD]...\n"
       "  ENDS      PLACE->PLACE; PLACE is gpuN, gpu[A,B], gpu[A..B], gpu*, or host, host:NODE, host:any\n"

@@ -143,6 +143,5 @@ void describe(const Machine& machine, Json& document);
 // A result. `measure`: its kind, "transfers".
 Json point_json(const Point& point, std::string_view measure);
 Json preset_json(const PresetRun& run);
-Json description_json(const StreamPreset& preset);  // of a list
 
 }  // namespace gigabar::tool::streams

@@ -20,97 +20,14 @@
 namespace gigabar::tool::streams {
 namespace {
 
-Json figure_json(const StreamFigure& figure) {
-  if (figure.samples.empty()) return {};
-  return {{"median", figure.median}, {"min", figure.min}, {"max", figure.max}, {"samples", figure.samples}};
-}
-
-Json place_json(const StreamPlace& place) {
-  if (!place.is_host()) return {{"kind", "device"}, {"device", place.device}};
-  Json json = {{"kind", "host"}, {"pages", name_of(place.pages)}};
-  json["numa_node"] = place.numa_node >= 0                           ? Json(place.numa_node)
-                      : place.numa_node == StreamPlace::kNearestNode ? Json("nearest")
-                                                                     : Json("any");
-  return json;
-}
-
-constexpr std::array<Named<StreamSide>, 3> kSides = {
-    {{StreamSide::source, "push"}, {StreamSide::destination, "pull"}, {StreamSide::automatic, "automatic"}}};
-
-Json transfer_json(const Transfer& transfer) {
-  Json json = {{"text", to_string(transfer)},
-               {"source", place_json(transfer.source)},
-               {"destination", place_json(transfer.destination)},
-               {"executor", name_of(transfer.executor)},
-               {"side", name_in(kSides, transfer.side)},
-               {"worker_count", transfer.worker_count},
-               {"lanes", transfer.worker_count},  // its former name
-               {"bytes", transfer.bytes}};
-  json["iterations"] = transfer.is_background ? Json() : positive_or_null(transfer.iterations);
-  json["seconds"] = transfer.iterations == 0 && !transfer.is_background ? Json(transfer.seconds) : Json();
-  json["delay_seconds"] = transfer.delay_seconds;
-  json["group"] = transfer.group;
-  json["is_background"] = transfer.is_background;
-  json["is_latency"] = transfer.is_latency;
-  json["may_stage"] = transfer.may_stage;
-  return json;
-}
-
-Json error_json(const ErrorRecord& error) {
-  return {{"status", name_of(error.status)},
-          {"message", error.message()},
-          {"native_name", error.native.name},
-          {"native_code", error.native.code}};
-}
-
-Json latency_json(const std::optional<StreamLatency>& latency) {
-  if (!latency) return {};
-  return {{"samples", latency->sample_count},
-          {"min_us", latency->min_us},
-          {"p50_us", latency->p50_us},
-          {"p99_us", latency->p99_us},
-          {"max_us", latency->max_us}};
-}
-
-Json report_json(const TransferReport& report) {
-  Json json = transfer_json(report.transfer);
-  json["path"] = report.path;
-  json["link"] = {{"name", report.link.name}, {"gb_per_s", positive_or_null(report.link.gb_per_s)}, {"reason", report.link.reason}};
-  json["host_numa_node"] = index_or_null(report.host_numa_node);
-  json["host_placement"] = report.host_placement;
-  json["life_gb_per_s"] = figure_json(report.life_gb_per_s);
-  json["window_gb_per_s"] = figure_json(report.window_gb_per_s);
-  json["life_seconds"] = figure_json(report.seconds);
-  json["latency"] = latency_json(report.latency);
-  json["copies_done"] = copy_count(report);
-  json["bytes_moved"] = report.bytes_moved;
-  json["is_verified"] = report.is_verified;
-  json["ratio"] = positive_or_null(report.ratio);
-  json["error"] = report.error ? error_json(*report.error) : Json();
-  return json;
-}
-
-Json total_json(const StreamTotal& total) {
-  return {{"group", total.group},
-          {"aggregate_gb_per_s", figure_json(total.aggregate_gb_per_s)},
-          {"sum_gb_per_s", figure_json(total.sum_gb_per_s)},
-          {"overlap_percent", figure_json(total.overlap_percent)}};
-}
-
-Json plan_json(const StreamPlan& plan) {
-  return {{"repeats", plan.repeats}, {"is_verified", plan.is_verified}, {"timeout_seconds", plan.timeout_seconds}};
-}
-
-// --- The matrices of presets
+// --- The matrices of presets ----------------------------------------------------------------------------------------------------
 
 struct Matrix {
   std::string name;  // empty, or "read1", ...
   // By row, then column: GB/s, or ns of a latency preset; or the word in its place: "N/A", "failed", "-" (not run, or interrupted).
   std::vector<std::vector<Json>> cells;
   // Over the cells with a figure. No values: there was none.
-  std::optional<double> sum;
-  std::optional<double> min;
-  std::optional<double> max;
+  std::optional<double> sum, min, max;
 };
 
 // The cell's figure is the sum over the transfers of this group.
@@ -150,95 +67,6 @@ std::vector<Matrix> matrices_of(const PresetRun& run) {
   return matrices;
 }
 
-Json matrix_json(const Matrix& matrix) {
-  const auto row_json = [](const auto& row) {
-    return list_of(row, [](const Json& cell) { return cell.is_number() ? cell : Json(); });
-  };
-  return {{"name", matrix.name},
-          {"rows", list_of(matrix.cells, row_json)},
-          {"sum", or_null(matrix.sum)},
-          {"min", or_null(matrix.min)},
-          {"max", or_null(matrix.max)}};
-}
-
-}  // namespace
-
-void describe(const Options& options, Json& document) {
-  document["gigabar_version"] = GIGABAR_VERSION;
-  document["units"] = {{"*_us", "microseconds"}, {"*_ns", "nanoseconds"},
-                       {"*seconds", "seconds"},  {"*_gb_per_s", "10^9 bytes per second"},
-                       {"*_percent", "percent"}, {"ratio", "measured over the link's rate; 1 is all of it"},
-                       {"bytes", "bytes"}};
-  const Transfer defaults = default_transfer(options);
-  document["parameters"] = {{"bytes", defaults.bytes},
-                            {"iterations", positive_or_null(defaults.iterations)},
-                            {"seconds", or_null(options.seconds)},
-                            {"executor", options.executor.empty() ? name_of(defaults.executor) : options.executor},
-                            {"pages", name_of(options.pages)},
-                            {"has_numa_affinity", options.is_near},
-                            {"may_stage", options.may_stage},
-                            {"sweep_bytes", options.sweep_sizes},
-                            {"repeats", options.repeat_count},
-                            {"is_verified", options.is_verified},
-                            {"timeout_seconds", or_null(options.timeout_seconds)},
-                            {"expected_ratio", or_null(options.expected_ratio)},
-                            {"assumed_link_gb_per_s", or_null(options.link_gb_per_s)}};
-}
-
-void describe(const Machine& machine, Json& document) {
-  document["is_stand_in"] = machine.is_stand_in();
-  document["devices"] = list_of(machine.devices, [](const DeviceInfo& device) { return to_json(device); });
-  document["drivers"] =
-      list_of(drivers(), [](const DriverReport& driver) { return to_json("name", driver.name, driver.availability); });
-  if (machine.is_stand_in()) document["notes"].push_back(kStandInNote);
-}
-
-Json point_json(const Point& point, std::string_view measure) {
-  Json json = {{"measure", measure}};
-  json["swept_bytes"] = or_null(point.swept_bytes);
-  json["plan"] = plan_json(point.plan);
-  json["error"] = point.error ? error_json(*point.error) : Json();
-  if (point.report) {
-    Json transfers = Json::array();
-    json["is_stand_in"] = point.report->is_stand_in;
-    json["was_stopped"] = point.report->was_stopped;
-    json["warnings"] = point.report->warnings;
-    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
-      transfers.push_back(report_json(point.report->transfers[i]));
-      if (i < point.plain.size() && !point.plain[i].samples.empty())
-        transfers.back()["plain_cudaMemcpyAsync_gb_per_s"] = figure_json(point.plain[i]);
-    }
-    json["transfers"] = std::move(transfers);
-    json["totals"] = list_of(point.report->totals, total_json);
-  } else {
-    json["transfers"] = list_of(point.plan.transfers, transfer_json);
-    json["totals"] = Json::array();
-  }
-  return json;
-}
-
-Json preset_json(const PresetRun& run) {
-  const auto cell_json = [](const Point& point) {
-    Json cell = point_json(point, "cell");
-    cell.update(Json{{"matrix", point.matrix}, {"row", point.row}, {"column", point.column}});
-    return cell;
-  };
-  return {{"measure", "preset"},
-          {"name", run.preset.name},
-          {"description", run.preset.description},
-          {"unit", run.preset.is_latency ? "ns" : "GB/s"},
-          {"waived", run.preset.waived},
-          {"matrices", list_of(matrices_of(run), matrix_json)},
-          {"cells", list_of(run.points, cell_json)}};
-}
-
-Json description_json(const StreamPreset& preset) {
-  return {{"measure", "description"},        {"name", preset.name},          {"description", preset.description},
-          {"is_latency", preset.is_latency}, {"cells", preset.cells.size()}, {"waived", preset.waived}};
-}
-
-namespace {
-
 // --- Tables for people: a group of rows for each point, and the matrices of presets ---------------------------------------------
 
 std::string rate_text(const StreamFigure& figure) { return figure.samples.empty() ? "-" : fmt::format("{:.3f}", figure.median); }
@@ -270,9 +98,9 @@ class TableOutput : public Output {
     if (!point.title.empty()) report_.print("{}{}\n", point.title, machine_.label());
     if (point.error) return;  // the command ends with it
     add_rows(point);
-    print(transfers_);
-    print(latencies_);
-    print(totals_);
+    for (TextTable* const table : {&transfers_, &latencies_, &totals_}) {
+      if (!table->is_empty()) report_.print("{}", table->take_text());
+    }
     print_plain(point);
     print_paths(*point.report);
     print_problems(*point.report, "");
@@ -318,10 +146,6 @@ class TableOutput : public Output {
       totals_.add_row({total.group.empty() ? "all" : "group " + total.group, rate_text(total.aggregate_gb_per_s),
                        range_text(total.aggregate_gb_per_s), rate_text(total.sum_gb_per_s), overlap});
     }
-  }
-
-  void print(TextTable& table) const {
-    if (!table.is_empty()) report_.print("{}", table.take_text());
   }
 
   // Who moved the bytes, where the pages are, why a link is unknown; not said again while it stays so.
@@ -372,12 +196,9 @@ class TableOutput : public Output {
     }
     report_.print("{}", table.take_text());
     const std::string key = preset.name + (matrix.name.empty() ? "" : "_" + matrix.name);
-    const auto print_line = [&](std::string_view word, const std::optional<double>& figure) {
+    for (const auto& [word, figure] : {std::pair("SUM", matrix.sum), std::pair("MIN", matrix.min), std::pair("MAX", matrix.max)}) {
       report_.print("{} {} {}{}\n", word, key, figure ? fmt::format("{:.2f}", *figure) : "N/A", machine_.label());
-    };
-    print_line("SUM", matrix.sum);
-    print_line("MIN", matrix.min);
-    print_line("MAX", matrix.max);
+    }
   }
 
   TextTable transfers_ = TextTable({{"#"},
@@ -457,22 +278,20 @@ class CsvOutput : public Output {
   }
 
   void after(const Point& point) override {
-    if (point.error) {  // a plan that did not run at all: its transfers, each with the reason
-      TransferReport none;
-      none.link.name.clear();
-      none.error = point.error;
-      for (std::size_t i = 0; i < point.plan.transfers.size(); ++i) {
-        none.transfer = point.plan.transfers[i];
-        print(point, i, none, {});
+    for (std::size_t i = 0; i < point.plan.transfers.size(); ++i) {
+      TransferReport report;
+      if (point.report) {
+        report = point.report->transfers[i];
+      } else {  // a plan that did not run at all: its transfers, each with the reason
+        report.transfer = point.plan.transfers[i];
+        report.link.name.clear();
+        report.error = point.error;
       }
-      return;
-    }
-    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
-      const TransferReport& report = point.report->transfers[i];
       const std::size_t count = std::max(report.life_gb_per_s.samples.size(), report.seconds.samples.size());
       if (count == 0) print(point, i, report, {});
       for (std::size_t repeat = 0; repeat < count; ++repeat) print(point, i, report, repeat);
     }
+    if (!point.report) return;
     for (const std::string& warning : point.report->warnings) fmt::print(stderr, "warning: {}\n", warning);
   }
 
@@ -563,6 +382,96 @@ class CutsOutput : public Output {
   Clock::time_point next_dot_;
 };
 
+// --- The document ---------------------------------------------------------------------------------------------------------------
+
+Json figure_json(const StreamFigure& figure) {
+  if (figure.samples.empty()) return {};
+  return {{"median", figure.median}, {"min", figure.min}, {"max", figure.max}, {"samples", figure.samples}};
+}
+
+Json place_json(const StreamPlace& place) {
+  if (!place.is_host()) return {{"kind", "device"}, {"device", place.device}};
+  Json json = {{"kind", "host"}, {"pages", name_of(place.pages)}};
+  json["numa_node"] = place.numa_node >= 0                           ? Json(place.numa_node)
+                      : place.numa_node == StreamPlace::kNearestNode ? Json("nearest")
+                                                                     : Json("any");
+  return json;
+}
+
+constexpr std::array<Named<StreamSide>, 3> kSides = {
+    {{StreamSide::source, "push"}, {StreamSide::destination, "pull"}, {StreamSide::automatic, "automatic"}}};
+
+Json transfer_json(const Transfer& transfer) {
+  Json json = {{"text", to_string(transfer)},
+               {"source", place_json(transfer.source)},
+               {"destination", place_json(transfer.destination)},
+               {"executor", name_of(transfer.executor)},
+               {"side", name_in(kSides, transfer.side)},
+               {"worker_count", transfer.worker_count},
+               {"lanes", transfer.worker_count},  // its former name
+               {"bytes", transfer.bytes}};
+  json["iterations"] = transfer.is_background ? Json() : positive_or_null(transfer.iterations);
+  json["seconds"] = transfer.iterations == 0 && !transfer.is_background ? Json(transfer.seconds) : Json();
+  json["delay_seconds"] = transfer.delay_seconds;
+  json["group"] = transfer.group;
+  json["is_background"] = transfer.is_background;
+  json["is_latency"] = transfer.is_latency;
+  json["may_stage"] = transfer.may_stage;
+  return json;
+}
+
+Json error_json(const ErrorRecord& error) {
+  return {{"status", name_of(error.status)},
+          {"message", error.message()},
+          {"native_name", error.native.name},
+          {"native_code", error.native.code}};
+}
+
+Json latency_json(const std::optional<StreamLatency>& latency) {
+  if (!latency) return {};
+  return {{"samples", latency->sample_count},
+          {"min_us", latency->min_us},
+          {"p50_us", latency->p50_us},
+          {"p99_us", latency->p99_us},
+          {"max_us", latency->max_us}};
+}
+
+Json report_json(const TransferReport& report) {
+  Json json = transfer_json(report.transfer);
+  json["path"] = report.path;
+  json["link"] = {{"name", report.link.name}, {"gb_per_s", positive_or_null(report.link.gb_per_s)}, {"reason", report.link.reason}};
+  json["host_numa_node"] = index_or_null(report.host_numa_node);
+  json["host_placement"] = report.host_placement;
+  json["life_gb_per_s"] = figure_json(report.life_gb_per_s);
+  json["window_gb_per_s"] = figure_json(report.window_gb_per_s);
+  json["life_seconds"] = figure_json(report.seconds);
+  json["latency"] = latency_json(report.latency);
+  json["copies_done"] = copy_count(report);
+  json["bytes_moved"] = report.bytes_moved;
+  json["is_verified"] = report.is_verified;
+  json["ratio"] = positive_or_null(report.ratio);
+  json["error"] = report.error ? error_json(*report.error) : Json();
+  return json;
+}
+
+Json total_json(const StreamTotal& total) {
+  return {{"group", total.group},
+          {"aggregate_gb_per_s", figure_json(total.aggregate_gb_per_s)},
+          {"sum_gb_per_s", figure_json(total.sum_gb_per_s)},
+          {"overlap_percent", figure_json(total.overlap_percent)}};
+}
+
+Json matrix_json(const Matrix& matrix) {
+  const auto row_json = [](const auto& row) {
+    return list_of(row, [](const Json& cell) { return cell.is_number() ? cell : Json(); });
+  };
+  return {{"name", matrix.name},
+          {"rows", list_of(matrix.cells, row_json)},
+          {"sum", or_null(matrix.sum)},
+          {"min", or_null(matrix.min)},
+          {"max", or_null(matrix.max)}};
+}
+
 }  // namespace
 
 std::unique_ptr<Output> make_output(const Options& options, Report& report, const Machine& machine) {
@@ -573,6 +482,76 @@ std::unique_ptr<Output> make_output(const Options& options, Report& report, cons
     case Format::json: break;
   }
   return std::make_unique<Output>(report, machine);
+}
+
+void describe(const Options& options, Json& document) {
+  document["gigabar_version"] = GIGABAR_VERSION;
+  document["units"] = {{"*_us", "microseconds"}, {"*_ns", "nanoseconds"},
+                       {"*seconds", "seconds"},  {"*_gb_per_s", "10^9 bytes per second"},
+                       {"*_percent", "percent"}, {"ratio", "measured over the link's rate; 1 is all of it"},
+                       {"bytes", "bytes"}};
+  const Transfer defaults = default_transfer(options);
+  document["parameters"] = {{"bytes", defaults.bytes},
+                            {"iterations", positive_or_null(defaults.iterations)},
+                            {"seconds", or_null(options.seconds)},
+                            {"executor", options.executor.empty() ? name_of(defaults.executor) : options.executor},
+                            {"pages", name_of(options.pages)},
+                            {"has_numa_affinity", options.is_near},
+                            {"may_stage", options.may_stage},
+                            {"sweep_bytes", options.sweep_sizes},
+                            {"repeats", options.repeat_count},
+                            {"is_verified", options.is_verified},
+                            {"timeout_seconds", or_null(options.timeout_seconds)},
+                            {"expected_ratio", or_null(options.expected_ratio)},
+                            {"assumed_link_gb_per_s", or_null(options.link_gb_per_s)}};
+}
+
+void describe(const Machine& machine, Json& document) {
+  document["is_stand_in"] = machine.is_stand_in();
+  document["devices"] = list_of(machine.devices, [](const DeviceInfo& device) { return to_json(device); });
+  document["drivers"] =
+      list_of(drivers(), [](const DriverReport& driver) { return to_json("name", driver.name, driver.availability); });
+  if (machine.is_stand_in()) document["notes"].push_back(kStandInNote);
+}
+
+Json point_json(const Point& point, std::string_view measure) {
+  Json json = {{"measure", measure}};
+  json["swept_bytes"] = or_null(point.swept_bytes);
+  json["plan"] = {
+      {"repeats", point.plan.repeats}, {"is_verified", point.plan.is_verified}, {"timeout_seconds", point.plan.timeout_seconds}};
+  json["error"] = point.error ? error_json(*point.error) : Json();
+  if (point.report) {
+    Json transfers = Json::array();
+    json["is_stand_in"] = point.report->is_stand_in;
+    json["was_stopped"] = point.report->was_stopped;
+    json["warnings"] = point.report->warnings;
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
+      transfers.push_back(report_json(point.report->transfers[i]));
+      if (i < point.plain.size() && !point.plain[i].samples.empty())
+        transfers.back()["plain_cudaMemcpyAsync_gb_per_s"] = figure_json(point.plain[i]);
+    }
+    json["transfers"] = std::move(transfers);
+    json["totals"] = list_of(point.report->totals, total_json);
+  } else {
+    json["transfers"] = list_of(point.plan.transfers, transfer_json);
+    json["totals"] = Json::array();
+  }
+  return json;
+}
+
+Json preset_json(const PresetRun& run) {
+  const auto cell_json = [](const Point& point) {
+    Json cell = point_json(point, "cell");
+    cell.update(Json{{"matrix", point.matrix}, {"row", point.row}, {"column", point.column}});
+    return cell;
+  };
+  return {{"measure", "preset"},
+          {"name", run.preset.name},
+          {"description", run.preset.description},
+          {"unit", run.preset.is_latency ? "ns" : "GB/s"},
+          {"waived", run.preset.waived},
+          {"matrices", list_of(matrices_of(run), matrix_json)},
+          {"cells", list_of(run.points, cell_json)}};
 }
 
 }  // namespace gigabar::tool::streams

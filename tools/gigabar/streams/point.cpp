@@ -50,12 +50,6 @@ Transfer peer_transfer(Transfer transfer, const std::string& text) {
   return transfer;
 }
 
-std::string read_transfers(const std::string& path) {
-  constexpr std::string_view kRemedy = "name a text file with a transfer on each line";
-  const InputForm form{std::size_t{64} << 20, kRemedy, kRemedy};
-  return path == "-" ? read_standard_input("-f -", form) : read_file("-f", path, form);
-}
-
 using Transfers = std::vector<Transfer>;
 
 // `where` stands before what is wrong.
@@ -68,7 +62,9 @@ void append(Transfers& all, Result<Transfers> parsed, const std::string& where) 
 }
 
 void append_file(Transfers& all, const std::string& path, const Transfer& defaults, int device_count) {
-  std::istringstream lines(read_transfers(path));
+  constexpr std::string_view kRemedy = "name a text file with a transfer on each line";
+  const InputForm form{std::size_t{64} << 20, kRemedy, kRemedy};
+  std::istringstream lines(path == "-" ? read_standard_input("-f -", form) : read_file("-f", path, form));
   std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     if (line.ends_with('\r')) line.pop_back();
@@ -94,22 +90,18 @@ std::vector<Transfer> collect_transfers(const Options& options, int device_count
   return transfers;
 }
 
-// No option limits it, so it must not end what was asked to last.
-double default_timeout(const Transfers& transfers) {
-  double longest_seconds = 0;
-  for (const Transfer& transfer : transfers) {
-    longest_seconds = std::max(longest_seconds, transfer.delay_seconds + (transfer.iterations == 0 ? transfer.seconds : 0));
-  }
-  return StreamPlan{}.timeout_seconds + longest_seconds;
-}
-
 // `swept_bytes`: the size of the sweep, which the cells of a preset have already.
 void add_point(const Options& options, const StreamCell& cell, std::optional<std::size_t> swept_bytes, PresetRun& run) {
   Point& point = run.points.emplace_back();
   static_cast<StreamCell&>(point) = cell;
   point.plan.repeats = options.repeat_count;
   point.plan.is_verified = options.is_verified;
-  point.plan.timeout_seconds = options.timeout_seconds.value_or(default_timeout(cell.plan.transfers));
+  // No option limits the default, so it must not end what was asked to last.
+  double longest_seconds = 0;
+  for (const Transfer& transfer : point.plan.transfers) {
+    longest_seconds = std::max(longest_seconds, transfer.delay_seconds + (transfer.iterations == 0 ? transfer.seconds : 0));
+  }
+  point.plan.timeout_seconds = options.timeout_seconds.value_or(StreamPlan{}.timeout_seconds + longest_seconds);
   point.swept_bytes = swept_bytes;
   point.preset = run.preset.name;
   const bool is_cell = !point.preset.empty();
