@@ -50,67 +50,6 @@ std::string first_of(const std::vector<std::string>& lines) {
   return lines.size() == 1 ? lines.front() : fmt::format("{} (and {} more)", lines.front(), lines.size() - 1);
 }
 
-// What the exit status says of all that was run.
-class Verdict {
- public:
-  explicit Verdict(std::optional<double> expected_ratio) : expected_ratio_(expected_ratio) {}
-
-  // Returns what a reader has to know: transfers that --expect does not judge, each said once.
-  std::vector<std::string> judge(const Point& point) {
-    std::vector<std::string> notes;
-    const std::string title = point.title.empty() ? "" : point.title + ": ";
-    if (point.error) {
-      // A cell that this machine cannot have is the matrix' N/A.
-      if (point.preset.empty() || !is_absent(*point.error)) {
-        is_bad_usage_ |= point.error->status == Status::invalid_argument;
-        failures_.push_back(title + point.error->message());
-      }
-      return notes;
-    }
-    if (!point.report) return notes;
-    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
-      const TransferReport& report = point.report->transfers[i];
-      if (report.error) {
-        failures_.push_back(title + report.error->message());
-      } else if (copy_count(report) == 0 && !report.transfer.is_background && !point.report->was_stopped) {
-        failures_.push_back(fmt::format("{}transfer {} ({}): nothing was measured", title, i, short_text(report.transfer)));
-      } else if (expected_ratio_) {
-        judge_ratio(title, i, report, notes);
-      }
-    }
-    return notes;
-  }
-
-  // Ends the command unless all is well: interrupted, then failed, then below what was expected.
-  void conclude(bool is_interrupted) const {
-    if (is_interrupted) throw CommandFailure(kExitInterrupted, "interrupted; the figures are of what was done until then");
-    if (!failures_.empty()) throw CommandFailure(is_bad_usage_ ? kExitBadUsage : kExitFailed, first_of(failures_));
-    if (!misses_.empty()) throw CommandFailure(kExitBelowExpectation, first_of(misses_));
-  }
-
- private:
-  void judge_ratio(const std::string& title, std::size_t index, const TransferReport& report, std::vector<std::string>& notes) {
-    const Transfer& transfer = report.transfer;
-    if (transfer.is_background || transfer.is_latency || !moves_data(transfer.executor) || report.life_gb_per_s.samples.empty())
-      return;
-    if (!(report.ratio > 0)) {
-      std::string note = fmt::format("transfer {} ({}): its link's rate is unknown{}{}, so --expect does not judge it", index,
-                                     short_text(transfer), report.link.reason.empty() ? "" : ": ", report.link.reason);
-      if (noted_.insert(note).second) notes.push_back(std::move(note));
-    } else if (report.ratio < *expected_ratio_) {
-      misses_.push_back(fmt::format("{}transfer {} ({}): {:.3f} GB/s is {:.1f} % of the {:.3f} GB/s of its link ({}); --expect {}",
-                                    title, index, short_text(transfer), report.life_gb_per_s.median, 100 * report.ratio,
-                                    report.link.gb_per_s, report.link.name, *expected_ratio_));
-    }
-  }
-
-  std::optional<double> expected_ratio_;
-  std::vector<std::string> failures_;
-  bool is_bad_usage_ = false;
-  std::vector<std::string> misses_;  // below --expect
-  std::set<std::string> noted_;
-};
-
 // --- How far the transfers are, while they run ----------------------------------------------------------------------------------
 
 std::string sum_of(std::span<const StreamProgress> transfers) {
@@ -126,65 +65,22 @@ std::string sum_of(std::span<const StreamProgress> transfers) {
                      counted(transfers.size(), "transfer"));
 }
 
-// Bytes and rate of every transfer of a point and the time that is left.
-class Progress {
- public:
-  // `position`: "3 of 12", or empty.
-  Progress(Report& report, const Point& point, const std::string& position, bool is_wanted)
-      : report_(report),
-        is_shown_(is_wanted && report.shows_progress()),
-        title_(point.title + (point.title.empty() || position.empty() ? "" : ", ") + position),
-        repeat_count_(point.plan.repeats) {
-    for (const Transfer& transfer : point.plan.transfers) {
-      names_.push_back(short_text(transfer));
-      name_width_ = std::max(name_width_, names_.back().size());
-    }
-    if (is_shown_) report_.show_progress("{}preparing", title_.empty() ? "" : title_ + ": ");
-  }
+std::string line_of(const StreamProgress& transfer, std::string_view name, std::size_t name_width) {
+  const auto done = static_cast<double>(transfer.bytes_done), total = static_cast<double>(transfer.bytes_total);
+  const std::string part = transfer.bytes_total != 0 ? fmt::format(" {:>4.0f} %", 100.0 * done / total) : "       ";
+  return fmt::format("  {:>3}  {:<{}}  {:>10.3f} GB{}{}", transfer.index, name, name_width, done / 1e9, part,
+                     transfer.is_done ? "  done" : fmt::format("  {:>9.3f} GB/s", transfer.gb_per_s));
+}
 
-  void update(unsigned repeat, std::span<const StreamProgress> transfers) {
-    if (!is_shown_) return;
-    std::vector<std::string> lines;
-    lines.push_back(fmt::format("{}{}repeat {} of {}{}", title_, title_.empty() ? "" : ", ", repeat + 1, repeat_count_,
-                                Interrupt::is_set() ? "; ending after the copies in flight" : time_left(repeat, transfers)));
-    if (transfers.size() + 1 < terminal_rows()) {
-      for (const StreamProgress& transfer : transfers) lines.push_back(line_of(transfer));
-    } else {
-      lines.push_back(sum_of(transfers));
-    }
-    report_.show_progress_lines(lines);
+// The part of a repeat that the slowest transfer has done; above 1 where no transfer has an end.
+double part_done(std::span<const StreamProgress> transfers) {
+  double part = 2;
+  for (const StreamProgress& transfer : transfers) {
+    if (transfer.bytes_total == 0) continue;
+    part = std::min(part, static_cast<double>(transfer.bytes_done) / static_cast<double>(transfer.bytes_total));
   }
-
- private:
-  // ", about 40 s left", from what the slowest transfer has done; empty in the first second and where no transfer has an end.
-  std::string time_left(unsigned repeat, std::span<const StreamProgress> transfers) {
-    const auto now = std::chrono::steady_clock::now();
-    if (began_ == std::chrono::steady_clock::time_point{}) began_ = now;
-    const double elapsed_s = std::chrono::duration<double>(now - began_).count();
-    double part = 2;
-    for (const StreamProgress& transfer : transfers) {
-      if (transfer.bytes_total == 0) continue;
-      part = std::min(part, static_cast<double>(transfer.bytes_done) / static_cast<double>(transfer.bytes_total));
-    }
-    return part > 1 ? std::string() : tool::time_left(elapsed_s, repeat + part, repeat_count_);
-  }
-
-  std::string line_of(const StreamProgress& transfer) const {
-    const std::string_view name = transfer.index < names_.size() ? names_[transfer.index] : std::string_view();
-    const auto done = static_cast<double>(transfer.bytes_done), total = static_cast<double>(transfer.bytes_total);
-    const std::string part = transfer.bytes_total != 0 ? fmt::format(" {:>4.0f} %", 100.0 * done / total) : "       ";
-    return fmt::format("  {:>3}  {:<{}}  {:>10.3f} GB{}{}", transfer.index, name, name_width_, done / 1e9, part,
-                       transfer.is_done ? "  done" : fmt::format("  {:>9.3f} GB/s", transfer.gb_per_s));
-  }
-
-  Report& report_;
-  bool is_shown_;
-  std::string title_;
-  unsigned repeat_count_;
-  std::vector<std::string> names_;
-  std::size_t name_width_ = 0;
-  std::chrono::steady_clock::time_point began_;  // the first repeat's first report
-};
+  return part;
+}
 
 // --- --plain: cudaMemcpyAsync over memory of the same kind and place, what a transfer's figure is compared with ------------------
 
@@ -209,7 +105,7 @@ double plain_rate(const Machine& machine, std::size_t index, const Transfer& tra
 class Session {
  public:
   Session(const Options& options, const Invocation& invocation)
-      : options_(options), report_("streams", invocation, options.json_path), verdict_(options.expected_ratio) {
+      : options_(options), report_("streams", invocation, options.json_path) {
     describe(options, report_.document());
     check_options(options);
     machine_ = find_machine(options);
@@ -229,7 +125,7 @@ class Session {
       }
     }
     write();
-    verdict_.conclude(Interrupt::is_set());
+    conclude();
   }
 
   void print_plan() {
@@ -256,7 +152,12 @@ class Session {
     for (const std::string_view name : stream_preset_names()) {
       const StreamPreset preset = take(stream_preset(name, default_transfer(options_), machine_.device_count));
       report_.print("{:<48} {}{}\n", name, preset.description, preset.waived.empty() ? "" : "; not here: " + preset.waived);
-      report_.add_result(description_json(preset));
+      report_.add_result({{"measure", "description"},
+                          {"name", preset.name},
+                          {"description", preset.description},
+                          {"is_latency", preset.is_latency},
+                          {"cells", preset.cells.size()},
+                          {"waived", preset.waived}});
     }
     write();
   }
@@ -274,13 +175,36 @@ class Session {
     report_.write();
   }
 
+  // `position`: "3 of 12", or empty.
   void run(Point& point, const std::string& position) {
+    using Clock = std::chrono::steady_clock;
     output_->before(point);
-    Progress progress(report_, point, position, options_.format != Format::cuts);
+    const bool is_shown = options_.format != Format::cuts && report_.shows_progress();
+    const std::string title = point.title + (point.title.empty() || position.empty() ? "" : ", ") + position;
+    if (is_shown) report_.show_progress("{}preparing", title.empty() ? "" : title + ": ");
+    std::vector<std::string> names;
+    std::size_t name_width = 0;
+    for (const Transfer& transfer : point.plan.transfers) {
+      name_width = std::max(name_width, names.emplace_back(short_text(transfer)).size());
+    }
+    std::optional<Clock::time_point> began;  // the first repeat's first report
     StreamOptions options;
     options.progress = [&](unsigned repeat, std::span<const StreamProgress> transfers) {
-      progress.update(repeat, transfers);
       output_->during();
+      if (!is_shown) return;
+      if (!began) began = Clock::now();
+      const double part = part_done(transfers);
+      const double elapsed_s = std::chrono::duration<double>(Clock::now() - *began).count();
+      const std::string left = part > 1 ? "" : time_left(elapsed_s, repeat + part, point.plan.repeats);
+      std::vector<std::string> lines = {fmt::format("{}{}repeat {} of {}{}", title, title.empty() ? "" : ", ", repeat + 1,
+                                                    point.plan.repeats,
+                                                    Interrupt::is_set() ? "; ending after the copies in flight" : left)};
+      if (transfers.size() + 1 < terminal_rows()) {
+        for (const StreamProgress& transfer : transfers) lines.push_back(line_of(transfer, names[transfer.index], name_width));
+      } else {
+        lines.push_back(sum_of(transfers));
+      }
+      report_.show_progress_lines(lines);
     };
     options.stop = &Interrupt::flag();
     auto result = run(point, options);
@@ -292,7 +216,7 @@ class Session {
       point.error = result.error().record();
     }
     output_->after(point);
-    for (const std::string& line : verdict_.judge(point)) note(line);
+    judge(point);
   }
 
   // With --plain half of the plain copies are timed before the run and half after it, so that a drift of the machine shows in both.
@@ -327,6 +251,51 @@ class Session {
     }
   }
 
+  // What the exit status says of a point.
+  void judge(const Point& point) {
+    const std::string title = point.title.empty() ? "" : point.title + ": ";
+    // A cell that this machine cannot have is the matrix' N/A.
+    if (point.error && (point.preset.empty() || !is_absent(*point.error))) {
+      is_bad_usage_ |= point.error->status == Status::invalid_argument;
+      failures_.push_back(title + point.error->message());
+    }
+    if (!point.report) return;
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
+      const TransferReport& report = point.report->transfers[i];
+      const std::string name = fmt::format("transfer {} ({})", i, short_text(report.transfer));
+      if (report.error) {
+        failures_.push_back(title + report.error->message());
+      } else if (copy_count(report) == 0 && !report.transfer.is_background && !point.report->was_stopped) {
+        failures_.push_back(fmt::format("{}{}: nothing was measured", title, name));
+      } else if (options_.expected_ratio) {
+        judge_ratio(title, name, report);
+      }
+    }
+  }
+
+  // Transfers that --expect does not judge are each noted once.
+  void judge_ratio(const std::string& title, const std::string& name, const TransferReport& report) {
+    const Transfer& transfer = report.transfer;
+    if (transfer.is_background || transfer.is_latency || !moves_data(transfer.executor) || report.life_gb_per_s.samples.empty())
+      return;
+    if (!(report.ratio > 0)) {
+      const std::string line = fmt::format("{}: its link's rate is unknown{}{}, so --expect does not judge it", name,
+                                           report.link.reason.empty() ? "" : ": ", report.link.reason);
+      if (noted_.insert(line).second) note(line);
+    } else if (report.ratio < *options_.expected_ratio) {
+      misses_.push_back(fmt::format("{}{}: {:.3f} GB/s is {:.1f} % of the {:.3f} GB/s of its link ({}); --expect {}", title, name,
+                                    report.life_gb_per_s.median, 100 * report.ratio, report.link.gb_per_s, report.link.name,
+                                    *options_.expected_ratio));
+    }
+  }
+
+  // Ends the command unless all is well: interrupted, then failed, then below what was expected.
+  void conclude() const {
+    if (Interrupt::is_set()) throw CommandFailure(kExitInterrupted, "interrupted; the figures are of what was done until then");
+    if (!failures_.empty()) throw CommandFailure(is_bad_usage_ ? kExitBadUsage : kExitFailed, first_of(failures_));
+    if (!misses_.empty()) throw CommandFailure(kExitBelowExpectation, first_of(misses_));
+  }
+
   void run_points(PresetRun& all) {
     const bool is_preset = !all.preset.name.empty();
     const std::size_t count = all.points.size();
@@ -346,7 +315,10 @@ class Session {
   Report report_;
   Machine machine_;
   std::unique_ptr<Output> output_;
-  Verdict verdict_;
+  std::vector<std::string> failures_;
+  bool is_bad_usage_ = false;
+  std::vector<std::string> misses_;  // below --expect
+  std::set<std::string> noted_;
 };
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
@@ -370,27 +342,22 @@ std::string read_sweep(const std::string& text, std::vector<std::size_t>& sizes)
   return {};
 }
 
-// An option that adds transfers: read at once, so that they keep the order of the command line.
-Option add_argument(const Command& command, Options& options, const std::string& names, Argument::Kind kind,
-                    const std::string& description) {
-  return command
-      .add_option_function(
-          names, [&options, kind](const std::string& text) { options.arguments.push_back({kind, text}); }, description)
-      ->trigger_on_parse()
-      ->group("Transfers (each may be repeated; they are numbered in this order)");
-}
-
 void add_transfer_options(const Command& command, Options& options) {
   using Kind = Argument::Kind;
-  add_argument(command, options, "-d,--dtoh", Kind::device_to_host, "GPU to host")->check(whole_number(0, 1023))->type_name("ID");
-  add_argument(command, options, "-h,--htod", Kind::host_to_device, "Host to GPU")->check(whole_number(0, 1023))->type_name("ID");
-  add_argument(command, options, "-p,--dtod", Kind::device_to_device, "GPU to GPU; the destination comes first, and reads")
-      ->type_name("DST,SRC");
-  add_argument(command, options, "-t,--transfer", Kind::text, "In words, as 'gpu0->host:1 ce bytes=64M', several with ';'")
-      ->type_name("WORDS");
-  add_argument(command, options, "-f,--file", Kind::file,
-               "A file with a transfer on each line, '#' before comments; '-': standard input")
-      ->type_name("FILE");
+  // Read at once, so that they keep the order of the command line.
+  const auto add = [&](const std::string& names, Kind kind, const std::string& value, const std::string& description) {
+    return command
+        .add_option_function(
+            names, [&options, kind](const std::string& text) { options.arguments.push_back({kind, text}); }, description)
+        ->trigger_on_parse()
+        ->type_name(value)
+        ->group("Transfers (each may be repeated; they are numbered in this order)");
+  };
+  add("-d,--dtoh", Kind::device_to_host, "ID", "GPU to host")->check(whole_number(0, 1023));
+  add("-h,--htod", Kind::host_to_device, "ID", "Host to GPU")->check(whole_number(0, 1023));
+  add("-p,--dtod", Kind::device_to_device, "DST,SRC", "GPU to GPU; the destination comes first, and reads");
+  add("-t,--transfer", Kind::text, "WORDS", "In words, as 'gpu0->host:1 ce bytes=64M', several with ';'");
+  add("-f,--file", Kind::file, "FILE", "A file with a transfer on each line, '#' before comments; '-': standard input");
   command
       .add_option("--preset", options.presets, Value{"NAME"},
                   "One of nvbandwidth's test cases, run cell by cell; 'list' lists them")
@@ -404,32 +371,26 @@ void add_default_options(const Command& command, Options& options) {
   for (const HostPages one : {HostPages::pinned, HostPages::pageable, HostPages::write_combined, HostPages::huge}) {
     pages.push_back({one, name_of(one)});
   }
-  const std::string group = "What transfers do that do not say it themselves";
-  command
-      .add_option("-s,--size", options.bytes, byte_count(1, std::uint64_t{1} << 50),
-                  "Bytes of one copy (default: 1G; presets: 512M)")
-      ->group(group);
-  Option iterations = command.add_option("-i,--iter,--iterations", options.iterations, whole_number(1, std::uint64_t{1} << 40),
-                                         "Copies of each transfer (default: 100; presets: 16)");
-  iterations->group(group);
-  command.add_option("--seconds", options.seconds, seconds(86400), "Copy for this long instead of --iter times")
-      ->excludes(iterations)
-      ->group(group);
-  command
-      .add_option("--executor", options.executor, Value{"NAME"},
-                  "Who moves the bytes: ce, sm or cpu, with -push, -pull, :BLOCKS or :THREADS (default: ce)")
-      ->group(group);
-  command.add_choice("--pages", options.pages, pages, "Host memory: pinned (default), pageable, wc or huge")
+  const auto grouped = [](const Option& option) { return option.group("What transfers do that do not say it themselves"); };
+  grouped(command.add_option("-s,--size", options.bytes, byte_count(1, std::uint64_t{1} << 50),
+                             "Bytes of one copy (default: 1G; presets: 512M)"));
+  const Option iterations =
+      grouped(command.add_option("-i,--iter,--iterations", options.iterations, whole_number(1, std::uint64_t{1} << 40),
+                                 "Copies of each transfer (default: 100; presets: 16)"));
+  grouped(command.add_option("--seconds", options.seconds, seconds(86400), "Copy for this long instead of --iter times"))
+      ->excludes(iterations);
+  grouped(command.add_option("--executor", options.executor, Value{"NAME"},
+                             "Who moves the bytes: ce, sm or cpu, with -push, -pull, :BLOCKS or :THREADS (default: ce)"));
+  grouped(command.add_choice("--pages", options.pages, pages, "Host memory: pinned (default), pageable, wc or huge"))
       ->type_name("KIND")
-      ->default_str("")
-      ->group(group);
-  command.add_flag("!-n,!--no-numa-affinity", options.is_near, "Host memory where the system puts it, not on the GPU's NUMA node")
-      ->group(group);
-  command.add_flag("--stage", options.may_stage, "Let the driver stage copies between GPUs without peer access through the host")
-      ->group(group);
+      ->default_str("");
+  grouped(command.add_flag("!-n,!--no-numa-affinity", options.is_near,
+                           "Host memory where the system puts it, not on the GPU's NUMA node"));
+  grouped(command.add_flag("--stage", options.may_stage,
+                           "Let the driver stage copies between GPUs without peer access through the host"));
 }
 
-void add_run_options(const Command& command, Options& options) {
+void add_run_and_output_options(const Command& command, Options& options) {
   command
       .add_option_function(
           "--sweep", [](const std::string&) {}, "Run all for each size FROM, FROM*FACTOR, ... up to TO (default: factor 2)")
@@ -447,9 +408,6 @@ void add_run_options(const Command& command, Options& options) {
                    "Also time plain cudaMemcpyAsync, alone, over the same kind of memory, for copies between a GPU and the host");
   command.add_option("--link", options.link_gb_per_s, number_above_0(1e6, "GB_PER_S"),
                      "Rate of links that the machine does not tell, for --expect");
-}
-
-void add_output_options(const Command& command, Options& options) {
   constexpr std::array<Named<Format>, 4> kFormats = {
       {{Format::table, "table"}, {Format::cuts, "cuts"}, {Format::json, "json"}, {Format::csv, "csv"}}};
   command
@@ -484,8 +442,7 @@ void add_streams(const Command& program, Invocation& invocation) {
   command->set_help_flag("-?,--help", "Print this help (-h is CUts' host to GPU)");
   streams::add_transfer_options(command, options);
   streams::add_default_options(command, options);
-  streams::add_run_options(command, options);
-  streams::add_output_options(command, options);
+  streams::add_run_and_output_options(command, options);
   command->footer(
       "In words: ENDS [EXECUTOR] [KEY=VALUE | WORD]...\n"
       "  ENDS      PLACE->PLACE; PLACE is gpuN, gpu[A,B], gpu[A..B], gpu*, or host, host:NODE, host:any\n"

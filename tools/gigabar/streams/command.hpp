@@ -25,7 +25,7 @@ enum class Format : std::uint8_t { table, cuts, json, csv };
 struct Argument {
   enum class Kind : std::uint8_t { device_to_host, host_to_device, device_to_device, text, file };
   Kind kind;
-  std::string text;  // as typed
+  std::string text;  // as typed; one device has been checked
 };
 
 struct Options {
@@ -95,9 +95,6 @@ struct PresetRun {
 // What a transfer is that says nothing but its ends: CUts' size and iterations, for presets those of nvbandwidth.
 Transfer default_transfer(const Options& options);
 
-// What is done with transfers: repeats, verification, and a time-out that leaves room for what is asked in seconds.
-StreamPlan make_plan(const Options& options, std::vector<Transfer> transfers);
-
 // Each preset, or each size of it, with its points, each named and with the command line's repeats. Presets are checked.
 std::vector<PresetRun> make_runs(const Options& options, int device_count);
 
@@ -105,21 +102,6 @@ std::vector<PresetRun> make_runs(const Options& options, int device_count);
 void check(const PresetRun& run, int device_count);
 
 // --- What came of them ----------------------------------------------------------------------------------------------------------
-
-// What one cell shows.
-struct CellValue {
-  std::optional<double> figure;  // GB/s, or ns of a latency preset
-  std::string word;              // without a figure: "N/A", "failed", "-" (not run, or interrupted)
-};
-struct Matrix {
-  std::string name;                           // empty, or "read1", ...
-  std::vector<std::vector<CellValue>> cells;  // by row, then column
-  // Over the cells with a figure. No values: there was none.
-  std::optional<double> sum;
-  std::optional<double> min;
-  std::optional<double> max;
-};
-std::vector<Matrix> matrices_of(const PresetRun& run);
 
 // Not there on this machine, which is the matrix' "N/A" and no failure.
 bool is_absent(const ErrorRecord& error) noexcept;
@@ -161,6 +143,5 @@ void describe(const Machine& machine, Json& document);
 // A result. `measure`: its kind, "transfers".
 Json point_json(const Point& point, std::string_view measure);
 Json preset_json(const PresetRun& run);
-Json description_json(const StreamPreset& preset);  // of a list
 
 }  // namespace gigabar::tool::streams

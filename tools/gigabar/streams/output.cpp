@@ -20,179 +20,52 @@
 namespace gigabar::tool::streams {
 namespace {
 
-Json figure_json(const StreamFigure& figure) {
-  if (figure.samples.empty()) return {};
-  return {{"median", figure.median}, {"min", figure.min}, {"max", figure.max}, {"samples", figure.samples}};
-}
+// --- The matrices of presets ----------------------------------------------------------------------------------------------------
 
-Json place_json(const StreamPlace& place) {
-  if (!place.is_host()) return {{"kind", "device"}, {"device", place.device}};
-  Json json = {{"kind", "host"}, {"pages", name_of(place.pages)}};
-  json["numa_node"] = place.numa_node >= 0                           ? Json(place.numa_node)
-                      : place.numa_node == StreamPlace::kNearestNode ? Json("nearest")
-                                                                     : Json("any");
-  return json;
-}
+struct Matrix {
+  std::string name;  // empty, or "read1", ...
+  // By row, then column: GB/s, or ns of a latency preset; or the word in its place: "N/A", "failed", "-" (not run, or interrupted).
+  std::vector<std::vector<Json>> cells;
+  // Over the cells with a figure. No values: there was none.
+  std::optional<double> sum, min, max;
+};
 
-constexpr std::array<Named<StreamSide>, 3> kSides = {
-    {{StreamSide::source, "push"}, {StreamSide::destination, "pull"}, {StreamSide::automatic, "automatic"}}};
+// The cell's figure is the sum over the transfers of this group.
+constexpr std::string_view kMeasuredGroup = "measured";
 
-Json transfer_json(const Transfer& transfer) {
-  Json json = {{"text", to_string(transfer)},
-               {"source", place_json(transfer.source)},
-               {"destination", place_json(transfer.destination)},
-               {"executor", name_of(transfer.executor)},
-               {"side", name_in(kSides, transfer.side)},
-               {"worker_count", transfer.worker_count},
-               {"lanes", transfer.worker_count},  // its former name
-               {"bytes", transfer.bytes}};
-  const bool is_timed = transfer.iterations == 0 || transfer.is_background;
-  json["iterations"] = is_timed ? Json() : Json(transfer.iterations);
-  json["seconds"] = transfer.iterations == 0 && !transfer.is_background ? Json(transfer.seconds) : Json();
-  json["delay_seconds"] = transfer.delay_seconds;
-  json["group"] = transfer.group;
-  json["is_background"] = transfer.is_background;
-  json["is_latency"] = transfer.is_latency;
-  json["may_stage"] = transfer.may_stage;
-  return json;
-}
-
-Json error_json(const ErrorRecord& error) {
-  return {{"status", name_of(error.status)},
-          {"message", error.message()},
-          {"native_name", error.native.name},
-          {"native_code", error.native.code}};
-}
-
-Json latency_json(const std::optional<StreamLatency>& latency) {
-  if (!latency) return {};
-  return {{"samples", latency->sample_count},
-          {"min_us", latency->min_us},
-          {"p50_us", latency->p50_us},
-          {"p99_us", latency->p99_us},
-          {"max_us", latency->max_us}};
-}
-
-Json report_json(const TransferReport& report) {
-  Json json = transfer_json(report.transfer);
-  json["path"] = report.path;
-  json["link"] = {{"name", report.link.name}, {"gb_per_s", positive_or_null(report.link.gb_per_s)}, {"reason", report.link.reason}};
-  json["host_numa_node"] = index_or_null(report.host_numa_node);
-  json["host_placement"] = report.host_placement;
-  json["life_gb_per_s"] = figure_json(report.life_gb_per_s);
-  json["window_gb_per_s"] = figure_json(report.window_gb_per_s);
-  json["life_seconds"] = figure_json(report.seconds);
-  json["latency"] = latency_json(report.latency);
-  json["copies_done"] = copy_count(report);
-  json["bytes_moved"] = report.bytes_moved;
-  json["is_verified"] = report.is_verified;
-  json["ratio"] = positive_or_null(report.ratio);
-  json["error"] = report.error ? error_json(*report.error) : Json();
-  return json;
-}
-
-Json total_json(const StreamTotal& total) {
-  return {{"group", total.group},
-          {"aggregate_gb_per_s", figure_json(total.aggregate_gb_per_s)},
-          {"sum_gb_per_s", figure_json(total.sum_gb_per_s)},
-          {"overlap_percent", figure_json(total.overlap_percent)}};
-}
-
-Json plan_json(const StreamPlan& plan) {
-  return {{"repeats", plan.repeats}, {"is_verified", plan.is_verified}, {"timeout_seconds", plan.timeout_seconds}};
-}
-
-Json matrix_json(const Matrix& matrix) {
-  const auto row_json = [](const auto& row) { return list_of(row, [](const CellValue& cell) { return or_null(cell.figure); }); };
-  return {{"name", matrix.name},
-          {"rows", list_of(matrix.cells, row_json)},
-          {"sum", or_null(matrix.sum)},
-          {"min", or_null(matrix.min)},
-          {"max", or_null(matrix.max)}};
-}
-
-Json parameters(const Options& options) {
-  const Transfer defaults = default_transfer(options);
-  Json json = {{"bytes", defaults.bytes}};
-  json["iterations"] = defaults.iterations == 0 ? Json() : Json(defaults.iterations);
-  json["seconds"] = or_null(options.seconds);
-  json["executor"] = options.executor.empty() ? Json(name_of(defaults.executor)) : Json(options.executor);
-  json["pages"] = name_of(options.pages);
-  json["has_numa_affinity"] = options.is_near;
-  json["may_stage"] = options.may_stage;
-  json["sweep_bytes"] = options.sweep_sizes;
-  json["repeats"] = options.repeat_count;
-  json["is_verified"] = options.is_verified;
-  json["timeout_seconds"] = or_null(options.timeout_seconds);
-  json["expected_ratio"] = or_null(options.expected_ratio);
-  json["assumed_link_gb_per_s"] = or_null(options.link_gb_per_s);
-  return json;
-}
-
-}  // namespace
-
-void describe(const Options& options, Json& document) {
-  document["gigabar_version"] = GIGABAR_VERSION;
-  document["units"] = {{"*_us", "microseconds"}, {"*_ns", "nanoseconds"},
-                       {"*seconds", "seconds"},  {"*_gb_per_s", "10^9 bytes per second"},
-                       {"*_percent", "percent"}, {"ratio", "measured over the link's rate; 1 is all of it"},
-                       {"bytes", "bytes"}};
-  document["parameters"] = parameters(options);
-}
-
-void describe(const Machine& machine, Json& document) {
-  document["is_stand_in"] = machine.is_stand_in();
-  document["devices"] = list_of(machine.devices, [](const DeviceInfo& device) { return to_json(device); });
-  document["drivers"] =
-      list_of(drivers(), [](const DriverReport& driver) { return to_json("name", driver.name, driver.availability); });
-  if (machine.is_stand_in()) document["notes"].push_back(kStandInNote);
-}
-
-Json point_json(const Point& point, std::string_view measure) {
-  Json json = {{"measure", measure}};
-  json["swept_bytes"] = or_null(point.swept_bytes);
-  json["plan"] = plan_json(point.plan);
-  json["error"] = point.error ? error_json(*point.error) : Json();
-  if (point.report) {
-    Json transfers = Json::array();
-    json["is_stand_in"] = point.report->is_stand_in;
-    json["was_stopped"] = point.report->was_stopped;
-    json["warnings"] = point.report->warnings;
-    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
-      transfers.push_back(report_json(point.report->transfers[i]));
-      if (i < point.plain.size() && !point.plain[i].samples.empty())
-        transfers.back()["plain_cudaMemcpyAsync_gb_per_s"] = figure_json(point.plain[i]);
-    }
-    json["transfers"] = std::move(transfers);
-    json["totals"] = list_of(point.report->totals, total_json);
-  } else {
-    json["transfers"] = list_of(point.plan.transfers, transfer_json);
-    json["totals"] = Json::array();
+// A total is there as soon as one transfer of its group has a rate.
+Json cell_of(const Point& point, bool is_latency) {
+  if (point.error) return is_absent(*point.error) ? "N/A" : "failed";
+  if (!point.report) return "-";
+  if (!point.report->is_ok()) return "failed";
+  for (const TransferReport& each : point.report->transfers) {
+    if (is_latency && each.transfer.group == kMeasuredGroup && each.latency) return each.latency->p50_us * 1000.0;
   }
-  return json;
+  for (const StreamTotal& total : point.report->totals) {
+    if (!is_latency && total.group == kMeasuredGroup) return total.sum_gb_per_s.median;
+  }
+  return point.report->was_stopped ? "-" : "failed";
 }
 
-Json preset_json(const PresetRun& run) {
-  const auto cell_json = [](const Point& point) {
-    Json cell = point_json(point, "cell");
-    cell.update(Json{{"matrix", point.matrix}, {"row", point.row}, {"column", point.column}});
-    return cell;
-  };
-  return {{"measure", "preset"},
-          {"name", run.preset.name},
-          {"description", run.preset.description},
-          {"unit", run.preset.is_latency ? "ns" : "GB/s"},
-          {"waived", run.preset.waived},
-          {"matrices", list_of(matrices_of(run), matrix_json)},
-          {"cells", list_of(run.points, cell_json)}};
+// As far as the points have been run.
+std::vector<Matrix> matrices_of(const PresetRun& run) {
+  std::vector<Matrix> matrices;
+  const std::vector<Json> blank(static_cast<std::size_t>(run.preset.column_count), "N/A");
+  for (const Point& point : run.points) {
+    const auto found = std::ranges::find(matrices, point.matrix, &Matrix::name);
+    Matrix& matrix = found == matrices.end() ? matrices.emplace_back() : *found;
+    matrix.name = point.matrix;
+    matrix.cells.resize(static_cast<std::size_t>(run.preset.row_count), blank);
+    Json& cell = matrix.cells.at(static_cast<std::size_t>(point.row)).at(static_cast<std::size_t>(point.column));
+    cell = cell_of(point, run.preset.is_latency);
+    if (!cell.is_number()) continue;
+    const auto figure = cell.get<double>();
+    matrix.sum = matrix.sum.value_or(0) + figure;
+    matrix.min = std::min(matrix.min.value_or(figure), figure);
+    matrix.max = std::max(matrix.max.value_or(figure), figure);
+  }
+  return matrices;
 }
-
-Json description_json(const StreamPreset& preset) {
-  return {{"measure", "description"},        {"name", preset.name},          {"description", preset.description},
-          {"is_latency", preset.is_latency}, {"cells", preset.cells.size()}, {"waived", preset.waived}};
-}
-
-namespace {
 
 // --- Tables for people: a group of rows for each point, and the matrices of presets ---------------------------------------------
 
@@ -200,10 +73,6 @@ std::string rate_text(const StreamFigure& figure) { return figure.samples.empty(
 
 std::string range_text(const StreamFigure& figure) {
   return figure.samples.empty() ? "" : fmt::format("({:.3f}..{:.3f})", figure.min, figure.max);
-}
-
-std::string ratio_text(const TransferReport& report) {
-  return report.ratio > 0 ? fmt::format("{:.1f} %", 100 * report.ratio) : "-";
 }
 
 std::string verified_text(const StreamPlan& plan, const TransferReport& report) {
@@ -229,12 +98,13 @@ class TableOutput : public Output {
     if (!point.title.empty()) report_.print("{}{}\n", point.title, machine_.label());
     if (point.error) return;  // the command ends with it
     add_rows(point);
-    print(transfers_);
-    print(latencies_);
-    print(totals_);
+    for (TextTable* const table : {&transfers_, &latencies_, &totals_}) {
+      if (!table->is_empty()) report_.print("{}", table->take_text());
+    }
     print_plain(point);
     print_paths(*point.report);
-    print_problems(point);
+    print_problems(*point.report, "");
+    if (point.report->was_stopped) report_.print("interrupted: the figures are of what was done until then\n");
   }
 
   void preset(const PresetRun& run) override {
@@ -244,7 +114,11 @@ class TableOutput : public Output {
     }
     if (!run.preset.waived.empty()) report_.print("waived: {}\n", run.preset.waived);
     for (const Matrix& matrix : matrices_of(run)) print_matrix(run.preset, matrix);
-    for (const Point& point : run.points) print_cell_problems(point);
+    for (const Point& point : run.points) {
+      const std::string place = fmt::format("{}{}{},{} ", point.matrix, point.matrix.empty() ? "" : " ", point.row, point.column);
+      if (point.error) report_.print("{}{}: {}\n", place, is_absent(*point.error) ? "N/A" : "failed", point.error->message());
+      if (point.report) print_problems(*point.report, place);
+    }
   }
 
  private:
@@ -256,8 +130,8 @@ class TableOutput : public Output {
                           transfer.executor == StreamExecutor::flag ? "-" : format_bytes(transfer.bytes),
                           std::to_string(copy_count(report)), rate_text(report.window_gb_per_s), rate_text(report.life_gb_per_s),
                           range_text(report.life_gb_per_s), report.link.name,
-                          report.link.gb_per_s > 0 ? fmt::format("{:.3f}", report.link.gb_per_s) : "-", ratio_text(report),
-                          verified_text(point.plan, report)});
+                          report.link.gb_per_s > 0 ? fmt::format("{:.3f}", report.link.gb_per_s) : "-",
+                          report.ratio > 0 ? fmt::format("{:.1f} %", 100 * report.ratio) : "-", verified_text(point.plan, report)});
       if (report.latency) {
         const StreamLatency& latency = *report.latency;
         latencies_.add_row({std::to_string(i), short_text(transfer), std::to_string(latency.sample_count),
@@ -272,10 +146,6 @@ class TableOutput : public Output {
       totals_.add_row({total.group.empty() ? "all" : "group " + total.group, rate_text(total.aggregate_gb_per_s),
                        range_text(total.aggregate_gb_per_s), rate_text(total.sum_gb_per_s), overlap});
     }
-  }
-
-  void print(TextTable& table) const {
-    if (!table.is_empty()) report_.print("{}", table.take_text());
   }
 
   // Who moved the bytes, where the pages are, why a link is unknown; not said again while it stays so.
@@ -303,26 +173,13 @@ class TableOutput : public Output {
     }
   }
 
-  void print_problems(const Point& point) const {
-    for (const std::string& line : problem_lines(point)) report_.print("{}\n", line);
-    if (point.report->was_stopped) report_.print("interrupted: the figures are of what was done until then\n");
-  }
-
-  static std::vector<std::string> problem_lines(const Point& point) {
-    std::vector<std::string> lines;
-    for (const std::string& warning : point.report->warnings) lines.push_back("warning: " + warning);
-    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
-      const auto& error = point.report->transfers[i].error;
-      if (error) lines.push_back(fmt::format("failed: transfer {}: {}", i, error->message()));
+  // Each line behind `place`, that of a cell.
+  void print_problems(const StreamReport& report, std::string_view place) const {
+    for (const std::string& warning : report.warnings) report_.print("{}warning: {}\n", place, warning);
+    for (std::size_t i = 0; i < report.transfers.size(); ++i) {
+      const auto& error = report.transfers[i].error;
+      if (error) report_.print("{}failed: transfer {}: {}\n", place, i, error->message());
     }
-    return lines;
-  }
-
-  void print_cell_problems(const Point& point) const {
-    const std::string place = fmt::format("{}{}{},{}", point.matrix, point.matrix.empty() ? "" : " ", point.row, point.column);
-    if (point.error) report_.print("{} {}: {}\n", place, is_absent(*point.error) ? "N/A" : "failed", point.error->message());
-    if (!point.report) return;  // or it has not been run
-    for (const std::string& line : problem_lines(point)) report_.print("{} {}\n", place, line);
   }
 
   void print_matrix(const StreamPreset& preset, const Matrix& matrix) const {
@@ -333,18 +190,15 @@ class TableOutput : public Output {
     TextTable table(columns);
     for (std::size_t row = 0; row < matrix.cells.size(); ++row) {
       std::vector<std::string> entries = {std::to_string(row)};
-      for (const CellValue& cell : matrix.cells[row])
-        entries.push_back(cell.figure ? fmt::format("{:.2f}", *cell.figure) : cell.word);
+      for (const Json& cell : matrix.cells[row])
+        entries.push_back(cell.is_number() ? fmt::format("{:.2f}", cell.get<double>()) : cell.get<std::string>());
       table.add_row(std::move(entries));
     }
     report_.print("{}", table.take_text());
     const std::string key = preset.name + (matrix.name.empty() ? "" : "_" + matrix.name);
-    const auto print_line = [&](std::string_view word, const std::optional<double>& figure) {
+    for (const auto& [word, figure] : {std::pair("SUM", matrix.sum), std::pair("MIN", matrix.min), std::pair("MAX", matrix.max)}) {
       report_.print("{} {} {}{}\n", word, key, figure ? fmt::format("{:.2f}", *figure) : "N/A", machine_.label());
-    };
-    print_line("SUM", matrix.sum);
-    print_line("MIN", matrix.min);
-    print_line("MAX", matrix.max);
+    }
   }
 
   TextTable transfers_ = TextTable({{"#"},
@@ -424,22 +278,20 @@ class CsvOutput : public Output {
   }
 
   void after(const Point& point) override {
-    if (point.error) {  // a plan that did not run at all: its transfers, each with the reason
-      TransferReport none;
-      none.link.name.clear();
-      none.error = point.error;
-      for (std::size_t i = 0; i < point.plan.transfers.size(); ++i) {
-        none.transfer = point.plan.transfers[i];
-        print(point, i, none, {});
+    for (std::size_t i = 0; i < point.plan.transfers.size(); ++i) {
+      TransferReport report;
+      if (point.report) {
+        report = point.report->transfers[i];
+      } else {  // a plan that did not run at all: its transfers, each with the reason
+        report.transfer = point.plan.transfers[i];
+        report.link.name.clear();
+        report.error = point.error;
       }
-      return;
-    }
-    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
-      const TransferReport& report = point.report->transfers[i];
       const std::size_t count = std::max(report.life_gb_per_s.samples.size(), report.seconds.samples.size());
       if (count == 0) print(point, i, report, {});
       for (std::size_t repeat = 0; repeat < count; ++repeat) print(point, i, report, repeat);
     }
+    if (!point.report) return;
     for (const std::string& warning : point.report->warnings) fmt::print(stderr, "warning: {}\n", warning);
   }
 
@@ -479,19 +331,14 @@ class CutsOutput : public Output {
   }
 
  private:
-  // Nothing for an assumed one.
-  const DeviceInfo* find(int device) const {
-    const auto found = std::ranges::find(machine_.devices, device, &DeviceInfo::index);
-    return found == machine_.devices.end() ? nullptr : &*found;
+  const DeviceInfo& info_of(int device) const { return machine_.devices[static_cast<std::size_t>(device)]; }
+  static std::string bus_of(const DeviceInfo& device) {
+    if (device.is_stand_in) return "stand-in";
+    if (!device.pci) return "unknown";
+    if (device.pci->domain != 0) return fmt::format("0x{:04x}:0x{:02x}", device.pci->domain, device.pci->bus);
+    return fmt::format("0x{:02x}", device.pci->bus);
   }
-  std::string bus_of(int device) const {
-    const DeviceInfo* const info = find(device);
-    if (info == nullptr || info->is_stand_in) return "stand-in";
-    if (!info->pci) return "unknown";
-    if (info->pci->domain != 0) return fmt::format("0x{:04x}:0x{:02x}", info->pci->domain, info->pci->bus);
-    return fmt::format("0x{:02x}", info->pci->bus);
-  }
-  std::string device_text(int device) const { return fmt::format("Device {} ({})", device, bus_of(device)); }
+  std::string device_text(int device) const { return fmt::format("Device {} ({})", device, bus_of(info_of(device))); }
 
   // When a transfer begins, and in front of what came of it. What CUts cannot say is named in the long form.
   struct Words {
@@ -511,8 +358,7 @@ class CutsOutput : public Output {
     const std::string device = device_text(working_device(transfer));
     // Where the host's pages are bound to; negative: nowhere. The report warns when they are elsewhere.
     int node = transfer.source.is_host() ? transfer.source.numa_node : transfer.destination.numa_node;
-    const DeviceInfo* const info = find(working_device(transfer));
-    if (node == StreamPlace::kNearestNode && info != nullptr) node = info->numa_node;
+    if (node == StreamPlace::kNearestNode) node = info_of(working_device(transfer)).numa_node;
     return {fmt::format("Launching {} transfers with {}{}", direction, device,
                         node >= 0 ? fmt::format(" - Host buffer allocated on NUMA node {}", node) : ""),
             fmt::format("Direct transfers ({}) with {}", direction, device)};
@@ -536,6 +382,96 @@ class CutsOutput : public Output {
   Clock::time_point next_dot_;
 };
 
+// --- The document ---------------------------------------------------------------------------------------------------------------
+
+Json figure_json(const StreamFigure& figure) {
+  if (figure.samples.empty()) return {};
+  return {{"median", figure.median}, {"min", figure.min}, {"max", figure.max}, {"samples", figure.samples}};
+}
+
+Json place_json(const StreamPlace& place) {
+  if (!place.is_host()) return {{"kind", "device"}, {"device", place.device}};
+  Json json = {{"kind", "host"}, {"pages", name_of(place.pages)}};
+  json["numa_node"] = place.numa_node >= 0                           ? Json(place.numa_node)
+                      : place.numa_node == StreamPlace::kNearestNode ? Json("nearest")
+                                                                     : Json("any");
+  return json;
+}
+
+constexpr std::array<Named<StreamSide>, 3> kSides = {
+    {{StreamSide::source, "push"}, {StreamSide::destination, "pull"}, {StreamSide::automatic, "automatic"}}};
+
+Json transfer_json(const Transfer& transfer) {
+  Json json = {{"text", to_string(transfer)},
+               {"source", place_json(transfer.source)},
+               {"destination", place_json(transfer.destination)},
+               {"executor", name_of(transfer.executor)},
+               {"side", name_in(kSides, transfer.side)},
+               {"worker_count", transfer.worker_count},
+               {"lanes", transfer.worker_count},  // its former name
+               {"bytes", transfer.bytes}};
+  json["iterations"] = transfer.is_background ? Json() : positive_or_null(transfer.iterations);
+  json["seconds"] = transfer.iterations == 0 && !transfer.is_background ? Json(transfer.seconds) : Json();
+  json["delay_seconds"] = transfer.delay_seconds;
+  json["group"] = transfer.group;
+  json["is_background"] = transfer.is_background;
+  json["is_latency"] = transfer.is_latency;
+  json["may_stage"] = transfer.may_stage;
+  return json;
+}
+
+Json error_json(const ErrorRecord& error) {
+  return {{"status", name_of(error.status)},
+          {"message", error.message()},
+          {"native_name", error.native.name},
+          {"native_code", error.native.code}};
+}
+
+Json latency_json(const std::optional<StreamLatency>& latency) {
+  if (!latency) return {};
+  return {{"samples", latency->sample_count},
+          {"min_us", latency->min_us},
+          {"p50_us", latency->p50_us},
+          {"p99_us", latency->p99_us},
+          {"max_us", latency->max_us}};
+}
+
+Json report_json(const TransferReport& report) {
+  Json json = transfer_json(report.transfer);
+  json["path"] = report.path;
+  json["link"] = {{"name", report.link.name}, {"gb_per_s", positive_or_null(report.link.gb_per_s)}, {"reason", report.link.reason}};
+  json["host_numa_node"] = index_or_null(report.host_numa_node);
+  json["host_placement"] = report.host_placement;
+  json["life_gb_per_s"] = figure_json(report.life_gb_per_s);
+  json["window_gb_per_s"] = figure_json(report.window_gb_per_s);
+  json["life_seconds"] = figure_json(report.seconds);
+  json["latency"] = latency_json(report.latency);
+  json["copies_done"] = copy_count(report);
+  json["bytes_moved"] = report.bytes_moved;
+  json["is_verified"] = report.is_verified;
+  json["ratio"] = positive_or_null(report.ratio);
+  json["error"] = report.error ? error_json(*report.error) : Json();
+  return json;
+}
+
+Json total_json(const StreamTotal& total) {
+  return {{"group", total.group},
+          {"aggregate_gb_per_s", figure_json(total.aggregate_gb_per_s)},
+          {"sum_gb_per_s", figure_json(total.sum_gb_per_s)},
+          {"overlap_percent", figure_json(total.overlap_percent)}};
+}
+
+Json matrix_json(const Matrix& matrix) {
+  const auto row_json = [](const auto& row) {
+    return list_of(row, [](const Json& cell) { return cell.is_number() ? cell : Json(); });
+  };
+  return {{"name", matrix.name},
+          {"rows", list_of(matrix.cells, row_json)},
+          {"sum", or_null(matrix.sum)},
+          {"min", or_null(matrix.min)},
+          {"max", or_null(matrix.max)}};
+}
+
 }  // namespace
 
 std::unique_ptr<Output> make_output(const Options& options, Report& report, const Machine& machine) {
@@ -546,6 +482,76 @@ std::unique_ptr<Output> make_output(const Options& options, Report& report, cons
     case Format::json: break;
   }
   return std::make_unique<Output>(report, machine);
+}
+
+void describe(const Options& options, Json& document) {
+  document["gigabar_version"] = GIGABAR_VERSION;
+  document["units"] = {{"*_us", "microseconds"}, {"*_ns", "nanoseconds"},
+                       {"*seconds", "seconds"},  {"*_gb_per_s", "10^9 bytes per second"},
+                       {"*_percent", "percent"}, {"ratio", "measured over the link's rate; 1 is all of it"},
+                       {"bytes", "bytes"}};
+  const Transfer defaults = default_transfer(options);
+  document["parameters"] = {{"bytes", defaults.bytes},
+                            {"iterations", positive_or_null(defaults.iterations)},
+                            {"seconds", or_null(options.seconds)},
+                            {"executor", options.executor.empty() ? name_of(defaults.executor) : options.executor},
+                            {"pages", name_of(options.pages)},
+                            {"has_numa_affinity", options.is_near},
+                            {"may_stage", options.may_stage},
+                            {"sweep_bytes", options.sweep_sizes},
+                            {"repeats", options.repeat_count},
+                            {"is_verified", options.is_verified},
+                            {"timeout_seconds", or_null(options.timeout_seconds)},
+                            {"expected_ratio", or_null(options.expected_ratio)},
+                            {"assumed_link_gb_per_s", or_null(options.link_gb_per_s)}};
+}
+
+void describe(const Machine& machine, Json& document) {
+  document["is_stand_in"] = machine.is_stand_in();
+  document["devices"] = list_of(machine.devices, [](const DeviceInfo& device) { return to_json(device); });
+  document["drivers"] =
+      list_of(drivers(), [](const DriverReport& driver) { return to_json("name", driver.name, driver.availability); });
+  if (machine.is_stand_in()) document["notes"].push_back(kStandInNote);
+}
+
+Json point_json(const Point& point, std::string_view measure) {
+  Json json = {{"measure", measure}};
+  json["swept_bytes"] = or_null(point.swept_bytes);
+  json["plan"] = {
+      {"repeats", point.plan.repeats}, {"is_verified", point.plan.is_verified}, {"timeout_seconds", point.plan.timeout_seconds}};
+  json["error"] = point.error ? error_json(*point.error) : Json();
+  if (point.report) {
+    Json transfers = Json::array();
+    json["is_stand_in"] = point.report->is_stand_in;
+    json["was_stopped"] = point.report->was_stopped;
+    json["warnings"] = point.report->warnings;
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
+      transfers.push_back(report_json(point.report->transfers[i]));
+      if (i < point.plain.size() && !point.plain[i].samples.empty())
+        transfers.back()["plain_cudaMemcpyAsync_gb_per_s"] = figure_json(point.plain[i]);
+    }
+    json["transfers"] = std::move(transfers);
+    json["totals"] = list_of(point.report->totals, total_json);
+  } else {
+    json["transfers"] = list_of(point.plan.transfers, transfer_json);
+    json["totals"] = Json::array();
+  }
+  return json;
+}
+
+Json preset_json(const PresetRun& run) {
+  const auto cell_json = [](const Point& point) {
+    Json cell = point_json(point, "cell");
+    cell.update(Json{{"matrix", point.matrix}, {"row", point.row}, {"column", point.column}});
+    return cell;
+  };
+  return {{"measure", "preset"},
+          {"name", run.preset.name},
+          {"description", run.preset.description},
+          {"unit", run.preset.is_latency ? "ns" : "GB/s"},
+          {"waived", run.preset.waived},
+          {"matrices", list_of(matrices_of(run), matrix_json)},
+          {"cells", list_of(run.points, cell_json)}};
 }
 
 }  // namespace gigabar::tool::streams

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
+#include <string>
 
 #include "base/options.hpp"
 #include "support/failure.hpp"
@@ -15,29 +17,24 @@ namespace {
 constexpr std::size_t kPresetBytes = std::size_t{512} << 20;
 constexpr std::uint64_t kPresetIterations = 16;
 
-int parse_device(std::string_view option, const std::string& whole, std::string_view text) {
-  const auto number = parse_number(text, 0, 1023);
-  if (!number) {
-    refuse_usage(fmt::format("{} {}: '{}' is not a device; write its number, as in {} {}", option, whole, text, option,
-                             option == "-p" ? "1,0" : "0"));
-  }
-  return static_cast<int>(*number);
+int parse_device(std::string_view text, const std::string& pair) {
+  const auto number = parse_number<int>(text, 0, 1023);
+  if (!number) refuse_usage(fmt::format("-p {}: '{}' is not a device; write its number, as in -p 1,0", pair, text));
+  return *number;
 }
 
 // Only the executor with its side and worker count may come out of the text.
 void apply_executor(const std::string& text, Transfer& defaults) {
   if (text.empty()) return;
-  const auto refuse = [&] {
+  const auto parsed = parse_transfers("gpu0->host " + text, Transfer{}, 1);
+  const bool is_word = text.find_first_of(" \t\n;#=") == std::string::npos && parsed && parsed->size() == 1;
+  const Transfer read = is_word ? parsed->front() : Transfer{};
+  if (!is_word || read.is_background || read.may_stage || (read.is_latency && moves_data(read.executor))) {
     refuse_usage(
         fmt::format("--executor {}: give one word, ce, ce-push, ce-pull, sm, sm-push, sm-pull, sm:BLOCKS, cpu, cpu:THREADS, "
                     "flag or chase",
                     text));
-  };
-  if (text.find_first_of(" \t\n;#=") != std::string::npos) refuse();
-  const auto parsed = parse_transfers("gpu0->host " + text, Transfer{}, 1);
-  if (!parsed || parsed->size() != 1) refuse();
-  const Transfer& read = parsed->front();
-  if (read.is_background || read.may_stage || (read.is_latency && moves_data(read.executor))) refuse();
+  }
   defaults.executor = read.executor;
   defaults.side = read.side;
   defaults.worker_count = read.worker_count;
@@ -47,16 +44,10 @@ void apply_executor(const std::string& text, Transfer& defaults) {
 Transfer peer_transfer(Transfer transfer, const std::string& text) {
   const std::size_t comma = text.find(',');
   if (comma == std::string::npos) refuse_usage(fmt::format("-p {}: give two devices, destination first, as in -p 1,0", text));
-  transfer.destination.device = parse_device("-p", text, std::string_view(text).substr(0, comma));
-  transfer.source.device = parse_device("-p", text, std::string_view(text).substr(comma + 1));
+  transfer.destination.device = parse_device(text.substr(0, comma), text);
+  transfer.source.device = parse_device(text.substr(comma + 1), text);
   if (transfer.side == StreamSide::automatic) transfer.side = StreamSide::destination;
   return transfer;
-}
-
-std::string read_transfers(const std::string& path) {
-  constexpr std::string_view kRemedy = "name a text file with a transfer on each line";
-  const InputForm form{std::size_t{64} << 20, kRemedy, kRemedy};
-  return path == "-" ? read_standard_input("-f -", form) : read_file("-f", path, form);
 }
 
 using Transfers = std::vector<Transfer>;
@@ -67,17 +58,16 @@ void append(Transfers& all, Result<Transfers> parsed, const std::string& where) 
     const ErrorRecord& error = parsed.error().record();
     refuse_usage(fmt::format("{}{}: {}{}{}", where, error.object, error.cause, error.remedy.empty() ? "" : "; ", error.remedy));
   }
-  Transfers more = std::move(parsed).value();
-  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  all.insert(all.end(), parsed->begin(), parsed->end());
 }
 
 void append_file(Transfers& all, const std::string& path, const Transfer& defaults, int device_count) {
-  const std::string text = read_transfers(path);
+  constexpr std::string_view kRemedy = "name a text file with a transfer on each line";
+  const InputForm form{std::size_t{64} << 20, kRemedy, kRemedy};
+  std::istringstream lines(path == "-" ? read_standard_input("-f -", form) : read_file("-f", path, form));
   std::size_t number = 0;
-  for (std::string_view left = text; !left.empty();) {
-    std::string_view line = left.substr(0, left.find('\n'));
-    left.remove_prefix(std::min(left.size(), line.size() + 1));
-    if (line.ends_with('\r')) line.remove_suffix(1);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with('\r')) line.pop_back();
     append(all, parse_transfers(line, defaults, device_count, ++number), (path == "-" ? "standard input" : path) + ":");
   }
 }
@@ -88,12 +78,8 @@ std::vector<Transfer> collect_transfers(const Options& options, int device_count
   Transfers transfers;
   for (const Argument& argument : options.arguments) {
     switch (argument.kind) {
-      case Argument::Kind::device_to_host:
-        transfers.emplace_back(defaults).source.device = parse_device("-d", argument.text, argument.text);
-        break;
-      case Argument::Kind::host_to_device:
-        transfers.emplace_back(defaults).destination.device = parse_device("-h", argument.text, argument.text);
-        break;
+      case Argument::Kind::device_to_host: transfers.emplace_back(defaults).source.device = std::stoi(argument.text); break;
+      case Argument::Kind::host_to_device: transfers.emplace_back(defaults).destination.device = std::stoi(argument.text); break;
       case Argument::Kind::device_to_device: transfers.push_back(peer_transfer(defaults, argument.text)); break;
       case Argument::Kind::text:
         append(transfers, parse_transfers(argument.text, defaults, device_count), fmt::format("-t '{}': ", argument.text));
@@ -104,20 +90,18 @@ std::vector<Transfer> collect_transfers(const Options& options, int device_count
   return transfers;
 }
 
-// No option limits it, so it must not end what was asked to last.
-double default_timeout(const Transfers& transfers) {
-  double longest_seconds = 0;
-  for (const Transfer& transfer : transfers) {
-    longest_seconds = std::max(longest_seconds, transfer.delay_seconds + (transfer.iterations == 0 ? transfer.seconds : 0));
-  }
-  return StreamPlan{}.timeout_seconds + longest_seconds;
-}
-
 // `swept_bytes`: the size of the sweep, which the cells of a preset have already.
 void add_point(const Options& options, const StreamCell& cell, std::optional<std::size_t> swept_bytes, PresetRun& run) {
   Point& point = run.points.emplace_back();
   static_cast<StreamCell&>(point) = cell;
-  point.plan = make_plan(options, cell.plan.transfers);
+  point.plan.repeats = options.repeat_count;
+  point.plan.is_verified = options.is_verified;
+  // No option limits the default, so it must not end what was asked to last.
+  double longest_seconds = 0;
+  for (const Transfer& transfer : point.plan.transfers) {
+    longest_seconds = std::max(longest_seconds, transfer.delay_seconds + (transfer.iterations == 0 ? transfer.seconds : 0));
+  }
+  point.plan.timeout_seconds = options.timeout_seconds.value_or(StreamPlan{}.timeout_seconds + longest_seconds);
   point.swept_bytes = swept_bytes;
   point.preset = run.preset.name;
   const bool is_cell = !point.preset.empty();
@@ -148,15 +132,6 @@ Transfer default_transfer(const Options& options) {
   transfer.may_stage = options.may_stage;
   apply_executor(options.executor, transfer);
   return transfer;
-}
-
-StreamPlan make_plan(const Options& options, std::vector<Transfer> transfers) {
-  StreamPlan plan;
-  plan.repeats = options.repeat_count;
-  plan.is_verified = options.is_verified;
-  plan.timeout_seconds = options.timeout_seconds.value_or(default_timeout(transfers));
-  plan.transfers = std::move(transfers);
-  return plan;
 }
 
 std::vector<PresetRun> make_runs(const Options& options, int device_count) {
@@ -211,45 +186,6 @@ std::uint64_t copy_count(const TransferReport& report) noexcept {
 
 bool is_absent(const ErrorRecord& error) noexcept {
   return error.status == Status::not_supported || error.status == Status::unavailable;
-}
-
-namespace {
-
-// The cell's figure is the sum over the transfers of this group.
-constexpr std::string_view kMeasuredGroup = "measured";
-
-// A total is there as soon as one transfer of its group has a rate.
-CellValue value_of(const Point& point, bool is_latency) {
-  if (point.error) return {{}, is_absent(*point.error) ? "N/A" : "failed"};
-  if (!point.report) return {{}, "-"};
-  if (!point.report->is_ok()) return {{}, "failed"};
-  for (const TransferReport& each : point.report->transfers) {
-    if (is_latency && each.transfer.group == kMeasuredGroup && each.latency) return {each.latency->p50_us * 1000.0, ""};
-  }
-  for (const StreamTotal& total : point.report->totals) {
-    if (!is_latency && total.group == kMeasuredGroup) return {total.sum_gb_per_s.median, ""};
-  }
-  return {{}, point.report->was_stopped ? "-" : "failed"};
-}
-
-}  // namespace
-
-std::vector<Matrix> matrices_of(const PresetRun& run) {
-  std::vector<Matrix> matrices;
-  const std::vector<CellValue> blank(static_cast<std::size_t>(run.preset.column_count), CellValue{{}, "N/A"});
-  for (const Point& point : run.points) {
-    const auto found = std::ranges::find(matrices, point.matrix, &Matrix::name);
-    Matrix& matrix = found == matrices.end() ? matrices.emplace_back() : *found;
-    matrix.name = point.matrix;
-    matrix.cells.resize(static_cast<std::size_t>(run.preset.row_count), blank);
-    CellValue& cell = matrix.cells.at(static_cast<std::size_t>(point.row)).at(static_cast<std::size_t>(point.column));
-    cell = value_of(point, run.preset.is_latency);
-    if (!cell.figure) continue;
-    matrix.sum = matrix.sum.value_or(0) + *cell.figure;
-    matrix.min = std::min(matrix.min.value_or(*cell.figure), *cell.figure);
-    matrix.max = std::max(matrix.max.value_or(*cell.figure), *cell.figure);
-  }
-  return matrices;
 }
 
 }  // namespace gigabar::tool::streams
