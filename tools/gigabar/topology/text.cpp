@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <ranges>
 #include <set>
 #include <string>
 #include <string_view>
@@ -214,11 +215,8 @@ std::string rate_text(const Route& route) { return route.gb_per_s ? fmt::format(
 std::string bottleneck_text(const Route& route) { return route.bottleneck.empty() ? "unknown" : plain(route.bottleneck, 200); }
 
 std::string hops_text(const Route& route) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(route.hops.size(), kMaxHopsShown); ++i) {
-    text += (i == 0 ? "" : " ") + route.hops[i].to_string();
-  }
-  return text + (route.hops.size() > kMaxHopsShown ? " ..." : "");
+  const auto shown = route.hops | std::views::take(kMaxHopsShown) | std::views::transform(&PciAddress::to_string);
+  return fmt::format("{}{}", fmt::join(shown, " "), route.hops.size() > kMaxHopsShown ? " ..." : "");
 }
 
 // What pairs are alike in, for which one stands.
@@ -288,7 +286,10 @@ class Tree {
     for (const NumaNode& node : topology_.numa_nodes) print_numa_node(node.index);
     print_numa_node(kUnknownNode);
     for (const auto& [node, complexes] : std::map(roots_)) print_numa_node(node);  // of nodes that the machine does not list
-    print_others();
+    for (const End& end : ends_) {
+      if (element(topology_.pci, end.pci) != nullptr) continue;
+      report_.print("not in the PCI tree: [{}] {}\n", end.label, text_of(topology_, end));
+    }
     if (hidden_count_ > 0) {
       report_.print("not shown: {}, neither GPU, network, storage nor accelerator\n", counted(hidden_count_, "other PCI device"));
     }
@@ -343,13 +344,6 @@ class Tree {
                   node.is_bridge ? "bridge " : "", name.empty() ? device_text(node) : name, link.empty() ? "" : ", " + link,
                   others);
     for (const std::size_t child : children_[pci]) print_device(child, depth + 1);
-  }
-
-  void print_others() {
-    for (const End& end : ends_) {
-      if (element(topology_.pci, end.pci) == nullptr)
-        report_.print("not in the PCI tree: [{}] {}\n", end.label, text_of(topology_, end));
-    }
   }
 
   Report& report_;
