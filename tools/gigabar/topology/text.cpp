@@ -465,8 +465,7 @@ class Graph {
     for (const NvLinkBond& bond : topology_.nvlinks) {
       if (static_cast<std::size_t>(bond.second) >= kMaxEnds) continue;  // which is not drawn
       if (bond.is_switched) {
-        switched[bond.first] = std::max(switched[bond.first], bond.count);
-        switched[bond.second] = std::max(switched[bond.second], bond.count);
+        for (const int gpu : {bond.first, bond.second}) switched[gpu] = std::max(switched[gpu], bond.count);
         continue;
       }
       const std::string rate = bond.gb_per_s > 0 ? fmt::format(", {:.0f} GB/s", bond.gb_per_s) : "";
