@@ -79,14 +79,11 @@ constexpr std::array<Named<Verdict>, 5> kColours = {{{Verdict::fail, "\x1b[1;31m
                                                      {Verdict::pass, "\x1b[32m"},
                                                      {Verdict::skip, "\x1b[2m"}}};
 
-std::string verdict_text(const Report& report, Verdict verdict) {
-  const std::string name = fmt::format("{:<7}", name_of(verdict));
-  return report.has_colours() ? fmt::format("{}{}\x1b[0m", name_in(kColours, verdict), name) : name;
-}
-
 std::string head_of(const Report& report, const Finding& finding) {
+  std::string verdict = fmt::format("{:<7}", name_of(finding.verdict));
+  if (report.has_colours()) verdict = fmt::format("{}{}\x1b[0m", name_in(kColours, finding.verdict), verdict);
   const std::string subject = finding.subject.empty() ? "" : ": " + plain(finding.subject, 200);
-  return fmt::format("{} {}{}", verdict_text(report, finding.verdict), plain(finding.check, 64), subject);
+  return fmt::format("{} {}{}", verdict, plain(finding.check, 64), subject);
 }
 
 std::string readings_of(const Options& options, const Finding& finding) {
@@ -160,12 +157,8 @@ Examination examine_with(const Machine& machine, const Options& options, Report&
   fail(message);
 }
 
-int exit_status_of(const Examination& examination, bool is_strict) {
-  const std::size_t unsure = examination.count(Verdict::warn) + examination.count(Verdict::unknown);
-  return examination.count(Verdict::fail) > 0 || (is_strict && unsure > 0) ? kExitFailed : 0;
-}
-
-void tell(Report& report, const Options& options, const Examination& examination) {
+// In the text, in the document, and as the exit status.
+void tell(Report& report, const Options& options, const Examination& examination, Invocation& invocation) {
   print_findings(report, options, examination.findings);
   for (const std::string& note : examination.topology.notes) report.note(plain(note));
   Json best_nics = doctor::tell_best_nics(report, examination.topology);
@@ -176,6 +169,8 @@ void tell(Report& report, const Options& options, const Examination& examination
   report.document()["summary"] = doctor::summary_json(examination);
   report.document()["best_nics"] = std::move(best_nics);
   for (const Finding& finding : examination.findings) report.add_result(doctor::to_json(finding));
+  const std::size_t unsure = examination.count(Verdict::warn) + examination.count(Verdict::unknown);
+  if (examination.count(Verdict::fail) > 0 || (options.is_strict && unsure > 0)) invocation.exit_status = kExitFailed;
 }
 
 // --- --symptom: from what a user saw to the checks that explain it ---------------------------------------------------------------
@@ -316,10 +311,9 @@ void follow_symptom(const Machine& machine, Options& options, Report& report, In
     const auto place = [&](const Finding& each) { return std::ranges::find(diagnosis->checks, each.check); };
     std::erase_if(examination.findings, [&](const Finding& each) { return place(each) == diagnosis->checks.end(); });
     std::ranges::stable_sort(examination.findings, {}, place);
-    tell(report, options, examination);
+    tell(report, options, examination, invocation);
   }
   tell_conclusion(report, *diagnosis, examination);
-  invocation.exit_status = exit_status_of(examination, options.is_strict);
 }
 
 // --- The command -----------------------------------------------------------------------------------------------------------------
@@ -350,9 +344,7 @@ void run_doctor(Options& options, Invocation& invocation) {
     if (options.symptom) {
       follow_symptom(machine, options, report, invocation);
     } else {
-      const Examination examination = examine_with(machine, options, report);
-      tell(report, options, examination);
-      invocation.exit_status = exit_status_of(examination, options.is_strict);
+      tell(report, options, examine_with(machine, options, report), invocation);
     }
   }
   report.write();
@@ -389,10 +381,8 @@ void print_page(const CheckInfo& check) {
   print_part("Source", check.source);
 }
 
-void print_list() { fmt::print("{}\n'gigabar explain ID' prints the page of one\n", list_of_checks("")); }
-
 void run_explain(const std::string& typed, const Invocation&) {
-  if (typed.empty()) return print_list();
+  if (typed.empty()) return fmt::print("{}\n'gigabar explain ID' prints the page of one\n", list_of_checks(""));
   const std::string id = doctor::current_id_with_note(typed);
   const CheckInfo* const check = find_check(id);
   if (check == nullptr) {

@@ -380,14 +380,12 @@ class Graph {
   }
 
   std::string text(const std::string& title) {
-    text_ = "graph machine {\n";
-    text_ += fmt::format("  graph [label={}, labelloc=t, fontname=Helvetica, nodesep=0.3, ranksep=0.6];\n", dot_string(title));
-    text_ += "  node [fontname=Helvetica, fontsize=11, shape=box];\n  edge [fontname=Helvetica, fontsize=9];\n";
+    std::string text = "graph machine {\n";
+    text += fmt::format("  graph [label={}, labelloc=t, fontname=Helvetica, nodesep=0.3, ranksep=0.6];\n", dot_string(title));
+    text += "  node [fontname=Helvetica, fontsize=11, shape=box];\n  edge [fontname=Helvetica, fontsize=9];\n";
     for (const NumaNode& node : topology_.numa_nodes) clusters_[node.index];
-    for (auto& [number, body] : clusters_) text_ += cluster(number, body);
-    text_ += loose_ + edges_;
-    add_nvlinks();
-    return text_ + "}\n";
+    for (auto& [number, body] : clusters_) text += cluster(number, body);
+    return text + loose_ + edges_ + nvlinks() + "}\n";
   }
 
  private:
@@ -460,7 +458,8 @@ class Graph {
   }
 
   // Through NVSwitches every GPU is joined to every other; one node in the middle says the same with fewer lines.
-  void add_nvlinks() {
+  std::string nvlinks() const {
+    std::string text;
     std::map<int, unsigned> switched;
     for (const NvLinkBond& bond : topology_.nvlinks) {
       if (static_cast<std::size_t>(bond.second) >= kMaxEnds) continue;  // which is not drawn
@@ -469,19 +468,19 @@ class Graph {
         continue;
       }
       const std::string rate = bond.gb_per_s > 0 ? fmt::format(", {:.0f} GB/s", bond.gb_per_s) : "";
-      text_ += fmt::format("  gpu{} -- gpu{} [style=bold, penwidth=3, color=\"#3a7d1e\", constraint=false, label={}];\n",
-                           bond.first, bond.second, dot_string(fmt::format("NV{}{}", bond.count, rate)));
+      text += fmt::format("  gpu{} -- gpu{} [style=bold, penwidth=3, color=\"#3a7d1e\", constraint=false, label={}];\n", bond.first,
+                          bond.second, dot_string(fmt::format("NV{}{}", bond.count, rate)));
     }
-    if (switched.empty()) return;
-    text_ += "  nvswitch [label=\"NVSwitch\", shape=hexagon, style=filled, fillcolor=\"#d8efcb\"];\n";
+    if (switched.empty()) return text;
+    text += "  nvswitch [label=\"NVSwitch\", shape=hexagon, style=filled, fillcolor=\"#d8efcb\"];\n";
     for (const auto& [gpu, count] : switched) {
-      text_ += fmt::format("  gpu{} -- nvswitch [style=bold, penwidth=3, color=\"#3a7d1e\", label={}];\n", gpu,
-                           dot_string(fmt::format("NV{}", count)));
+      text += fmt::format("  gpu{} -- nvswitch [style=bold, penwidth=3, color=\"#3a7d1e\", label={}];\n", gpu,
+                          dot_string(fmt::format("NV{}", count)));
     }
+    return text;
   }
 
   const Topology& topology_;
-  std::string text_;
   std::map<int, std::string> clusters_;  // by NUMA node
   std::string loose_;
   std::string edges_;
