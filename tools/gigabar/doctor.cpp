@@ -12,9 +12,9 @@
 #include <chrono>
 #include <csignal>
 #include <iostream>
-#include <iterator>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -79,14 +79,11 @@ constexpr std::array<Named<Verdict>, 5> kColours = {{{Verdict::fail, "\x1b[1;31m
                                                      {Verdict::pass, "\x1b[32m"},
                                                      {Verdict::skip, "\x1b[2m"}}};
 
-std::string verdict_text(const Report& report, Verdict verdict) {
-  const std::string name = fmt::format("{:<7}", name_of(verdict));
-  return report.has_colours() ? fmt::format("{}{}\x1b[0m", name_in(kColours, verdict), name) : name;
-}
-
 std::string head_of(const Report& report, const Finding& finding) {
+  std::string verdict = fmt::format("{:<7}", name_of(finding.verdict));
+  if (report.has_colours()) verdict = fmt::format("{}{}\x1b[0m", name_in(kColours, finding.verdict), verdict);
   const std::string subject = finding.subject.empty() ? "" : ": " + plain(finding.subject, 200);
-  return fmt::format("{} {}{}", verdict_text(report, finding.verdict), plain(finding.check, 64), subject);
+  return fmt::format("{} {}{}", verdict, plain(finding.check, 64), subject);
 }
 
 std::string readings_of(const Options& options, const Finding& finding) {
@@ -127,24 +124,15 @@ void print_block(Report& report, const Options& options, const Finding& finding,
 // A block for each finding that wants reading, the gravest first; PASS and SKIP as the options say. With a symptom, findings stay
 // in the order of its checks and each is at least a line, since a suspect that is cleared tells something too.
 void print_findings(Report& report, const Options& options, const std::vector<Finding>& findings) {
-  std::vector<const Finding*> shown = doctor::by_gravity(findings);
-  if (options.symptom) std::ranges::transform(findings, shown.begin(), [](const Finding& each) { return &each; });  // as they are
+  const std::vector<Finding> shown = options.symptom ? findings : doctor::by_gravity(findings);
   const Finding* above = nullptr;  // the last one that has a block
-  for (const Finding* const finding : shown) {
-    if (doctor::wants_reading(finding->verdict) || options.is_verbose) {
-      print_block(report, options, *finding, std::exchange(above, finding));
+  for (const Finding& finding : shown) {
+    if (doctor::wants_reading(finding.verdict) || options.is_verbose) {
+      print_block(report, options, finding, std::exchange(above, &finding));
     } else if (options.shows_all || options.symptom) {
-      report.print("{}: {}\n", head_of(report, *finding), plain(finding->statement, 300));
+      report.print("{}: {}\n", head_of(report, finding), plain(finding.statement, 300));
     }
   }
-}
-
-// "44 checks, 51 findings: 1 FAIL, 2 WARN, 1 UNKNOWN, 37 PASS, 10 SKIP".
-void print_summary(Report& report, const Examination& examination) {
-  const std::size_t checked = check_count(examination);
-  const std::size_t found = examination.findings.size();
-  const std::string findings = found == checked ? "" : ", " + counted(found, "finding");
-  report.print("{}{}: {}\n", counted(checked, "check"), findings, doctor::counts_text(examination));
 }
 
 Examination examine_with(const Machine& machine, const Options& options, Report& report) {
@@ -169,19 +157,20 @@ Examination examine_with(const Machine& machine, const Options& options, Report&
   fail(message);
 }
 
-int exit_status_of(const Examination& examination, bool is_strict) {
-  const std::size_t unsure = examination.count(Verdict::warn) + examination.count(Verdict::unknown);
-  return examination.count(Verdict::fail) > 0 || (is_strict && unsure > 0) ? kExitFailed : 0;
-}
-
-void tell(Report& report, const Options& options, const Examination& examination) {
+// In the text, in the document, and as the exit status.
+void tell(Report& report, const Options& options, const Examination& examination, Invocation& invocation) {
   print_findings(report, options, examination.findings);
   for (const std::string& note : examination.topology.notes) report.note(plain(note));
   Json best_nics = doctor::tell_best_nics(report, examination.topology);
-  print_summary(report, examination);
+  // "44 checks, 51 findings: 1 FAIL, 2 WARN, 1 UNKNOWN, 37 PASS, 10 SKIP".
+  const std::size_t checked = check_count(examination), found = examination.findings.size();
+  const std::string findings = found == checked ? "" : ", " + counted(found, "finding");
+  report.print("{}{}: {}\n", counted(checked, "check"), findings, doctor::counts_text(examination));
   report.document()["summary"] = doctor::summary_json(examination);
   report.document()["best_nics"] = std::move(best_nics);
   for (const Finding& finding : examination.findings) report.add_result(doctor::to_json(finding));
+  const std::size_t unsure = examination.count(Verdict::warn) + examination.count(Verdict::unknown);
+  if (examination.count(Verdict::fail) > 0 || (options.is_strict && unsure > 0)) invocation.exit_status = kExitFailed;
 }
 
 // --- --symptom: from what a user saw to the checks that explain it ---------------------------------------------------------------
@@ -220,21 +209,10 @@ std::string read_log(const std::string& argument) {
   return argument == "-" ? read_standard_input("--symptom -", form) : read_file("--symptom", argument.substr(1), form);
 }
 
-bool is_blank(const std::string& text) { return text.find_first_not_of(std::string_view(" \t\r\n\v\f\0", 7)) == std::string::npos; }
-
 // What the user's words are called in a message about them.
 std::string argument_text(const std::string& argument) {
   return names_file(argument) ? fmt::format("--symptom {}", plain(argument, 300))
                               : fmt::format("--symptom '{}'", plain(argument, 200));
-}
-
-// Of a check without a FAIL: unknown when a part of it could not be read, skip when all of it does not apply.
-Verdict outcome_of(std::string_view check, const std::vector<Finding>& findings) {
-  for (const Verdict verdict : {Verdict::warn, Verdict::unknown, Verdict::pass}) {
-    const auto is_one = [&](const Finding& finding) { return finding.check == check && finding.verdict == verdict; };
-    if (std::any_of(findings.begin(), findings.end(), is_one)) return verdict;
-  }
-  return Verdict::skip;
 }
 
 Json to_json(const Diagnosis& diagnosis) {
@@ -258,7 +236,9 @@ std::optional<Diagnosis> ask_symptom(const Options& options, Report& report) {
     return ask(report);
   }
   const std::string text = names_file(argument) ? read_log(argument) : argument;
-  if (is_blank(text)) refuse_usage(argument_text(argument) + ": the text is empty; give the message, or a log as @FILE or '-'");
+  if (text.find_first_not_of(std::string_view(" \t\r\n\v\f\0", 7)) == std::string::npos) {
+    refuse_usage(argument_text(argument) + ": the text is empty; give the message, or a log as @FILE or '-'");
+  }
   Diagnosis diagnosis = diagnose(text);
   if (!diagnosis.lines.empty()) return diagnosis;
   report.print("{}", list_text());
@@ -293,9 +273,12 @@ void tell_conclusion(Report& report, const Diagnosis& diagnosis, const Examinati
   report.print("{}\n",
                is_explained ? "Only warnings were found. If they do not explain the symptom:" : "The symptom is not explained.");
   const auto print = [&report](const std::string& text) { report.print("{}", wrapped(text, kWidth, 2)); };
+  const std::vector<Finding> gravest_first = doctor::by_gravity(examination.findings);
   std::map<Verdict, std::string> outcomes;
   for (const std::string_view check : diagnosis.checks) {
-    std::string& line = outcomes[outcome_of(check, examination.findings)];
+    // Without a FAIL: unknown when a part of it could not be read, skip when all of it does not apply.
+    const auto gravest = std::ranges::find(gravest_first, check, &Finding::check);
+    std::string& line = outcomes[gravest == gravest_first.end() ? Verdict::skip : gravest->verdict];
     line.append(line.empty() ? "" : ", ").append(check);
   }
   constexpr std::array<std::pair<Verdict, const char*>, 3> kOutcomes{
@@ -308,15 +291,6 @@ void tell_conclusion(Report& report, const Diagnosis& diagnosis, const Examinati
   print(
       "Then run this as root, in the container in which the program ran, and on the other machine of a connection; "
       "'gigabar doctor' runs all checks.");
-}
-
-// In the order of the symptom's checks, the likeliest first; without those of which one of them is a part of the name.
-void sort_by(const std::vector<std::string_view>& checks, std::vector<Finding>& findings) {
-  std::vector<Finding> sorted;
-  for (const std::string_view check : checks) {
-    std::ranges::copy_if(findings, std::back_inserter(sorted), [check](const Finding& each) { return each.check == check; });
-  }
-  findings = std::move(sorted);
 }
 
 // Runs the checks that the symptom names, if a check can see its cause.
@@ -333,11 +307,13 @@ void follow_symptom(const Machine& machine, Options& options, Report& report, In
   if (!diagnosis->checks.empty()) {
     options.only.assign(diagnosis->checks.begin(), diagnosis->checks.end());
     examination = examine_with(machine, options, report);
-    sort_by(diagnosis->checks, examination.findings);
-    tell(report, options, examination);
+    // In the order of the symptom's checks, the likeliest first; without those of which one of them is a part of the name.
+    const auto place = [&](const Finding& each) { return std::ranges::find(diagnosis->checks, each.check); };
+    std::erase_if(examination.findings, [&](const Finding& each) { return place(each) == diagnosis->checks.end(); });
+    std::ranges::stable_sort(examination.findings, {}, place);
+    tell(report, options, examination, invocation);
   }
   tell_conclusion(report, *diagnosis, examination);
-  invocation.exit_status = exit_status_of(examination, options.is_strict);
 }
 
 // --- The command -----------------------------------------------------------------------------------------------------------------
@@ -368,43 +344,10 @@ void run_doctor(Options& options, Invocation& invocation) {
     if (options.symptom) {
       follow_symptom(machine, options, report, invocation);
     } else {
-      const Examination examination = examine_with(machine, options, report);
-      tell(report, options, examination);
-      invocation.exit_status = exit_status_of(examination, options.is_strict);
+      tell(report, options, examine_with(machine, options, report), invocation);
     }
   }
   report.write();
-}
-
-void add_choices(const Command& command, Options& options) {
-  Option only =
-      command.add_option("--only", options.only, Value{"IDS,..."}, "These checks only: ids, or groups by their first part ('pci')")
-          ->delimiter(',')
-          ->expected(1, 1000)
-          ->allow_extra_args(false);
-  // As an option of an optional text, an empty one would be none.
-  const auto take_symptom = [&options](const std::string& text) { options.symptom = text; };
-  Option symptom =
-      command
-          .add_option_function("--symptom", take_symptom,
-                               "What is wrong, in your words, or what a program printed, also a whole log as @FILE or '-' for "
-                               "standard input: says what it means and runs the checks that explain it, the likeliest first; "
-                               "without text, choose from a list")
-          ->expected(0, 1)
-          ->default_str(kFromList)
-          ->type_name("WORDS");
-  symptom->excludes(only);
-  command.add_flag("--list", options.is_list, "List the checks, and run none")->excludes(only)->excludes(symptom);
-}
-
-void add_manner(const Command& command, Options& options) {
-  command.add_flag("--strict", options.is_strict, "Exit status 1 for WARN and UNKNOWN too");
-  command.add_flag_that_clears("--no-probes,--no-trials", options.has_probes, "Only read; register, map and copy nothing");
-  command.add_flag("--all", options.shows_all, "A line for each PASS and SKIP too");
-  command.add_flag("--verbose", options.is_verbose, "Everything that was read, for PASS and SKIP too");
-  command.add_option("--timeout", options.most_seconds, seconds(86400),
-                     "Of the whole run: checks that have not begun by then are UNKNOWN");
-  add_json_option(command, options.json_path);
 }
 
 // --- gigabar explain ------------------------------------------------------------------------------------------------------------
@@ -419,10 +362,8 @@ std::string near_ids(std::string_view wanted) {
     const bool is_of_group = check.id.substr(0, check.id.find('.')) == group;
     near.emplace_back(edit_distance(wanted.substr(0, 64), check.id) / (is_of_group ? 4 : 1), check.id);
   }
-  std::sort(near.begin(), near.end());
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kMaxNear, near.size()); ++i) text += (i == 0 ? "" : ", ") + std::string(near[i].second);
-  return text;
+  std::ranges::sort(near);
+  return fmt::format("{}", fmt::join(near | std::views::values | std::views::take(kMaxNear), ", "));
 }
 
 void print_part(const char* heading, std::string_view text) {
@@ -440,10 +381,8 @@ void print_page(const CheckInfo& check) {
   print_part("Source", check.source);
 }
 
-void print_list() { fmt::print("{}\n'gigabar explain ID' prints the page of one\n", list_of_checks("")); }
-
 void run_explain(const std::string& typed, const Invocation&) {
-  if (typed.empty()) return print_list();
+  if (typed.empty()) return fmt::print("{}\n'gigabar explain ID' prints the page of one\n", list_of_checks(""));
   const std::string id = doctor::current_id_with_note(typed);
   const CheckInfo* const check = find_check(id);
   if (check == nullptr) {
@@ -460,8 +399,31 @@ void add_doctor(const Command& program, Invocation& invocation) {
       program, invocation, "doctor",
       "Checks what decides which path a transfer takes and how fast it is: verdict, evidence, reason and remedy", run_doctor);
   add_sysroot_option(command, options.sysroot);
-  add_choices(command, options);
-  add_manner(command, options);
+  Option only =
+      command->add_option("--only", options.only, Value{"IDS,..."}, "These checks only: ids, or groups by their first part ('pci')")
+          ->delimiter(',')
+          ->expected(1, 1000)
+          ->allow_extra_args(false);
+  // As an option of an optional text, an empty one would be none.
+  const auto take_symptom = [&options](const std::string& text) { options.symptom = text; };
+  Option symptom =
+      command
+          .add_option_function("--symptom", take_symptom,
+                               "What is wrong, in your words, or what a program printed, also a whole log as @FILE or '-' for "
+                               "standard input: says what it means and runs the checks that explain it, the likeliest first; "
+                               "without text, choose from a list")
+          ->expected(0, 1)
+          ->default_str(kFromList)
+          ->type_name("WORDS");
+  symptom->excludes(only);
+  command->add_flag("--list", options.is_list, "List the checks, and run none")->excludes(only)->excludes(symptom);
+  command->add_flag("--strict", options.is_strict, "Exit status 1 for WARN and UNKNOWN too");
+  command->add_flag_that_clears("--no-probes,--no-trials", options.has_probes, "Only read; register, map and copy nothing");
+  command->add_flag("--all", options.shows_all, "A line for each PASS and SKIP too");
+  command->add_flag("--verbose", options.is_verbose, "Everything that was read, for PASS and SKIP too");
+  command->add_option("--timeout", options.most_seconds, seconds(86400),
+                      "Of the whole run: checks that have not begun by then are UNKNOWN");
+  add_json_option(command, options.json_path);
   command->footer(
       "FAIL: a path is broken, or wrong data may come of it. WARN: works, slower or less than it could. UNKNOWN: what would\n"
       "decide could not be read, which is not a PASS. SKIP: does not apply here. 'gigabar explain ID' tells more of a check.\n"

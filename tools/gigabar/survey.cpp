@@ -360,10 +360,10 @@ constexpr std::size_t kMaxFindings = 12;  // on the page; all are in the JSON
 
 void tell_findings(Report& report, const Examination& examination) {
   report.print("\ndoctor: {}\n", doctor::counts_text(examination));
-  std::vector<const Finding*> chosen = doctor::by_gravity(examination.findings);
-  std::erase_if(chosen, [](const Finding* finding) { return !doctor::wants_reading(finding->verdict); });
+  std::vector<Finding> chosen = doctor::by_gravity(examination.findings);
+  std::erase_if(chosen, [](const Finding& finding) { return !doctor::wants_reading(finding.verdict); });
   for (std::size_t i = 0; i < std::min(chosen.size(), kMaxFindings); ++i) {
-    const Finding& finding = *chosen[i];
+    const Finding& finding = chosen[i];
     report.print("  {:<7} {:<16} {}{}{}\n", name_of(finding.verdict), finding.check, plain(finding.subject),
                  finding.subject.empty() ? "" : ": ", plain(finding.statement));
     if (!finding.remedy.empty()) {

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <string_view>
 
 #include "base/counted.hpp"
 #include "commands.hpp"
@@ -30,10 +29,6 @@ namespace gigabar::tool {
 namespace topology {
 namespace {
 
-std::string first_line(const std::string& text) {
-  return plain(std::string_view(text).substr(0, std::min<std::size_t>(text.find('\n'), 400)));
-}
-
 // Has Graphviz's `dot` draw the machine as SVG, and writes that to the file. Ends the command when there is no such program, when
 // it fails or takes longer than `most_seconds`, and when the file cannot be written.
 void write_svg(const Topology& topology, const std::string& title, const std::string& path, double most_seconds) {
@@ -48,7 +43,8 @@ void write_svg(const Topology& topology, const std::string& title, const std::st
   if (!status) fail(fmt::format("--svg: 'dot' was not done after {:g} s and was ended", most_seconds));
   if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0) {
     const std::string how = WIFEXITED(*status) ? fmt::format("exit status {}", WEXITSTATUS(*status)) : "ended by a signal";
-    fail(fmt::format("--svg {}: 'dot' failed ({}): {}", plain(path), how, first_line(messages)));
+    const std::string first_line = messages.substr(0, std::min<std::size_t>(messages.find('\n'), 400));
+    fail(fmt::format("--svg {}: 'dot' failed ({}): {}", plain(path), how, plain(first_line)));
   }
   if (svg.empty()) fail(fmt::format("--svg {}: 'dot' wrote nothing", plain(path)));
   write_file("--svg", path, svg);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstdio>
 #include <ranges>
@@ -50,14 +51,9 @@ std::string current_id_with_note(std::string_view typed) {
 
 bool wants_reading(Verdict verdict) { return verdict == Verdict::fail || verdict == Verdict::warn || verdict == Verdict::unknown; }
 
-std::vector<const Finding*> by_gravity(const std::vector<Finding>& findings) {
-  std::vector<const Finding*> sorted;
-  for (const Verdict verdict : kByGravity) {
-    for (const Finding& finding : findings) {
-      if (finding.verdict == verdict) sorted.push_back(&finding);
-    }
-  }
-  return sorted;
+std::vector<Finding> by_gravity(std::vector<Finding> findings) {
+  std::ranges::stable_sort(findings, {}, [](const Finding& each) { return std::ranges::find(kByGravity, each.verdict); });
+  return findings;
 }
 
 std::string counts_text(const Examination& examination) {

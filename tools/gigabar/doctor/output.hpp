@@ -17,7 +17,7 @@ std::string current_id_with_note(std::string_view typed);
 // FAIL, WARN and UNKNOWN.
 bool wants_reading(Verdict verdict);
 // The gravest first.
-std::vector<const Finding*> by_gravity(const std::vector<Finding>& findings);
+std::vector<Finding> by_gravity(std::vector<Finding> findings);
 // "1 FAIL, 2 WARN, 1 UNKNOWN, 37 PASS, 10 SKIP".
 std::string counts_text(const Examination& examination);
 

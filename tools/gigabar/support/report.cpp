@@ -32,6 +32,16 @@ Json machine() {
           {"user", user != nullptr ? std::string(user->pw_name) : std::to_string(geteuid())}};
 }
 
+// "CUDA 13.0, 2 device(s); driver 580.159.04"; nothing where there is none. 'gigabar info' tells why.
+Json driver_json() {
+  std::string text;
+  for (const DriverReport& driver : drivers()) {
+    if ((driver.name != "libcuda" && driver.name != "resource manager") || !driver.availability.is_ok()) continue;
+    text += (text.empty() ? "" : "; ") + driver.availability.reason;
+  }
+  return text_or_null(std::move(text));
+}
+
 // The descriptor is a terminal on which lines can be written over.
 bool can_redraw(int descriptor) {
   const char* const terminal = std::getenv("TERM");
@@ -48,6 +58,35 @@ winsize terminal_size() {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col <= 1) size = {24, 80, 0, 0};
   return size;
+}
+
+// Six digits, as much as any of them was measured to. The library's own way of writing them is not always the shortest: 0.108813
+// reads 0.10881299999999999.
+std::string number_text(double number) {
+  if (!std::isfinite(number)) return "null";
+  std::string digits = fmt::format("{:.6g}", number);
+  if (digits.find_first_of(".e") == std::string::npos) digits += ".0";
+  return digits;
+}
+
+void write(const Json& json, std::size_t depth, std::string& out) {
+  if (json.is_number_float()) {
+    out += number_text(json.get<double>());
+  } else if (json.is_structured() && !json.empty()) {
+    out += json.is_object() ? '{' : '[';
+    for (auto member = json.begin(); member != json.end(); ++member) {
+      out += member == json.begin() ? "\n" : ",\n";
+      out.append(2 * depth + 2, ' ');
+      if (json.is_object()) out += Json(member.key()).dump(-1, ' ', false, Json::error_handler_t::replace) + ": ";
+      write(*member, depth + 1, out);
+    }
+    out += '\n';
+    out.append(2 * depth, ' ');
+    out += json.is_object() ? '}' : ']';
+  } else {
+    // Arguments are in it as they were typed, which may be no UTF-8.
+    out += json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
 }
 
 }  // namespace
@@ -76,16 +115,10 @@ std::string device_line(const DeviceInfo& device) {
                      stand_in_label(device.is_stand_in));
 }
 
-Json to_json(const Availability& availability) {
-  Json json = {{"code", name_of(availability.code)}, {"reason", availability.reason}};
+Json to_json(const char* key, std::string_view name, const Availability& availability) {
+  Json json = {{key, name}, {"code", name_of(availability.code)}, {"reason", availability.reason}};
   if (!availability.remedy.empty()) json["remedy"] = availability.remedy;
   if (!availability.check.empty()) json["check"] = availability.check;
-  return json;
-}
-
-Json to_json(const char* key, std::string_view name, const Availability& availability) {
-  Json json = {{key, name}};
-  json.update(to_json(availability));
   return json;
 }
 
@@ -120,81 +153,36 @@ Json to_json(const Summary& summary) {
           {"p99_us", summary.p99_us},        {"max_us", summary.max_us}, {"mean_us", summary.mean_us}};
 }
 
-namespace {
-
-// Six digits, as much as any of them was measured to. The library's own way of writing them is not always the shortest: 0.108813
-// reads 0.10881299999999999.
-std::string number_text(double number) {
-  if (!std::isfinite(number)) return "null";
-  std::string digits = fmt::format("{:.6g}", number);
-  if (digits.find_first_of(".e") == std::string::npos) digits += ".0";
-  return digits;
-}
-
-void write(const Json& json, std::size_t depth, std::string& out) {
-  if (json.is_number_float()) {
-    out += number_text(json.get<double>());
-  } else if (json.is_structured() && !json.empty()) {
-    out += json.is_object() ? '{' : '[';
-    for (auto member = json.begin(); member != json.end(); ++member) {
-      out += member == json.begin() ? "\n" : ",\n";
-      out.append(2 * depth + 2, ' ');
-      if (json.is_object()) out += Json(member.key()).dump(-1, ' ', false, Json::error_handler_t::replace) + ": ";
-      write(*member, depth + 1, out);
-    }
-    out += '\n';
-    out.append(2 * depth, ' ');
-    out += json.is_object() ? '}' : ']';
-  } else {
-    // Arguments are in it as they were typed, which may be no UTF-8.
-    out += json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
-}
-
-}  // namespace
-
 std::string json_text(const Json& document) {
   std::string text;
   write(document, 0, text);
   return text + "\n";
 }
 
-TextTable::TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {
-  for (const Column& column : columns_) widths_.push_back(column.heading.size());
+TextTable::TextTable(std::vector<Column> columns) : columns_(std::move(columns)), widths_(columns_.size()) {
+  std::vector<std::string> headings;
+  for (const Column& column : columns_) headings.push_back(column.heading);
+  add_row(std::move(headings));
 }
 
 void TextTable::add_row(std::vector<std::string> entries) {
   entries.resize(columns_.size());
-  widen(entries);
+  for (std::size_t i = 0; i < entries.size(); ++i) widths_[i] = std::max(widths_[i], entries[i].size());
   rows_.push_back(std::move(entries));
 }
 
-void TextTable::widen(const std::vector<std::string>& entries) {
-  for (std::size_t i = 0; i < std::min(entries.size(), widths_.size()); ++i) widths_[i] = std::max(widths_[i], entries[i].size());
-}
-
-std::string TextTable::line_of(const std::vector<std::string>& entries) const {
-  std::string line;
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    line += i == 0 ? "" : "  ";
-    line += columns_[i].is_left ? fmt::format("{:<{}}", entries[i], widths_[i]) : fmt::format("{:>{}}", entries[i], widths_[i]);
-  }
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line + "\n";
-}
-
-std::string TextTable::take_headings(const std::vector<std::string>& example) {
-  widen(example);
-  has_headings_ = true;
-  std::vector<std::string> headings;
-  for (const Column& column : columns_) headings.push_back(column.heading);
-  return line_of(headings);
-}
-
 std::string TextTable::take_text() {
-  std::string text = has_headings_ ? "" : take_headings({});
-  for (const auto& row : rows_) text += line_of(row);
+  std::string text;
+  for (const auto& row : rows_) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      text += i == 0 ? "" : "  ";
+      text += columns_[i].is_left ? fmt::format("{:<{}}", row[i], widths_[i]) : fmt::format("{:>{}}", row[i], widths_[i]);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
+  }
   rows_.clear();
+  heading_count_ = 0;
   return text;
 }
 
@@ -248,20 +236,6 @@ Report::Report(std::string_view tool, const Invocation& invocation, std::string 
       {"results", Json::array()}};
 }
 
-namespace {
-
-// "CUDA 13.0, 2 device(s); driver 580.159.04"; nothing where there is none. 'gigabar info' tells why.
-Json driver_json() {
-  std::string text;
-  for (const DriverReport& driver : drivers()) {
-    if ((driver.name != "libcuda" && driver.name != "resource manager") || !driver.availability.is_ok()) continue;
-    text += (text.empty() ? "" : "; ") + driver.availability.reason;
-  }
-  return text_or_null(std::move(text));
-}
-
-}  // namespace
-
 void Report::show_progress_lines(const std::vector<std::string>& lines) {
   if (!shows_progress_) return;
   std::string text = progress_line_count_ > 1 ? fmt::format("\x1b[{}A", progress_line_count_) : "";
@@ -308,7 +282,9 @@ void Report::heading(std::string_view line) {
 
 void Report::begin_table(const Row& example) {
   table_.emplace(example.columns_);
-  print("{}", table_->take_headings(example.entries_));
+  table_->add_row(example.entries_);
+  const std::string text = table_->take_text();
+  print("{}", text.substr(0, text.find('\n') + 1));
 }
 
 void Report::print_row(const Row& row) {

@@ -51,7 +51,6 @@ Json list_of(const All& all, const Convert& convert) {
   return list;
 }
 
-Json to_json(const Availability& availability);
 // With what it is of: {"backend": "dmabuf", "code": ...}.
 Json to_json(const char* key, std::string_view name, const Availability& availability);
 Json to_json(const DeviceInfo& device);
@@ -75,23 +74,17 @@ class TextTable {
 
   // One entry per column.
   void add_row(std::vector<std::string> entries);
-  bool is_empty() const noexcept { return rows_.empty(); }
+  bool is_empty() const noexcept { return rows_.size() == heading_count_; }
 
-  // The headings, above rows as wide as `example`.
-  std::string take_headings(const std::vector<std::string>& example);
-
-  // The rows that were added since the last call, under the headings where these have not been taken. Columns only ever grow, so
-  // that the groups of a long table stand under one another.
+  // The rows that were added since the last call; before the first, the headings. Columns only ever grow, so that the groups of a
+  // long table stand under one another.
   std::string take_text();
 
  private:
-  void widen(const std::vector<std::string>& entries);
-  std::string line_of(const std::vector<std::string>& entries) const;
-
   std::vector<Column> columns_;
   std::vector<std::size_t> widths_;
-  std::vector<std::vector<std::string>> rows_;
-  bool has_headings_ = false;
+  std::vector<std::vector<std::string>> rows_;  // not taken yet, at first with the headings as a row
+  std::size_t heading_count_ = 1;               // of these rows
 };
 
 // One result: each value is described once, and stands in the document, in a row of the table, or in both.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <ranges>
 #include <set>
 #include <string>
 #include <string_view>
@@ -214,11 +215,8 @@ std::string rate_text(const Route& route) { return route.gb_per_s ? fmt::format(
 std::string bottleneck_text(const Route& route) { return route.bottleneck.empty() ? "unknown" : plain(route.bottleneck, 200); }
 
 std::string hops_text(const Route& route) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(route.hops.size(), kMaxHopsShown); ++i) {
-    text += (i == 0 ? "" : " ") + route.hops[i].to_string();
-  }
-  return text + (route.hops.size() > kMaxHopsShown ? " ..." : "");
+  const auto shown = route.hops | std::views::take(kMaxHopsShown) | std::views::transform(&PciAddress::to_string);
+  return fmt::format("{}{}", fmt::join(shown, " "), route.hops.size() > kMaxHopsShown ? " ..." : "");
 }
 
 // What pairs are alike in, for which one stands.
@@ -288,7 +286,10 @@ class Tree {
     for (const NumaNode& node : topology_.numa_nodes) print_numa_node(node.index);
     print_numa_node(kUnknownNode);
     for (const auto& [node, complexes] : std::map(roots_)) print_numa_node(node);  // of nodes that the machine does not list
-    print_others();
+    for (const End& end : ends_) {
+      if (element(topology_.pci, end.pci) != nullptr) continue;
+      report_.print("not in the PCI tree: [{}] {}\n", end.label, text_of(topology_, end));
+    }
     if (hidden_count_ > 0) {
       report_.print("not shown: {}, neither GPU, network, storage nor accelerator\n", counted(hidden_count_, "other PCI device"));
     }
@@ -345,13 +346,6 @@ class Tree {
     for (const std::size_t child : children_[pci]) print_device(child, depth + 1);
   }
 
-  void print_others() {
-    for (const End& end : ends_) {
-      if (element(topology_.pci, end.pci) == nullptr)
-        report_.print("not in the PCI tree: [{}] {}\n", end.label, text_of(topology_, end));
-    }
-  }
-
   Report& report_;
   const Topology& topology_;
   const std::vector<End> ends_ = shown_ends(topology_);
@@ -386,14 +380,12 @@ class Graph {
   }
 
   std::string text(const std::string& title) {
-    text_ = "graph machine {\n";
-    text_ += fmt::format("  graph [label={}, labelloc=t, fontname=Helvetica, nodesep=0.3, ranksep=0.6];\n", dot_string(title));
-    text_ += "  node [fontname=Helvetica, fontsize=11, shape=box];\n  edge [fontname=Helvetica, fontsize=9];\n";
+    std::string text = "graph machine {\n";
+    text += fmt::format("  graph [label={}, labelloc=t, fontname=Helvetica, nodesep=0.3, ranksep=0.6];\n", dot_string(title));
+    text += "  node [fontname=Helvetica, fontsize=11, shape=box];\n  edge [fontname=Helvetica, fontsize=9];\n";
     for (const NumaNode& node : topology_.numa_nodes) clusters_[node.index];
-    for (auto& [number, body] : clusters_) text_ += cluster(number, body);
-    text_ += loose_ + edges_;
-    add_nvlinks();
-    return text_ + "}\n";
+    for (auto& [number, body] : clusters_) text += cluster(number, body);
+    return text + loose_ + edges_ + nvlinks() + "}\n";
   }
 
  private:
@@ -466,29 +458,29 @@ class Graph {
   }
 
   // Through NVSwitches every GPU is joined to every other; one node in the middle says the same with fewer lines.
-  void add_nvlinks() {
+  std::string nvlinks() const {
+    std::string text;
     std::map<int, unsigned> switched;
     for (const NvLinkBond& bond : topology_.nvlinks) {
       if (static_cast<std::size_t>(bond.second) >= kMaxEnds) continue;  // which is not drawn
       if (bond.is_switched) {
-        switched[bond.first] = std::max(switched[bond.first], bond.count);
-        switched[bond.second] = std::max(switched[bond.second], bond.count);
+        for (const int gpu : {bond.first, bond.second}) switched[gpu] = std::max(switched[gpu], bond.count);
         continue;
       }
       const std::string rate = bond.gb_per_s > 0 ? fmt::format(", {:.0f} GB/s", bond.gb_per_s) : "";
-      text_ += fmt::format("  gpu{} -- gpu{} [style=bold, penwidth=3, color=\"#3a7d1e\", constraint=false, label={}];\n",
-                           bond.first, bond.second, dot_string(fmt::format("NV{}{}", bond.count, rate)));
+      text += fmt::format("  gpu{} -- gpu{} [style=bold, penwidth=3, color=\"#3a7d1e\", constraint=false, label={}];\n", bond.first,
+                          bond.second, dot_string(fmt::format("NV{}{}", bond.count, rate)));
     }
-    if (switched.empty()) return;
-    text_ += "  nvswitch [label=\"NVSwitch\", shape=hexagon, style=filled, fillcolor=\"#d8efcb\"];\n";
+    if (switched.empty()) return text;
+    text += "  nvswitch [label=\"NVSwitch\", shape=hexagon, style=filled, fillcolor=\"#d8efcb\"];\n";
     for (const auto& [gpu, count] : switched) {
-      text_ += fmt::format("  gpu{} -- nvswitch [style=bold, penwidth=3, color=\"#3a7d1e\", label={}];\n", gpu,
-                           dot_string(fmt::format("NV{}", count)));
+      text += fmt::format("  gpu{} -- nvswitch [style=bold, penwidth=3, color=\"#3a7d1e\", label={}];\n", gpu,
+                          dot_string(fmt::format("NV{}", count)));
     }
+    return text;
   }
 
   const Topology& topology_;
-  std::string text_;
   std::map<int, std::string> clusters_;  // by NUMA node
   std::string loose_;
   std::string edges_;
