@@ -265,8 +265,7 @@ class MatrixSession : public BufferSession {
     const std::uint64_t bytes = is_time ? kLatencyBytes : options_.bytes;
     const Seat seat{partner.value_or(rank()), partner && is_active, !partner};
     std::barrier<> gate(1);
-    Exchange exchange(fabric(), *buffers_.front(), plan, clock_, seat, 0);
-    Measurement measured = exchange.measure(bytes, {}, gate);
+    Measurement measured = Exchange(fabric(), *buffers_.front(), plan, clock_, seat, 0, bytes).measure(gate);
     figures_.add(measured, fmt::format("from rank {}: ", seat.partner));
     if (!seat.is_active) return;
     const double p50_us = summarize(measured.samples_ps, kNsPerPs).p50_us;

@@ -42,11 +42,12 @@ class Session : public BufferSession {
     meet(timeout());
     if (!seat_.is_idle) require(fabric().connect(seat_.partner, timeout()));
     if (report() != nullptr) print_titles();
-    tell_introductions();
+    Json own = introduction_of(device_);
+    own["partner"] = seat_.is_idle ? Json() : Json(seat_.partner);
+    own["note"] = buffers_.front()->note();
+    introduce(own);
     const SizeResult none;
     if (report() != nullptr) report()->begin_table(row_of(plan_, none, plan_.options.is_compared ? &none : nullptr));
-    for (std::uint32_t thread = 0; thread < buffers_.size(); ++thread)
-      exchanges_.emplace_back(fabric(), *buffers_[thread], plan_, clock_, seat_, thread);
     for (const std::uint64_t bytes : plan_.sizes) {
       if (report() != nullptr)
         report()->show_progress("{}: {}", bytes_text(bytes), counted(counts_for(plan_.options, bytes).iterations, "round"));
@@ -65,20 +66,13 @@ class Session : public BufferSession {
     tell_setup();
   }
 
-  void tell_introductions() {
-    Json own = introduction_of(device_);
-    own["partner"] = seat_.is_idle ? Json() : Json(seat_.partner);
-    own["note"] = buffers_.front()->note();
-    introduce(own);
-  }
-
   // In so many threads at once; this one is the first of them.
   Measurement measure_in_threads(std::uint64_t bytes, const std::optional<PathPolicy>& policy) {
-    const std::size_t count = exchanges_.size();
-    std::barrier<> gate(static_cast<std::ptrdiff_t>(count));
+    const std::uint32_t count = plan_.options.thread_count;
+    std::barrier<> gate(count);
     std::vector<Measurement> measured(count);
     std::vector<std::exception_ptr> failures(count);
-    const auto attempt = [&](std::size_t thread, const auto& step) {
+    const auto attempt = [&](std::uint32_t thread, const auto& step) {
       try {
         step();
       } catch (...) {
@@ -86,12 +80,14 @@ class Session : public BufferSession {
         gate.arrive_and_drop();  // the others do not wait for it
       }
     };
-    const auto run = [&](std::size_t thread) {
-      attempt(thread, [&] { measured[thread] = exchanges_[thread].measure(bytes, policy, gate); });
+    const auto run = [&](std::uint32_t thread) {
+      attempt(thread, [&] {
+        measured[thread] = Exchange(fabric(), *buffers_[thread], plan_, clock_, seat_, thread, bytes, policy).measure(gate);
+      });
     };
     {
       std::vector<std::jthread> threads;
-      for (std::size_t thread = 1; thread < count; ++thread) attempt(thread, [&] { threads.emplace_back(run, thread); });
+      for (std::uint32_t thread = 1; thread < count; ++thread) attempt(thread, [&] { threads.emplace_back(run, thread); });
       run(0);
     }
     for (const std::exception_ptr& failure : failures) {
@@ -114,17 +110,15 @@ class Session : public BufferSession {
     return report() != nullptr ? combine(plan_, bytes, pair_count_, by_rank) : SizeResult();
   }
 
-  // The fabric's policy without what only some machines have.
-  PathPolicy plain_policy() const {
-    PathPolicy policy = take(fabric::find_settings(plan_.options.fabric.options)).policy;
-    policy.gdr = policy.p2p = Preference::forbid;
-    return policy;
-  }
-
   void do_size(std::uint64_t bytes) {
     const SizeResult result = measure(bytes, {});
     std::optional<SizeResult> other;
-    if (plan_.options.is_compared) other = measure(bytes, plain_policy());
+    if (plan_.options.is_compared) {
+      // The fabric's policy without what only some machines have.
+      PathPolicy policy = take(fabric::find_settings(plan_.options.fabric.options)).policy;
+      policy.gdr = policy.p2p = Preference::forbid;
+      other = measure(bytes, policy);
+    }
     if (report() == nullptr) return;
     report()->add_row(row_of(plan_, result, other ? &*other : nullptr));
     for (const SizeResult& each : {result, other.value_or(SizeResult())})
@@ -146,7 +140,6 @@ class Session : public BufferSession {
   }
 
   const Plan plan_;
-  std::vector<Exchange> exchanges_;  // of the threads
   std::uint32_t pair_count_ = 1;
   Seat seat_;
 };
@@ -154,16 +147,6 @@ class Session : public BufferSession {
 // --- Options --------------------------------------------------------------------------------------------------------------------
 
 constexpr std::uint64_t kMaxPairs = 2048;
-
-void add_buffer_options(const Command& command, Options& options) {
-  command.add_option("-d,--accelerator", options.accelerator, Value{"cuda|host"},
-                     "What D means: cuda; stand-ins where there is no GPU. host: no D");
-  command.add_option("buffers", options.places, "Memory of rank 0 and of rank 1: D D, H D, D H or H H (default: D D with -d cuda)")
-      ->type_name("D|H")
-      ->expected(0, 2);
-  add_range_option(command, "-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX",
-                   is_latency(options.measure) ? "0:4M" : "1:4M");
-}
 
 void add_count_options(const Command& command, Options& options) {
   const bool is_time = is_latency(options.measure);
@@ -183,7 +166,21 @@ void add_count_options(const Command& command, Options& options) {
                      "Threads of each rank, each with a queue, a segment and windows of its own");
 }
 
-void add_ways(const Command& command, Options& options) {
+void add(const Command& program, Invocation& invocation, Measure measure) {
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, command_of(measure), words_of(measure).description, [](const Options& chosen, Invocation& invoked) {
+        const unsigned pair_count = is_of_pairs(chosen.measure) ? chosen.pair_count.value_or(1) : 1;
+        run_ranks<Session>(command_of(chosen.measure), 2 * pair_count, [&] { return make_plan(chosen); }, invoked);
+      });
+  options.measure = measure;
+  command.add_option("-d,--accelerator", options.accelerator, Value{"cuda|host"},
+                     "What D means: cuda; stand-ins where there is no GPU. host: no D");
+  command.add_option("buffers", options.places, "Memory of rank 0 and of rank 1: D D, H D, D H or H H (default: D D with -d cuda)")
+      ->type_name("D|H")
+      ->expected(0, 2);
+  add_range_option(command, "-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX",
+                   is_latency(options.measure) ? "0:4M" : "1:4M");
+  add_count_options(command, options);
   command.add_choice("--op,--kind", options.kind, kKinds,
                      "send: messages; write: into a segment, with notifications; put: without, and the target looks at its memory "
                      "(host memory, latency); read: out of one");
@@ -194,18 +191,6 @@ void add_ways(const Command& command, Options& options) {
   command.add_flag("--compare", options.is_compared,
                    "Also measure with gdr and p2p forbidden, and tell how many times slower that is");
   command.add_option("--plant-fault", options.fault_bytes, byte_count(1))->group("");  // proves that the check can fail
-}
-
-void add(const Command& program, Invocation& invocation, Measure measure) {
-  const auto [command, options] = add_subcommand<Options>(
-      program, invocation, command_of(measure), words_of(measure).description, [](const Options& chosen, Invocation& invoked) {
-        const unsigned pair_count = is_of_pairs(chosen.measure) ? chosen.pair_count.value_or(1) : 1;
-        run_ranks<Session>(command_of(chosen.measure), 2 * pair_count, [&] { return make_plan(chosen); }, invoked);
-      });
-  options.measure = measure;
-  add_buffer_options(command, options);
-  add_count_options(command, options);
-  add_ways(command, options);
   add_job_options(command, options);
   command->footer(
       "Ranks: those of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. The device "

@@ -29,38 +29,43 @@ inline Timeout patient_timeout(const Plan& plan, std::uint64_t bytes) noexcept {
   return times(plan.options.fabric.timeout(), std::int64_t{counts.warm_up} + counts.iterations + 1);
 }
 
-// Those of one rank stand side by side, and share no line of the cache.
-class alignas(128) Exchange {
+// For one call of measure().
+class Exchange {
  public:
-  // `buffers` are registered as segment_of(thread) at this rank and its partner when the kind is write or read.
-  Exchange(Fabric& fabric, Buffers& buffers, const Plan& plan, const SampleClock& clock, Seat seat, std::uint32_t thread)
-      : fabric_(fabric), buffers_(buffers), plan_(plan), clock_(clock), seat_(seat), thread_(thread) {
-    on_queue_.queue = static_cast<QueueId>(thread);
-  }
+  // `buffers` are registered as segment_of(thread) at this rank and its partner when the kind is write or read. `policy`: instead
+  // of the fabric's.
+  Exchange(Fabric& fabric, Buffers& buffers, const Plan& plan, const SampleClock& clock, Seat seat, std::uint32_t thread,
+           std::uint64_t bytes, const std::optional<PathPolicy>& policy = {})
+      : fabric_(fabric),
+        buffers_(buffers),
+        plan_(plan),
+        clock_(clock),
+        seat_(seat),
+        thread_(thread),
+        post_{on_queue_.queue, policy},
+        slots_(slots_for(bytes, window_, plan.options.is_checked)) {}
 
-  // Warm-up and samples of one size; with the partner, and the rank's other threads, at the same time. `policy`: instead of the
-  // fabric's. `gate`: of the threads.
-  Measurement measure(std::uint64_t bytes, const std::optional<PathPolicy>& policy, std::barrier<>& gate) {
-    slots_ = slots_for(bytes, window_, plan_.options.is_checked);
-    post_ = on_queue_;
-    post_.policy = policy;
-    result_ = {};
-    recent_count_ = 0;
+  // Warm-up and samples; with the partner, and the rank's other threads, at the same time. `gate`: of the threads.
+  Measurement measure(std::barrier<>& gate) {
     if (seat_.is_idle) {
       begin_together(gate);
       return {};
     }
-    const Counts counts = counts_for(plan_.options, bytes);
-    if (plan_.options.kind == Kind::put) clear_stamp();
+    const Counts counts = counts_for(plan_.options, slots_.bytes);
+    if (plan_.options.kind == Kind::put) {
+      last_byte(buffers_.receive_offset_bytes()) = 0;  // of another size: it is not taken for the first round's
+      await_partner();
+    }
     result_.samples_ps.reserve(seat_.is_active ? counts.iterations : 0);
-    // A round trip is two ways; a read is one operation, and a window is what it is.
-    const bool is_halved = is_latency_ && plan_.options.kind != Kind::read;
-    const double ps_per_tick = clock_.ns_per_tick() * 1000.0 * (is_halved ? 0.5 : 1.0);
+    sends_.reserve(window_);
+    receives_.reserve(window_);
+    // A round trip is two ways.
+    const double ps_per_tick = clock_.ns_per_tick() * 1000.0 * (is_round_trip_ ? 0.5 : 1.0);
     for (std::uint32_t round = 0; round < counts.warm_up + counts.iterations; ++round) {
       if (round == counts.warm_up) begin_together(gate);
       if (plan_.options.is_checked) prepare(round);
       const std::uint64_t start = clock_.now();
-      is_latency_ ? do_round_trip(round) : do_window(round);
+      is_round_trip_ ? do_round_trip(round) : do_window(round);
       const std::uint64_t ticks = clock_.now() - start;
       if (seat_.is_active && round >= counts.warm_up) {
         result_.samples_ps.push_back(static_cast<std::uint64_t>(static_cast<double>(ticks) * ps_per_tick));
@@ -70,7 +75,10 @@ class alignas(128) Exchange {
       if ((round + 1) % kWaitEvery == 0) of_partner(fabric_.wait(on_queue_.queue, timeout_));
     }
     of_partner(fabric_.wait(on_queue_.queue, timeout_));
-    result_.path = path_use_of(reports());
+    std::vector<OperationReport> reports;
+    for (std::size_t i = recent_count_ - std::min(recent_count_, kRemembered); i < recent_count_; ++i)
+      reports.push_back(take(fabric_.report(recent_[i % kRemembered])));
+    result_.path = path_use_of(reports);
     return std::move(result_);
   }
 
@@ -86,13 +94,9 @@ class alignas(128) Exchange {
 
   void do_round_trip(std::uint32_t round) {
     const Kind kind = plan_.options.kind;
-    if (kind == Kind::read) {
-      if (seat_.is_active) read_window();
-      return;
-    }
     const auto give = [&] {
       if (kind == Kind::send) return send_message();
-      if (kind == Kind::put) stamp(round);
+      if (kind == Kind::put) last_byte(0) = stamp_of(round);
       write_message(0, round, kind == Kind::write);
     };
     const auto get = [&] {
@@ -105,25 +109,22 @@ class alignas(128) Exchange {
   }
 
   void do_window(std::uint32_t round) {
-    const bool is_both = plan_.options.measure == Measure::both_ways;
-    const bool gives = is_both || seat_.is_active;
-    const bool gets = is_both || !seat_.is_active;
     switch (plan_.options.kind) {
       case Kind::send:
-        if (gets) post_receives();
-        if (gives) send_window();
-        if (gets) await_messages(receives_);
-        if (is_both) return;  // each has seen the other's window
-        if (gives) hear_partner(kAcknowledgement);
-        if (gets) tell_partner(kAcknowledgement);
+        if (gets_) post_receives();
+        if (gives_) send_window();
+        if (gets_) await_messages(receives_);
+        if (is_two_way_) return;  // each has seen the other's window
+        if (gives_) hear_partner(kAcknowledgement);
+        if (gets_) tell_partner(kAcknowledgement);
         return;
       case Kind::write:
-        if (gives) write_window(round);
+        if (gives_) write_window(round);
         await_notification(round);  // of the other's window, or that ours has arrived
-        if (!gives) notify_partner(round);
+        if (!gives_) take(fabric_.notify(seat_.partner, segment_, notification_of(round), round + 1, post_));
         return;
       case Kind::read:
-        if (gives) read_window();
+        if (gives_) read_window();
         return;
       case Kind::put: return;  // has no windows
     }
@@ -131,14 +132,9 @@ class alignas(128) Exchange {
 
   // --- Checks -------------------------------------------------------------------------------------------------------------------
 
-  bool is_receiving() const noexcept {
-    if (plan_.options.kind == Kind::read) return seat_.is_active || plan_.options.measure == Measure::both_ways;
-    return is_latency_ || !seat_.is_active || plan_.options.measure == Measure::both_ways;
-  }
-
   void prepare(std::uint32_t round) {
     buffers_.fill_to_send(slots_, fabric_.rank(), round);
-    if (is_receiving()) buffers_.poison_to_receive(slots_, seat_.partner, round);
+    if (is_receiving_) buffers_.poison_to_receive(slots_, seat_.partner, round);
     await_partner();
   }
 
@@ -146,12 +142,9 @@ class alignas(128) Exchange {
     // What this rank still posts or answers is done, and the partner has what it was sent, before either changes its data.
     of_partner(fabric_.wait(on_queue_.queue, timeout_));
     await_partner();
-    if (!is_receiving()) return;
-    const bool has_fault = plan_.options.fault_bytes == slots_.bytes && slots_.bytes != 0 && round == 0;
-    if (has_fault) buffers_.plant_fault(slots_);
-    auto wrong = buffers_.check_received(slots_, seat_.partner, round, window_);
-    if (!wrong) return;
-    if (result_.wrong_count++ == 0) result_.first_wrong = std::move(*wrong);
+    if (!is_receiving_) return;
+    if (plan_.options.fault_bytes == slots_.bytes && slots_.bytes != 0 && round == 0) buffers_.plant_fault(slots_);
+    if (const auto wrong = buffers_.check_received(slots_, seat_.partner, round, window_)) result_.add({1, *wrong});
   }
 
   // Pairs load the machine for one another: none takes samples while another one still warms up.
@@ -253,10 +246,6 @@ class alignas(128) Exchange {
     of_partner(fabric_.wait(on_queue_.queue, timeout_));
   }
 
-  void notify_partner(std::uint32_t round) {
-    take(fabric_.notify(seat_.partner, segment_, notification_of(round), round + 1, post_));
-  }
-
   void await_notification(std::uint32_t round) {
     const NotificationId id = of_partner(fabric_.notification_wait(segment_, notification_of(round), 1, timeout_));
     const std::uint32_t value = take(fabric_.notification_reset(segment_, id));
@@ -270,19 +259,13 @@ class alignas(128) Exchange {
     return *static_cast<volatile std::uint8_t*>(buffers_.at(offset_bytes + slots_.bytes - 1));
   }
 
-  // Nothing of another size is taken for the first round's.
-  void clear_stamp() {
-    last_byte(buffers_.receive_offset_bytes()) = 0;
-    await_partner();
-  }
-
-  // A byte that the round before did not leave there.
-  void stamp(std::uint32_t round) { last_byte(0) = static_cast<std::uint8_t>(round + 1); }
+  // Not what the round before left there.
+  static std::uint8_t stamp_of(std::uint32_t round) noexcept { return static_cast<std::uint8_t>(round + 1); }
 
   // Links that write by themselves need nobody here; the others, and a partner that is gone, show when the fabric is looked at.
   void await_stamp(std::uint32_t round) {
     const volatile std::uint8_t& last = last_byte(buffers_.receive_offset_bytes());
-    const auto expected = static_cast<std::uint8_t>(round + 1);
+    const std::uint8_t expected = stamp_of(round);
     const std::uint64_t begin = clock_.now();
     while (true) {
       for (unsigned look = 0; look < kLooksPerPoll; ++look) {
@@ -297,35 +280,27 @@ class alignas(128) Exchange {
     }
   }
 
-  // --- Reports ------------------------------------------------------------------------------------------------------------------
-
   void remember(Operation operation) { recent_[recent_count_++ % kRemembered] = operation; }
-
-  std::vector<OperationReport> reports() const {
-    std::vector<OperationReport> found;
-    for (std::size_t i = recent_count_ - std::min(recent_count_, kRemembered); i < recent_count_; ++i)
-      found.push_back(take(fabric_.report(recent_[i % kRemembered])));
-    return found;
-  }
 
   Fabric& fabric_;
   Buffers& buffers_;
   const Plan& plan_;
   const SampleClock& clock_;
-  Seat seat_;
-  std::uint32_t thread_;
-  Timeout timeout_ = plan_.options.fabric.timeout();
-  bool is_latency_ = is_latency(plan_.options.measure);
-  std::uint32_t window_ = is_latency_ ? 1 : plan_.options.window;  // messages of a round
-  SegmentId segment_ = segment_of(thread_);
-  Tag data_tag_ = kDataTag + kTagsOfThread * thread_;
-  PostOptions on_queue_;
-  // Of the size under way.
-  Slots slots_;
-  PostOptions post_;
+  const Seat seat_;
+  const std::uint32_t thread_;
+  const Timeout timeout_ = plan_.options.fabric.timeout();
+  const bool is_round_trip_ = is_latency(plan_.options.measure) && plan_.options.kind != Kind::read;
+  const bool is_two_way_ = is_round_trip_ || plan_.options.measure == Measure::both_ways;
+  const bool gives_ = is_two_way_ || seat_.is_active, gets_ = is_two_way_ || !seat_.is_active;
+  const bool is_receiving_ = plan_.options.kind == Kind::read ? gives_ : gets_;
+  const std::uint32_t window_ = is_latency(plan_.options.measure) ? 1 : plan_.options.window;  // messages of a round
+  const SegmentId segment_ = segment_of(thread_);
+  const Tag data_tag_ = kDataTag + kTagsOfThread * thread_;
+  const PostOptions on_queue_{static_cast<QueueId>(thread_), {}};
+  const PostOptions post_;  // of data
+  const Slots slots_;
   Measurement result_;
-  std::vector<Operation> sends_;
-  std::vector<Operation> receives_;
+  std::vector<Operation> sends_, receives_;
   std::array<Operation, kRemembered> recent_{};  // the last few that moved data; a ring
   std::size_t recent_count_ = 0;
 };

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/counted.hpp"
+#include "base/errors.hpp"
 #include "base/fnv.hpp"
 #include "fabric/job/job.hpp"
 #include "fabric/job/launchers.hpp"
@@ -67,62 +68,9 @@ Value transport_name() {
   return {"LIST", check};
 }
 
-void add_paths(const Command& command, const char* name, std::vector<std::string>& target, const std::string& help) {
-  command.add_option(name, target, path_name(), help)->delimiter(',')->allow_extra_args(false);
-}
-
-void add_path_options(const Command& command, FabricSettings& settings) {
-  command
-      .add_option("--transport", settings.options.transports, transport_name(),
-                  "Transports that may be used, best first: local, verbs, ucx, tcp")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  command.add_flag_callback(
-      "--ucx-trust-network", [&settings] { settings.options.ucx_trust_network = true; },
-      "Everybody on the job's network, or on its one host, is trusted: UCX, which authenticates nobody, may be used "
-      "(GIGABAR_UCX_TRUST_NETWORK)");
-  add_paths(
-      command, "--require", settings.required,
-      "The path that must be taken with GPU memory: gdr, p2p, bar or staged; where it cannot be, the run ends with the reason");
-  add_paths(command, "--prefer", settings.preferred, "A path that is taken wherever it is possible; may be repeated");
-  add_paths(command, "--forbid", settings.forbidden, "A path that is not taken; may be repeated");
-}
-
-void add_limit_options(const Command& command, FabricLimits& limits) {
-  command.add_option("--eager-limit", limits.eager_bytes, limit(),
-                     "Up to here data travel inside one message (GIGABAR_EAGER_LIMIT)");
-  command.add_option("--gdr-limit", limits.gdr_bytes, limit(),
-                     "Up to here the NIC writes to GPU memory itself; staged above (GIGABAR_GDR_LIMIT)");
-  command.add_option("--gdr-read-limit", limits.gdr_read_bytes, limit(),
-                     "Up to here the NIC reads from GPU memory itself (GIGABAR_GDR_READ_LIMIT)");
-  command.add_option("--kernel-limit", limits.kernel_bytes, limit(),
-                     "Up to here a kernel may copy between GPUs in place of their copy engines (GIGABAR_KERNEL_LIMIT)");
-  command.add_option("--chunk", limits.chunk_bytes, byte_count(4096, std::uint64_t{64} << 20),
-                     "Piece of the staged pipeline (GIGABAR_CHUNK)");
-  command.add_option("--chunks", limits.chunk_count, whole_number(1, 64), "Pieces under way per operation (GIGABAR_CHUNKS)");
-  command.add_option("--stripe", limits.stripe_bytes, limit(), "Operations from here on use all rails at once (GIGABAR_STRIPE)");
-}
-
-void add_rail_options(const Command& command, FabricOptions& options) {
-  command
-      .add_option("--rails", options.rails, Value{"LIST"},
-                  "NIC ports, as in mlx5_0,mlx5_1/1 (GIGABAR_RAILS; default: the nearest to the GPU)")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  command.add_option("--rail-count", options.rail_count, whole_number(1, kMaxRails),
-                     "Most rails per peer (GIGABAR_RAIL_COUNT; default 1)");
-  command
-      .add_choice("--rail-policy", options.rail_policy, kRailPolicies,
-                  "Which rail an operation takes: first, round_robin or fixed (GIGABAR_RAIL_POLICY)")
-      ->type_name("NAME");
-}
-
-// Said as the option, before anything is opened.
-void check_cpus(const std::optional<std::string>& cpus) {
-  if (!cpus) return;
-  const auto wish = fabric::parse_cpu_wish("--cpus", *cpus);
-  if (wish) return;
-  refuse_usage(fmt::format("--cpus: {}; {}", wish.error().record().cause, wish.error().record().remedy));
+template <class T>
+void add_list(const Command& command, const char* name, std::vector<T>& target, const Value& value, const std::string& help) {
+  command.add_option(name, target, value, help)->delimiter(',')->allow_extra_args(false);
 }
 
 void apply(PathPolicy& policy, const std::vector<std::string>& names, Preference preference, std::string_view option) {
@@ -155,8 +103,18 @@ std::string ranks_text(const std::vector<Rank>& ranks) {
 // Ranks without a connection to this one, by what they lack.
 using Absent = std::map<std::string, std::vector<Rank>>;
 
-// `failure`: of a rank that came and is lost, which may be so because it waited in vain for those that did not come.
-Absent connect_to_all(Fabric& fabric, Timeout timeout, Result<void>& failure) {
+[[noreturn]] void fail_for(const Absent& absent, Rank rank_count, Timeout timeout) {
+  const bool is_one = absent.size() == 1 && absent.begin()->second.size() == 1;
+  const std::string causes = joined(absent, "; ", [rank_count](const auto& each) {
+    return fmt::format("{} of {}: {}", ranks_text(each.second), rank_count, each.first);
+  });
+  fail(
+      fmt::format("not every rank has come within {:g} s (--timeout): {}; look at what {} printed, and whether {} started with the "
+                  "same MASTER_ADDR, MASTER_PORT and job key as rank 0",
+                  seconds_of(timeout), causes, is_one ? "it" : "they", is_one ? "it was" : "they were"));
+}
+
+void connect_to_all(Fabric& fabric, Timeout timeout) {
   using Clock = std::chrono::steady_clock;
   // The connections that are made end themselves after the fabric's time, which is the same, and say then what they lack.
   const auto time = std::chrono::nanoseconds(timeout.ns()) + std::chrono::milliseconds(200);
@@ -168,6 +126,7 @@ Absent connect_to_all(Fabric& fabric, Timeout timeout, Result<void>& failure) {
     static_cast<void>(fabric.connect(begun, Timeout::test()));
   const auto end = std::min(Clock::now(), begun_until) + time;  // of the last that was begun
   Absent absent;
+  Result<void> failure;  // of a rank that came and is lost, maybe because it waited in vain for those that did not come
   bool is_over = false;
   for (Rank rank = 1; rank < fabric.rank_count(); ++rank) {
     if (is_over || rank >= begun) {
@@ -183,30 +142,14 @@ Absent connect_to_all(Fabric& fabric, Timeout timeout, Result<void>& failure) {
       failure = std::move(connected);
     }
   }
-  return absent;
-}
-
-[[noreturn]] void fail_for(const Absent& absent, Rank rank_count, Timeout timeout) {
-  std::string causes;
-  bool is_one = absent.size() == 1;
-  for (const auto& [cause, ranks] : absent) {
-    causes += fmt::format("{}{} of {}: {}", causes.empty() ? "" : "; ", ranks_text(ranks), rank_count, cause);
-    is_one &= ranks.size() == 1;
-  }
-  fail(
-      fmt::format("not every rank has come within {:g} s (--timeout): {}; look at what {} printed, and whether {} started with the "
-                  "same MASTER_ADDR, MASTER_PORT and job key as rank 0",
-                  seconds_of(timeout), causes, is_one ? "it" : "they", is_one ? "it was" : "they were"));
+  if (!absent.empty()) fail_for(absent, fabric.rank_count(), timeout);
+  require(failure);
 }
 
 void await_ranks(Fabric& fabric, Timeout timeout) {
   if (fabric.rank() == 0) {
-    Result<void> failure;
-    const Absent absent = connect_to_all(fabric, timeout, failure);
-    if (!absent.empty()) fail_for(absent, fabric.rank_count(), timeout);
-    require(failure);
-    require(fabric.barrier({}, timeout));
-    return;
+    connect_to_all(fabric, timeout);
+    return require(fabric.barrier({}, timeout));
   }
   // Longer than rank 0, which says more.
   constexpr std::chrono::seconds kForRank0(5);
@@ -217,23 +160,11 @@ void await_ranks(Fabric& fabric, Timeout timeout) {
   require(met);
 }
 
-// The number of ranks where the launcher has left it in the environment: PMIx tells it to those who join.
-std::optional<Rank> rank_count_by_environment(const FabricOptions& options) {
-  if (take(fabric::find_launcher()) == fabric::Launcher::pmix) return {};
-  return take(fabric::find_job(options)).rank_count;
-}
-
 Fabric open_fabric(const FabricOptions& options, const std::string& json_path, const CountCheck& check_count) {
-  if (const auto rank_count = rank_count_by_environment(options)) check_count(*rank_count);
+  // PMIx tells the number of ranks to those who join.
+  if (take(fabric::find_launcher()) != fabric::Launcher::pmix) check_count(take(fabric::find_job(options)).rank_count);
   if (!json_path.empty() && json_path != "-" && rank_by_environment() == "0") require_writable("--json", json_path);
   return take(Fabric::open(options));
-}
-
-// Keeps the calling thread, and with it what it allocates from now on, where the fabric's own threads are.
-void follow_cpus(const Fabric& fabric) {
-  const std::vector<int> cpus = fabric.cpus();
-  const int code = keep_this_thread_on(cpus);
-  if (code != 0) fail(fmt::format("CPUs {}: {}; choose others with --cpus", cpu_list_text(cpus), std::strerror(code)));
 }
 
 // "rank 1: host, NVIDIA H200".
@@ -251,11 +182,41 @@ Timeout FabricSettings::timeout() const noexcept {
 }
 
 void add_fabric_options(const Command& command, FabricSettings& settings, const char* timeout_help) {
-  add_path_options(command, settings);
-  add_limit_options(command, settings.options.limits);
-  add_rail_options(command, settings.options);
+  FabricOptions& options = settings.options;
+  add_list(command, "--transport", options.transports, transport_name(),
+           "Transports that may be used, best first: local, verbs, ucx, tcp");
+  command.add_flag_callback(
+      "--ucx-trust-network", [&options] { options.ucx_trust_network = true; },
+      "Everybody on the job's network, or on its one host, is trusted: UCX, which authenticates nobody, may be used "
+      "(GIGABAR_UCX_TRUST_NETWORK)");
+  add_list(
+      command, "--require", settings.required, path_name(),
+      "The path that must be taken with GPU memory: gdr, p2p, bar or staged; where it cannot be, the run ends with the reason");
+  add_list(command, "--prefer", settings.preferred, path_name(), "A path that is taken wherever it is possible; may be repeated");
+  add_list(command, "--forbid", settings.forbidden, path_name(), "A path that is not taken; may be repeated");
+  FabricLimits& limits = options.limits;
+  command.add_option("--eager-limit", limits.eager_bytes, limit(),
+                     "Up to here data travel inside one message (GIGABAR_EAGER_LIMIT)");
+  command.add_option("--gdr-limit", limits.gdr_bytes, limit(),
+                     "Up to here the NIC writes to GPU memory itself; staged above (GIGABAR_GDR_LIMIT)");
+  command.add_option("--gdr-read-limit", limits.gdr_read_bytes, limit(),
+                     "Up to here the NIC reads from GPU memory itself (GIGABAR_GDR_READ_LIMIT)");
+  command.add_option("--kernel-limit", limits.kernel_bytes, limit(),
+                     "Up to here a kernel may copy between GPUs in place of their copy engines (GIGABAR_KERNEL_LIMIT)");
+  command.add_option("--chunk", limits.chunk_bytes, byte_count(4096, std::uint64_t{64} << 20),
+                     "Piece of the staged pipeline (GIGABAR_CHUNK)");
+  command.add_option("--chunks", limits.chunk_count, whole_number(1, 64), "Pieces under way per operation (GIGABAR_CHUNKS)");
+  command.add_option("--stripe", limits.stripe_bytes, limit(), "Operations from here on use all rails at once (GIGABAR_STRIPE)");
+  add_list(command, "--rails", options.rails, Value{"LIST"},
+           "NIC ports, as in mlx5_0,mlx5_1/1 (GIGABAR_RAILS; default: the nearest to the GPU)");
+  command.add_option("--rail-count", options.rail_count, whole_number(1, kMaxRails),
+                     "Most rails per peer (GIGABAR_RAIL_COUNT; default 1)");
+  command
+      .add_choice("--rail-policy", options.rail_policy, kRailPolicies,
+                  "Which rail an operation takes: first, round_robin or fixed (GIGABAR_RAIL_POLICY)")
+      ->type_name("NAME");
   command.add_option(
-      "--cpus", settings.options.cpus, Value{"LIST"},
+      "--cpus", options.cpus, Value{"LIST"},
       "CPUs of this rank's threads, and the NUMA node of its buffers: near (its GPU, else its NIC), any, or a list as in 0-7,16 "
       "(GIGABAR_CPUS; default near)");
   command.add_option("--timeout", settings.timeout_seconds, seconds(86400), timeout_help);
@@ -263,7 +224,9 @@ void add_fabric_options(const Command& command, FabricSettings& settings, const 
 
 FabricOptions fabric_options(const FabricSettings& settings) {
   FabricOptions options = settings.options;
-  check_cpus(options.cpus);
+  // Said as the option, before anything is opened.
+  if (const auto wish = fabric::parse_cpu_wish("--cpus", options.cpus.value_or("near")); !wish)
+    refuse_usage(fmt::format("--cpus: {}; {}", wish.error().record().cause, wish.error().record().remedy));
   if (settings.required.size() > 1 && settings.required.front() != settings.required.back()) {
     refuse_usage(fmt::format("--require {}: {} is required too, and an operation takes one path; require one",
                              settings.required.back(), settings.required.front()));
@@ -276,10 +239,8 @@ FabricOptions fabric_options(const FabricSettings& settings) {
         fmt::format("--rails: {} are named, at most {} can be used; name fewer", counted(options.rails.size(), "rail"), kMaxRails));
   }
   // Who names several rails wants them used; with fixed each rank takes one of the list.
-  const bool takes_one_each = options.rail_policy && *options.rail_policy == RailPolicy::fixed;
-  if (!options.rail_count && options.rails.size() > 1 && !takes_one_each) {
+  if (!options.rail_count && options.rails.size() > 1 && options.rail_policy != RailPolicy::fixed)
     options.rail_count = static_cast<unsigned>(options.rails.size());
-  }
   options.connect_timeout = settings.timeout();
   return options;
 }
@@ -289,14 +250,10 @@ Timeout times(Timeout one, std::int64_t count) noexcept {
   return std::chrono::nanoseconds(one.ns() < kMost / count ? one.ns() * count : kMost);
 }
 
-bool is_of_stand_in(const Json& introduction) {
-  return introduction.contains("is_stand_in") && introduction["is_stand_in"] == true;
-}
+bool is_of_stand_in(const Json& introduction) { return introduction.value("is_stand_in", Json()) == true; }
 
 std::string text_of(const Json& introduction, const char* key) {
-  return introduction.is_object() && introduction.contains(key) && introduction[key].is_string()
-             ? plain(introduction[key].get<std::string>())
-             : std::string();
+  return introduction.contains(key) && introduction[key].is_string() ? plain(introduction[key].get<std::string>()) : "";
 }
 
 void add_job_options(const Command& command, JobOptions& options, const char* timeout_help) {
@@ -329,7 +286,9 @@ RankSession::RankSession(std::string_view command, const JobOptions& options, co
 }
 
 void RankSession::join() {
-  follow_cpus(fabric_);
+  const std::vector<int> cpus = fabric_.cpus();
+  if (const int code = keep_this_thread_on(cpus); code != 0)
+    fail(fmt::format("CPUs {}: {}; choose others with --cpus", cpu_list_text(cpus), std::strerror(code)));
   await_ranks(fabric_, timeout_);
   check_count_(fabric_.rank_count());
 }
@@ -439,21 +398,18 @@ bool is_under_launcher() { return take(fabric::find_launcher()) != fabric::Launc
 std::string rank_by_environment() { return plain(fabric::stated_rank()); }
 
 void run_local_ranks(unsigned rank_count, std::string_view command, Invocation& invocation) {
-  run::JobSettings settings;
-  settings.path = "/proc/self/exe";
-  settings.program = invocation.arguments;
-  settings.rank_count = rank_count;
-  settings.speaker = fmt::format("gigabar {}", command);
-  settings.is_repeated = true;
-  invocation.exit_status = run::launch(settings);
+  invocation.exit_status = run::launch({.path = "/proc/self/exe",
+                                        .program = invocation.arguments,
+                                        .rank_count = rank_count,
+                                        .speaker = fmt::format("gigabar {}", command),
+                                        .is_repeated = true});
 }
 
 void end_rank(const CommandFailure& failure, RankSession* session, Invocation& invocation) {
   const std::string rank = session != nullptr ? std::to_string(session->rank()) : rank_by_environment();
-  if (rank == "0") throw CommandFailure(failure.exit_status(), failure.what());
-  if (failure.exit_status() != kExitBadUsage) {
+  if (rank == "0") throw failure;
+  if (failure.exit_status() != kExitBadUsage)
     throw CommandFailure(failure.exit_status(), fmt::format("rank {}: {}", rank, failure.what()));
-  }
   if (session != nullptr) {
     static_cast<void>(session->fabric().recv(0, kNothingTag, nullptr, 0, std::chrono::seconds(5)));
   } else {

@@ -12,7 +12,6 @@
 #include "base/counted.hpp"
 #include "base/fnv.hpp"
 #include "base/rounding.hpp"
-#include "gigabar/copy.hpp"
 #include "support/pattern.hpp"
 #include "support/plain_text.hpp"
 #include "support/workbench.hpp"
@@ -23,28 +22,24 @@ namespace gigabar::tool::ranks {
 
 namespace {
 
-constexpr std::uint64_t kDefaultMostBytes = std::uint64_t{4} << 20;
-
-Place parse_place(const std::string& text, bool has_devices) {
-  if (text == "H" || text == "h") return Place::host;
-  if (text != "D" && text != "d") {
-    refuse_usage(fmt::format("'{}' is no kind of buffer; write H (host) or D (device), rank 0's first", text));
-  }
-  if (!has_devices) refuse_usage("'D' is memory of a device; add -d cuda");
-  return Place::device;
-}
-
 void settle_places(Plan& plan) {
-  const Options& options = plan.options;
-  plan.first_place = plan.second_place = place_of("-d", options.accelerator);
-  if (options.places.empty()) return;
-  const bool has_devices = plan.first_place == Place::device;
-  if (options.places.size() != 2) {
+  const std::vector<std::string>& typed = plan.options.places;
+  const Place usual = place_of("-d", plan.options.accelerator);
+  plan.first_place = plan.second_place = usual;
+  if (typed.empty()) return;
+  if (typed.size() != 2) {
     refuse_usage(fmt::format("{} given; give two, rank 0's and rank 1's, as in 'D H'",
-                             counted(options.places.size(), "kind of buffer is", "kinds of buffers are")));
+                             counted(typed.size(), "kind of buffer is", "kinds of buffers are")));
   }
-  plan.first_place = parse_place(options.places[0], has_devices);
-  plan.second_place = parse_place(options.places[1], has_devices);
+  const auto parse = [usual](const std::string& text) {
+    if (text == "H" || text == "h") return Place::host;
+    if (text != "D" && text != "d")
+      refuse_usage(fmt::format("'{}' is no kind of buffer; write H (host) or D (device), rank 0's first", text));
+    if (usual == Place::host) refuse_usage("'D' is memory of a device; add -d cuda");
+    return Place::device;
+  };
+  plan.first_place = parse(typed[0]);
+  plan.second_place = parse(typed[1]);
 }
 
 void settle_sizes(Plan& plan) {
@@ -67,15 +62,6 @@ void settle_put(const Plan& plan) {
   if (plan.range.least_bytes == 0) refuse_usage(fmt::format("-m {}: nobody sees a put of 0 bytes; start at 1", plan.options.sizes));
 }
 
-void settle_comparison(const Plan& plan) {
-  if (!plan.options.is_compared) return;
-  const PathPolicy& policy = plan.options.fabric.options.policy;
-  for (const auto& [preference, name] : {std::pair(policy.gdr, "gdr"), std::pair(policy.p2p, "p2p")}) {
-    if (preference != Preference::require) continue;
-    refuse_usage(fmt::format("--compare forbids {} for the second curve, and --require {} asks for it; leave one out", name, name));
-  }
-}
-
 }  // namespace
 
 void add_counts(const Command& command, RoundOptions& options, const char* iterations, const char* warm_up) {
@@ -92,9 +78,7 @@ Place place_of(std::string_view option, std::string_view accelerator) {
   refuse_usage(fmt::format("{} {}: this is no kind of device; choose cuda or host", option, accelerator));
 }
 
-SizeRange default_sizes(Measure measure) noexcept {
-  return {is_latency(measure) ? std::uint64_t{0} : std::uint64_t{1}, kDefaultMostBytes};
-}
+SizeRange default_sizes(Measure measure) noexcept { return {is_latency(measure) ? 0U : 1U, std::uint64_t{4} << 20}; }
 
 Counts counts_for(const Options& options, std::uint64_t bytes) noexcept {
   const bool is_large = bytes > kLargeBytes;
@@ -109,7 +93,12 @@ Plan make_plan(const Options& options) {
   settle_sizes(plan);
   settle_put(plan);
   plan.options.fabric.options = fabric_options(options.fabric);
-  settle_comparison(plan);
+  const PathPolicy& policy = plan.options.fabric.options.policy;
+  for (const auto& [preference, name] : {std::pair(policy.gdr, "gdr"), std::pair(policy.p2p, "p2p")}) {
+    if (options.is_compared && preference == Preference::require)
+      refuse_usage(
+          fmt::format("--compare forbids {} for the second curve, and --require {} asks for it; leave one out", name, name));
+  }
   return plan;
 }
 
@@ -180,29 +169,23 @@ Buffers::Buffers(const Plan& plan, Place place, const DeviceInfo& device) {
   if (plan.options.is_checked) mapping_.emplace(take(map(base_, bytes())));
 }
 
-void Buffers::engine_write(std::uint64_t offset_bytes, std::span<const std::byte> source) {
-  if (source.empty()) return;
+void Buffers::transfer(CopyDirection direction, std::uint64_t offset_bytes, std::span<std::byte> data) {
+  if (data.empty()) return;
+  const bool is_write = direction == CopyDirection::to_device;
   if (host_) {
-    std::memcpy(at(offset_bytes), source.data(), source.size());
-  } else {
-    take(copy(MappedPlace{*mapping_, offset_bytes}, source.data(), source.size(), CopyMethod::copy_engine));
+    std::memcpy(is_write ? at(offset_bytes) : data.data(), is_write ? data.data() : at(offset_bytes), data.size());
+    return;
   }
-}
-
-void Buffers::engine_read(std::uint64_t offset_bytes, std::span<std::byte> destination) {
-  if (destination.empty()) return;
-  if (host_) {
-    std::memcpy(destination.data(), at(offset_bytes), destination.size());
-  } else {
-    take(copy(destination.data(), MappedPlace{*mapping_, offset_bytes}, destination.size(), CopyMethod::copy_engine));
-  }
+  const MappedPlace place{*mapping_, offset_bytes};
+  take(is_write ? copy(place, data.data(), data.size(), CopyMethod::copy_engine)
+                : copy(data.data(), place, data.size(), CopyMethod::copy_engine));
 }
 
 void Buffers::fill_to_send(const Slots& slots, Rank sender, std::uint32_t round) {
   staging_.resize(slots.bytes);
   for (std::uint32_t slot = 0; slot < slots.count; ++slot) {
     pattern_of(sender, round, slot).fill(staging_);
-    engine_write(slots.offset_of(slot), staging_);
+    transfer(CopyDirection::to_device, slots.offset_of(slot), staging_);
   }
 }
 
@@ -210,7 +193,7 @@ void Buffers::poison_to_receive(const Slots& slots, Rank sender, std::uint32_t r
   staging_.resize(slots.bytes + kGuardBytes);
   for (std::uint32_t slot = 0; slot < slots.count; ++slot) {
     pattern_of(sender, round, slot).poison(staging_);
-    engine_write(area_bytes_ + slots.offset_of(slot), staging_);
+    transfer(CopyDirection::to_device, area_bytes_ + slots.offset_of(slot), staging_);
   }
 }
 
@@ -219,7 +202,7 @@ std::optional<std::string> Buffers::check_received(const Slots& slots, Rank send
   staging_.resize(slots.bytes + kGuardBytes);
   const std::span<const std::byte> found(staging_);
   for (std::uint32_t slot = 0; slot < std::min(slots.count, message_count); ++slot) {
-    engine_read(area_bytes_ + slots.offset_of(slot), staging_);
+    transfer(CopyDirection::from_device, area_bytes_ + slots.offset_of(slot), staging_);
     const Pattern pattern = pattern_of(sender, round, slot);
     const auto wrong = pattern.compare(found.first(slots.bytes));
     const auto beyond = pattern.compare_poison(found.subspan(slots.bytes), slots.bytes);
@@ -233,9 +216,9 @@ std::optional<std::string> Buffers::check_received(const Slots& slots, Rank send
 void Buffers::plant_fault(const Slots& slots) {
   const std::uint64_t place = area_bytes_ + slots.bytes / 2;
   std::byte value{};
-  engine_read(place, {&value, 1});
+  transfer(CopyDirection::from_device, place, {&value, 1});
   value ^= std::byte{1};
-  engine_write(place, {&value, 1});
+  transfer(CopyDirection::to_device, place, {&value, 1});
 }
 
 void BufferSession::make_buffers(const Plan& plan, Place place) {
@@ -279,14 +262,9 @@ double total_us(const Measurement& measurement, std::size_t thread_count) {
 // Bytes per microsecond are 10^6 bytes per second.
 double mb_per_s(double bytes, double duration_us) noexcept { return duration_us > 0 ? bytes / duration_us : 0.0; }
 
-// Bytes of one window, both directions where both are used.
-double window_bytes(const Plan& plan, std::uint64_t bytes) noexcept {
-  const double directions = plan.options.measure == Measure::both_ways ? 2.0 : 1.0;
-  return static_cast<double>(bytes) * plan.options.window * directions;
-}
-
 void add_bandwidths(const Plan& plan, SizeResult& result, std::span<const Measurement> active) {
-  const double bytes = window_bytes(plan, result.bytes);
+  const double directions = plan.options.measure == Measure::both_ways ? 2.0 : 1.0;
+  const double bytes = static_cast<double>(result.bytes) * plan.options.window * directions;  // of one window
   double sum_us = 0;
   double all_bytes = 0;
   for (const Measurement& each : active) {
@@ -303,19 +281,12 @@ void add_bandwidths(const Plan& plan, SizeResult& result, std::span<const Measur
   result.messages_per_s = result.figure * 1e6 / static_cast<double>(std::max<std::uint64_t>(result.bytes, 1));
 }
 
-std::string what_is_timed(const Plan& plan) {
-  if (!is_latency(plan.options.measure)) {
-    return plan.options.kind == Kind::write ? "write: windows of writes, the last with a notification"
-                                            : std::string(name_of(plan.options.kind));
-  }
-  switch (plan.options.kind) {
-    case Kind::send: return "send: half of a round trip";
-    case Kind::write: return "write with notification: half of a round trip";
-    case Kind::put: return "write without notification, seen in the target's memory: half of a round trip";
-    case Kind::read: return "read: from the post until the bytes are here, not halved";
-  }
-  return {};
-}
+// What is timed of each kind: of latencies, of bandwidths.
+constexpr std::array<std::array<const char*, 2>, kKinds.size()> kTimed = {
+    {{"send: half of a round trip", "send"},
+     {"write with notification: half of a round trip", "write: windows of writes, the last with a notification"},
+     {"write without notification, seen in the target's memory: half of a round trip", "put"},
+     {"read: from the post until the bytes are here, not halved", "read"}}};
 
 // Each text once, in order of appearance.
 void add_text(std::vector<std::string>& texts, std::string text) {
@@ -328,6 +299,14 @@ std::string texts_of(std::span<const Measurement> measurements) {
   return fmt::format("{}", fmt::join(texts, " + "));
 }
 
+Json to_json(const OperationReport& report) {
+  Json rails = list_of(report.rails, [](const RailShare& share) -> Json { return {{"rail", share.rail}, {"bytes", share.bytes}}; });
+  return {{"text", path_text(report)},    {"transport", report.transport ? Json(name_of(*report.transport)) : Json()},
+          {"path", name_of(report.path)}, {"rails", std::move(rails)},
+          {"bytes", report.bytes},        {"chunks", report.chunks},
+          {"retries", report.retries},    {"reason", report.reason}};
+}
+
 }  // namespace
 
 std::string path_text(const OperationReport& report) {
@@ -335,14 +314,6 @@ std::string path_text(const OperationReport& report) {
   if (report.path != TransferPath::none) text += (text.empty() ? "" : " ") + std::string(name_of(report.path));
   if (report.rails.empty() || report.transport == TransportKind::local) return text.empty() ? "none" : text;
   return fmt::format("{} ({})", text, fmt::join(report.rails | std::views::transform(&RailShare::rail), ", "));
-}
-
-Json to_json(const OperationReport& report) {
-  Json rails = list_of(report.rails, [](const RailShare& share) -> Json { return {{"rail", share.rail}, {"bytes", share.bytes}}; });
-  return {{"text", path_text(report)},    {"transport", report.transport ? Json(name_of(*report.transport)) : Json()},
-          {"path", name_of(report.path)}, {"rails", std::move(rails)},
-          {"bytes", report.bytes},        {"chunks", report.chunks},
-          {"retries", report.retries},    {"reason", report.reason}};
 }
 
 PathUse path_use_of(std::span<const OperationReport> reports) {
@@ -399,7 +370,6 @@ std::optional<Measurement> decode(std::string_view bytes) {
 SizeResult combine(const Plan& plan, std::uint64_t bytes, std::uint32_t pair_count, std::span<const Measurement> by_rank) {
   SizeResult result;
   result.bytes = bytes;
-  result.counts = counts_for(plan.options, bytes);
   result.pair_count = pair_count;
   const auto active = by_rank.first(pair_count);
   const auto passive = by_rank.subspan(pair_count, pair_count);
@@ -433,7 +403,7 @@ std::string title_lines(const Plan& plan, std::string_view version, std::uint32_
   const auto buffer = [](Place place) { return place == Place::device ? "DEVICE (D)" : "HOST (H)"; };
   std::string lines = fmt::format("# Gigabar {} {}\n", version, words_of(options.measure).title);
   lines += fmt::format("# Send Buffer on {} and Receive Buffer on {}\n", buffer(plan.first_place), buffer(plan.second_place));
-  lines += fmt::format("# {}\n", what_is_timed(plan));
+  lines += fmt::format("# {}\n", kTimed[static_cast<std::size_t>(options.kind)][is_latency(options.measure) ? 0 : 1]);
   if (is_of_pairs(options.measure)) {
     const std::string window = is_latency(options.measure) ? "" : fmt::format(" [ window size: {} ]", options.window);
     const std::string threads = options.thread_count == 1 ? "" : fmt::format(" [ threads: {} ]", options.thread_count);
@@ -447,12 +417,13 @@ Row row_of(const Plan& plan, const SizeResult& result, const SizeResult* other) 
   const bool is_time = is_latency(options.measure);
   const bool is_rate = options.measure == Measure::many_bandwidths;
   const std::string unit = is_time ? " (us)" : " (MB/s)";
+  const Counts counts = counts_for(options, result.bytes);
   constexpr const char* kFigure = "{:>16.2f}";  // OSU's widths
   constexpr const char* kOwn = "{:>12.2f}";     // of our columns behind its
   Row row;
   row.add("measure", command_of(options.measure)).add("kind", name_of(options.kind));
   row.add("bytes", result.bytes, "# Size", "{:<10}");
-  row.add("iterations", result.counts.iterations).add("warm_up", result.counts.warm_up).add("pairs", result.pair_count);
+  row.add("iterations", counts.iterations).add("warm_up", counts.warm_up).add("pairs", result.pair_count);
   row.show(is_time ? "Latency (us)" : is_rate ? "MB/s" : "Bandwidth (MB/s)", result.figure, kFigure);
   if (is_rate) row.show("Messages/s", result.messages_per_s, kFigure);
   if (options.is_checked) row.show("Validation", verdict_of(result.wrong_count), "{:>16}");

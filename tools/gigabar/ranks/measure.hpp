@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/mapping.hpp"
@@ -165,8 +166,8 @@ class Buffers {
   void plant_fault(const Slots& slots);
 
  private:
-  void engine_write(std::uint64_t offset_bytes, std::span<const std::byte> source);
-  void engine_read(std::uint64_t offset_bytes, std::span<std::byte> destination);
+  // Of device memory by the copy engine.
+  void transfer(CopyDirection direction, std::uint64_t offset_bytes, std::span<std::byte> data);
 
   std::uint64_t area_bytes_ = 0;  // for sending, and again for receiving
   std::optional<HostMemory> host_;
@@ -208,7 +209,6 @@ struct PathUse {
 // "local p2p", "verbs gdr (mlx5_0/1, mlx5_1/1)"; the transport alone when nothing was to be moved. The rail of the local transport
 // is never a choice and is left out.
 std::string path_text(const OperationReport& report);
-Json to_json(const OperationReport& report);
 // Of a few operations of one size. Where they differ (rails taking turns, say) each text stands once, in order of appearance.
 PathUse path_use_of(std::span<const OperationReport> reports);
 
@@ -230,7 +230,6 @@ std::optional<Measurement> decode(std::string_view bytes);
 
 struct SizeResult : Complaint {
   std::uint64_t bytes = 0;
-  Counts counts;
   std::uint32_t pair_count = 1;
   Summary summary;            // of single samples of all pairs: one way, a read, or a window
   double figure = 0;          // OSU's: the mean in microseconds, or MB/s of all pairs together

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -35,17 +34,11 @@ constexpr int kForever = -1;
 // False when the time is over.
 bool await(int file, int milliseconds) {
   pollfd waited{file, POLLIN, 0};
-  int count = -1;
-  while (count < 0) {
+  int count = 0;
+  do {
     count = ::poll(&waited, 1, milliseconds);
-    if (count < 0 && errno != EINTR) return true;
-  }
-  return count > 0;
-}
-
-bool is_fifo(int file) {
-  struct stat found{};
-  return ::fstat(file, &found) == 0 && S_ISFIFO(found.st_mode);
+  } while (count < 0 && errno == EINTR);
+  return count != 0;
 }
 
 [[noreturn]] void refuse(const std::string& name, std::string_view cause, std::string_view remedy) {
@@ -93,7 +86,8 @@ std::string read_file(std::string_view option, const std::string& path, const In
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!file.is_open()) refuse(name, fmt::format("cannot be opened: {}", std::strerror(errno)), form.remedy);
   // Without a writer it reads as an empty file.
-  const bool had_writer = !is_fifo(file.get()) || await(file.get(), kWriterSeconds * 1000);
+  std::error_code ignored;
+  const bool had_writer = !std::filesystem::is_fifo(path, ignored) || await(file.get(), kWriterSeconds * 1000);
   std::string text = read_whole(name, file.get(), form);
   if (text.empty() && !had_writer) refuse(name, fmt::format("had no writer for {} s", kWriterSeconds), form.remedy);
   return text;
