@@ -142,7 +142,7 @@ unsigned TcpLink::dial(const Offer& offer) {
 }
 
 std::int64_t TcpLink::next_ns() const noexcept {
-  if (state_ == LinkState::ready) return look_at_ns_;
+  if (state_ == LinkState::ready) return std::min(look_at_ns_, end_at_ns_);
   if (state_ != LinkState::connecting) return secure::kNever;
   std::int64_t next_ns = connect_until_ns_;
   for (const Way& way : ways_) {
@@ -298,9 +298,7 @@ void TcpLink::put_fence() {
   is_fence_due_ = false;
 }
 
-bool TcpLink::has_sent_all() const noexcept {
-  return is_idle() && std::ranges::all_of(lane_writes_, [](const LaneWrite& write) { return write.missing_shares == 0; });
-}
+bool TcpLink::has_sent_all() const noexcept { return is_idle() && std::ranges::all_of(lane_writes_, &LaneWrite::is_sent); }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
@@ -358,16 +356,15 @@ void TcpLink::begin_to_break(std::optional<Farewell> farewell) noexcept {
 void TcpLink::look_for_silence(std::int64_t now_ns) {
   const std::int64_t limit_ns = transport_.connect_deadline_ns();
   look_at_ns_ = Silence::next_look_ns(now_ns, limit_ns);
-  if (lane_ended_at_ns_ != 0) {
+  if (end_at_ns_ != secure::kNever) {
     // What has come is told first; at a fence nothing is received any more.
     int unread_bytes = 0;
     const bool has_unread = is_hungry_ || (::ioctl(stream_->socket().get(), SIOCINQ, &unread_bytes) == 0 && unread_bytes > 0);
-    if (!fence_ && has_unread) lane_ended_at_ns_ = now_ns;
-    if (now_ns - lane_ended_at_ns_ >= kMaxEndNs) {
+    if (!fence_ && has_unread) end_at_ns_ = now_ns + kMaxEndNs;
+    if (now_ns >= end_at_ns_) {
       const auto farewell = fence_ ? hear_farewell() : std::nullopt;
       return lost(farewell ? std::string(sentence_of(*farewell)) : "the peer's end of a connection for large writes closed");
     }
-    look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
   }
   for (Socket& socket : sockets_) {
     const auto path = path_of(socket.descriptor);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/transport.hpp"
 
-#include <linux/sockios.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "platform/cpu_set.hpp"
 #include "transport/tcp/link.hpp"
 #include "transport/tcp/open.hpp"
+#include "transport/tcp/silence.hpp"
 
 namespace gigabar::transport {
 namespace tcp {
@@ -61,8 +60,8 @@ bool has_gone_out(secure::ByteStream& stream) noexcept {
     if (bytes < 0 && errno != EAGAIN && errno != EINTR) return true;
     if (bytes <= 0) break;
   }
-  int unsent = 0;
-  return !stream.has_unsent() && (::ioctl(socket, SIOCOUTQ, &unsent) != 0 || unsent == 0);
+  const auto path = path_of(socket);
+  return !stream.has_unsent() && !(path && path->has_unacknowledged);
 }
 
 }  // namespace
