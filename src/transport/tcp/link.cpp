@@ -75,13 +75,13 @@ void TcpLink::leave() {
 bool TcpLink::send_in_time() {
   pump();
   const std::int64_t until_ns = has_sent_all() ? 0 : transport_.linger_until_ns();
-  while (!has_sent_all() && !send_code_ && state_ == LinkState::ready && now_ns() < until_ns) {
+  while (!has_sent_all() && can_post() && now_ns() < until_ns) {
     pollfd socket{stream_->socket().get(), static_cast<short>(is_idle() ? POLLRDHUP : POLLOUT | POLLRDHUP), 0};
     ::poll(&socket, 1, is_idle() ? 1 : 10);
     if ((socket.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) return false;  // nobody is there to receive it
     pump();
   }
-  return has_sent_all() && !send_code_ && state_ == LinkState::ready;
+  return has_sent_all() && can_post();
 }
 
 // Of those that are being made the others are not expected any more.
@@ -304,7 +304,7 @@ bool TcpLink::has_sent_all() const noexcept { return is_idle() && std::ranges::a
 
 void TcpLink::pump() {
   note_failure(stream_->flush());
-  for (unsigned turn = 0; turn < kMaxSendsPerTurn && state_ == LinkState::ready && !send_code_; ++turn) {
+  for (unsigned turn = 0; turn < kMaxSendsPerTurn && can_post(); ++turn) {
     if (own_.empty() && answers_.empty()) break;
     if (sending().empty()) is_answers_turn_ = !is_answers_turn_;
     std::deque<Outgoing>& queue = sending();
@@ -348,7 +348,7 @@ void TcpLink::lost_by(std::string_view what, int code) { lost(text(what, std::st
 // A farewell goes between two frames only; where it does not go out the peer sees the connection end.
 void TcpLink::begin_to_break(std::optional<Farewell> farewell) noexcept {
   const bool is_within_frame = !sending().empty() && sending().front().sent_bytes > 0;
-  if (state_ != LinkState::ready || !farewell || is_within_frame || send_code_ || stream_->has_unsent()) return;
+  if (!can_post() || !farewell || is_within_frame || stream_->has_unsent()) return;
   OutgoingFrame bye{.header = make_header(FrameKind::bye, static_cast<std::uint32_t>(*farewell), 0), .from = {}};
   quietly([&] { note_failure(bye.send(*stream_, nullptr, 0)); });
 }

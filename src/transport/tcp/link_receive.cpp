@@ -64,11 +64,8 @@ bool TcpLink::receive(Sink& sink) {
     std::ranges::copy(carried_, scratch.begin());  // not for a poll that finds nothing
     const std::size_t taken = std::min(moved.bytes, direct_bytes);
     take_frames(taken, std::span(scratch).first(carried_.size() + moved.bytes - taken), sink);
-    if (state_ != LinkState::ready) return true;
-    if (fence_) {
-      want_events();
-      return true;
-    }
+    if (fence_) want_events();
+    if (fence_ || state_ != LinkState::ready) return true;
     // The socket had no more: its descriptor tells when it has.
     if (security_.protection == Protection::authenticated && moved.bytes < direct_bytes + pieces[1].iov_len) return true;
   }
@@ -181,7 +178,6 @@ bool TcpLink::pass_fence() noexcept {
 bool TcpLink::leave_fence(Sink& sink) {
   if (!fence_ || state_ != LinkState::ready || !pass_fence()) return false;
   take_frames(0, std::exchange(carried_, {}), sink);
-  if (state_ != LinkState::ready) return true;
   if (!fence_) {
     is_hungry_ = true;
     transport_.attend_to(*this);
