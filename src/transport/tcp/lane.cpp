@@ -55,7 +55,7 @@ class Lane::Connection {
   // Returns false: nothing more is done here.
   bool end(Kind kind, const Moved& how = {Moved::How::ended, 0, 0}) {
     is_over_ = true;
-    lane_.tell({kind, link_, nullptr, how});
+    lane_.tell({kind, link_, how});
     return false;
   }
   static bool is_closed(const Moved& moved) {
@@ -84,7 +84,7 @@ class Lane::Connection {
     if (held.memory == nullptr) return end(Kind::gone);
     if (!judge_sent(share.send(stream_, held.memory, call_bytes_))) return false;
     if (!share.is_sent() || share.advance()) return true;
-    if (share.write->missing_shares.fetch_sub(1, std::memory_order_acq_rel) == 1) lane_.tell({Kind::sent, link_, share.write});
+    if (share.write->missing_shares.fetch_sub(1, std::memory_order_acq_rel) == 1) lane_.tell({Kind::moved, link_});
     shares_.pop_front();
     return true;
   }
@@ -116,7 +116,7 @@ class Lane::Connection {
     if (left_bytes_ > 0 || !is_last_) return;
     counts_.placed_shares[lane_.index_].fetch_add(1, std::memory_order_seq_cst);
     if (counts_.is_waited_for.load(std::memory_order_seq_cst) && counts_.is_waited_for.exchange(false, std::memory_order_seq_cst)) {
-      lane_.tell({Kind::placed, link_});
+      lane_.tell({Kind::moved, link_});
     }
   }
 
@@ -240,11 +240,8 @@ bool Lane::take_shares() {
   const std::lock_guard lock(mutex_);
   while (!shares_.empty()) {
     const auto& [link, share] = shares_.front();
-    const auto found = connections_.find(link);
-    if (found != connections_.end()) {
-      come_back_to(link);
-      found->second.add(share);
-    }
+    come_back_to(link);
+    connections_.at(link).add(share);  // it is there: remove() takes its shares out
     shares_.pop_front();
   }
   has_shares_.store(false, std::memory_order_seq_cst);
@@ -266,17 +263,11 @@ bool Lane::go_round() {
     const std::lock_guard queue(mutex_);
     events_.reserve(events_.size() + kMaxEventsInARow);
   }
-  // One at a time: who adds or removes a link waits for the turn.
-  const std::uint64_t link = unfinished_.front();
-  unfinished_.erase(unfinished_.begin());
-  const auto found = connections_.find(link);
-  bool is_more = found != connections_.end();
-  try {
-    is_more = is_more && found->second.progress();
-  } catch (const std::bad_alloc&) {
-    // It is tried again behind the others, which may need none.
-  }
-  if (is_more) unfinished_.push_back(link);  // there is room
+  // One at a time: who adds or removes a link waits for the turn. With an exception it stays behind the others, which may need no
+  // memory.
+  std::ranges::rotate(unfinished_, unfinished_.begin() + 1);
+  const auto found = connections_.find(unfinished_.back());
+  if (found == connections_.end() || !found->second.progress()) unfinished_.pop_back();
   return true;
 }
 

@@ -31,6 +31,8 @@ namespace gigabar::transport::tcp {
 struct LaneWrite {
   std::uint64_t cookie = 0;
   std::atomic<unsigned> missing_shares{0};  // that are not sent
+  // Then its memory is needed no more, and no lane touches this.
+  bool is_sent() const noexcept { return missing_shares.load(std::memory_order_acquire) == 0; }
 };
 // A part of a write.
 struct Share : OutgoingFrame {
@@ -45,8 +47,7 @@ struct LaneCounts {
 
 struct LaneEvent {
   enum class Kind : std::uint8_t {
-    sent,         // all shares of `write`: its memory is needed no more
-    placed,       // a share of the peer's
+    moved,        // the last share of a write is sent, or one of the peer's placed
     not_allowed,  // the peer writes where it may not
     no_frame,     // what the peer sent is none, or one of another kind
     failed,       // the peer's bytes could not be placed in a GPU's memory
@@ -55,7 +56,6 @@ struct LaneEvent {
   };
   Kind kind = Kind::over;
   std::uint64_t link = 0;
-  LaneWrite* write = nullptr;
   secure::Moved end{secure::Moved::How::ended, 0, 0};
 };
 

@@ -75,13 +75,13 @@ void TcpLink::leave() {
 bool TcpLink::send_in_time() {
   pump();
   const std::int64_t until_ns = has_sent_all() ? 0 : transport_.linger_until_ns();
-  while (!has_sent_all() && !send_code_ && state_ == LinkState::ready && now_ns() < until_ns) {
+  while (!has_sent_all() && can_post() && now_ns() < until_ns) {
     pollfd socket{stream_->socket().get(), static_cast<short>(is_idle() ? POLLRDHUP : POLLOUT | POLLRDHUP), 0};
     ::poll(&socket, 1, is_idle() ? 1 : 10);
     if ((socket.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) return false;  // nobody is there to receive it
     pump();
   }
-  return has_sent_all() && !send_code_ && state_ == LinkState::ready;
+  return has_sent_all() && can_post();
 }
 
 // Of those that are being made the others are not expected any more.
@@ -142,7 +142,7 @@ unsigned TcpLink::dial(const Offer& offer) {
 }
 
 std::int64_t TcpLink::next_ns() const noexcept {
-  if (state_ == LinkState::ready) return look_at_ns_;
+  if (state_ == LinkState::ready) return std::min(look_at_ns_, end_at_ns_);
   if (state_ != LinkState::connecting) return secure::kNever;
   std::int64_t next_ns = connect_until_ns_;
   for (const Way& way : ways_) {
@@ -298,15 +298,13 @@ void TcpLink::put_fence() {
   is_fence_due_ = false;
 }
 
-bool TcpLink::has_sent_all() const noexcept {
-  return is_idle() && std::ranges::all_of(lane_writes_, [](const LaneWrite& write) { return write.missing_shares == 0; });
-}
+bool TcpLink::has_sent_all() const noexcept { return is_idle() && std::ranges::all_of(lane_writes_, &LaneWrite::is_sent); }
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
 void TcpLink::pump() {
   note_failure(stream_->flush());
-  for (unsigned turn = 0; turn < kMaxSendsPerTurn && state_ == LinkState::ready && !send_code_; ++turn) {
+  for (unsigned turn = 0; turn < kMaxSendsPerTurn && can_post(); ++turn) {
     if (own_.empty() && answers_.empty()) break;
     if (sending().empty()) is_answers_turn_ = !is_answers_turn_;
     std::deque<Outgoing>& queue = sending();
@@ -350,7 +348,7 @@ void TcpLink::lost_by(std::string_view what, int code) { lost(text(what, std::st
 // A farewell goes between two frames only; where it does not go out the peer sees the connection end.
 void TcpLink::begin_to_break(std::optional<Farewell> farewell) noexcept {
   const bool is_within_frame = !sending().empty() && sending().front().sent_bytes > 0;
-  if (state_ != LinkState::ready || !farewell || is_within_frame || send_code_ || stream_->has_unsent()) return;
+  if (!can_post() || !farewell || is_within_frame || stream_->has_unsent()) return;
   OutgoingFrame bye{.header = make_header(FrameKind::bye, static_cast<std::uint32_t>(*farewell), 0), .from = {}};
   quietly([&] { note_failure(bye.send(*stream_, nullptr, 0)); });
 }
@@ -358,16 +356,15 @@ void TcpLink::begin_to_break(std::optional<Farewell> farewell) noexcept {
 void TcpLink::look_for_silence(std::int64_t now_ns) {
   const std::int64_t limit_ns = transport_.connect_deadline_ns();
   look_at_ns_ = Silence::next_look_ns(now_ns, limit_ns);
-  if (lane_ended_at_ns_ != 0) {
+  if (end_at_ns_ != secure::kNever) {
     // What has come is told first; at a fence nothing is received any more.
     int unread_bytes = 0;
     const bool has_unread = is_hungry_ || (::ioctl(stream_->socket().get(), SIOCINQ, &unread_bytes) == 0 && unread_bytes > 0);
-    if (!fence_ && has_unread) lane_ended_at_ns_ = now_ns;
-    if (now_ns - lane_ended_at_ns_ >= kMaxEndNs) {
+    if (!fence_ && has_unread) end_at_ns_ = now_ns + kMaxEndNs;
+    if (now_ns >= end_at_ns_) {
       const auto farewell = fence_ ? hear_farewell() : std::nullopt;
       return lost(farewell ? std::string(sentence_of(*farewell)) : "the peer's end of a connection for large writes closed");
     }
-    look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
   }
   for (Socket& socket : sockets_) {
     const auto path = path_of(socket.descriptor);

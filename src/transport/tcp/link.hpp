@@ -155,8 +155,8 @@ class TcpLink final : public PlacedLink {
   ShareCounts sent_shares_{};
   bool is_fence_due_ = false;  // before the next message
   LaneCounts lane_counts_;
-  std::optional<ShareCounts> fence_;   // the receiver waits there
-  std::int64_t lane_ended_at_ns_ = 0;  // 0: none has
+  std::optional<ShareCounts> fence_;         // the receiver waits there
+  std::int64_t end_at_ns_ = secure::kNever;  // one of a lane has ended, and the link has until then
 };
 
 }  // namespace gigabar::transport::tcp

@@ -64,11 +64,8 @@ bool TcpLink::receive(Sink& sink) {
     std::ranges::copy(carried_, scratch.begin());  // not for a poll that finds nothing
     const std::size_t taken = std::min(moved.bytes, direct_bytes);
     take_frames(taken, std::span(scratch).first(carried_.size() + moved.bytes - taken), sink);
-    if (state_ != LinkState::ready) return true;
-    if (fence_) {
-      want_events();
-      return true;
-    }
+    if (fence_) want_events();
+    if (fence_ || state_ != LinkState::ready) return true;
     // The socket had no more: its descriptor tells when it has.
     if (security_.protection == Protection::authenticated && moved.bytes < direct_bytes + pieces[1].iov_len) return true;
   }
@@ -181,7 +178,6 @@ bool TcpLink::pass_fence() noexcept {
 bool TcpLink::leave_fence(Sink& sink) {
   if (!fence_ || state_ != LinkState::ready || !pass_fence()) return false;
   take_frames(0, std::exchange(carried_, {}), sink);
-  if (state_ != LinkState::ready) return true;
   if (!fence_) {
     is_hungry_ = true;
     transport_.attend_to(*this);
@@ -190,42 +186,33 @@ bool TcpLink::leave_fence(Sink& sink) {
   return true;
 }
 
-// Behind a fence that is not passed any more: what the peer said last. What is before that is of no use.
+// Behind a fence that is not passed any more: a farewell is the last that a peer says. What is before that is of no use.
 std::optional<Farewell> TcpLink::hear_farewell() {
   Scratch& scratch = transport_.scratch();
   const iovec place{scratch.data(), scratch.size()};
-  std::vector<std::byte> come = std::exchange(carried_, {});
-  std::uint64_t skipped_bytes = 0;  // of a frame's data, that are still to come
+  std::vector<std::byte> last = std::exchange(carried_, {});
   for (std::uint64_t heard_bytes = 0; heard_bytes < kMaxBehindFenceBytes;) {
-    std::span<const std::byte> left(come);
-    for (;;) {
-      const std::size_t part = std::min<std::uint64_t>(skipped_bytes, left.size());
-      left = left.subspan(part);
-      skipped_bytes -= part;
-      if (left.size() < kHead) break;
-      const auto header = parse_header(left);
-      if (!header) return {};
-      if (header->kind == FrameKind::bye) return static_cast<Farewell>(header->number);
-      left = left.subspan(kHead);
-      skipped_bytes = header->data_bytes;
-    }
     const Moved moved = stream_->receive(std::span(&place, 1));
-    if (moved.how != Moved::How::ok) return {};
+    if (moved.how != Moved::How::ok) break;
     heard_bytes += moved.bytes;
-    come.erase(come.begin(), come.end() - static_cast<std::ptrdiff_t>(left.size()));
-    come.insert(come.end(), scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+    last.insert(last.end(), scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+    last.erase(last.begin(), last.end() - static_cast<std::ptrdiff_t>(std::min(last.size(), kHead)));
   }
-  return {};
+  if (last.size() < kHead) return {};
+  const auto header = parse_header(std::span(last).last(kHead));
+  return header && header->kind == FrameKind::bye ? std::optional(static_cast<Farewell>(header->number)) : std::nullopt;
 }
 
 void TcpLink::take_event(const LaneEvent& event) {
   if (state_ == LinkState::broken) return;
   switch (event.kind) {
-    case LaneEvent::Kind::sent:
-      finish(event.write->cookie, {});
-      lane_writes_.remove_if([&](const LaneWrite& write) { return &write == event.write; });
-      return;
-    case LaneEvent::Kind::placed: return transport_.attend_to(*this);
+    case LaneEvent::Kind::moved:
+      std::erase_if(lane_writes_, [&](const LaneWrite& write) {
+        if (!write.is_sent()) return false;
+        finish(write.cookie, {});
+        return true;
+      });
+      return transport_.attend_to(*this);
     case LaneEvent::Kind::not_allowed: return refuse_write();
     case LaneEvent::Kind::no_frame: return refuse("what it sent over a connection for large writes is none");
     case LaneEvent::Kind::failed: return fail_to_place();
@@ -234,9 +221,8 @@ void TcpLink::take_event(const LaneEvent& event) {
       if (event.end.how != Moved::How::ended) return hear_end(event.end);
   }
   // The link's own connection brings what the peer said last. Where it stays as it is, this one was closed alone.
-  if (lane_ended_at_ns_ != 0) return;
-  lane_ended_at_ns_ = now_ns();
-  look_at_ns_ = std::min(look_at_ns_, lane_ended_at_ns_ + kMaxEndNs);
+  if (end_at_ns_ != secure::kNever) return;
+  end_at_ns_ = now_ns() + kMaxEndNs;
   transport_.set_timer();
 }
 

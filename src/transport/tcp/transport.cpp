@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/transport.hpp"
 
-#include <linux/sockios.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "platform/cpu_set.hpp"
 #include "transport/tcp/link.hpp"
 #include "transport/tcp/open.hpp"
+#include "transport/tcp/silence.hpp"
 
 namespace gigabar::transport {
 namespace tcp {
@@ -61,8 +60,8 @@ bool has_gone_out(secure::ByteStream& stream) noexcept {
     if (bytes < 0 && errno != EAGAIN && errno != EINTR) return true;
     if (bytes <= 0) break;
   }
-  int unsent = 0;
-  return !stream.has_unsent() && (::ioctl(socket, SIOCOUTQ, &unsent) != 0 || unsent == 0);
+  const auto path = path_of(socket);
+  return !stream.has_unsent() && !(path && path->has_unacknowledged);
 }
 
 }  // namespace
@@ -177,7 +176,7 @@ void TcpTransport::remove_link(std::uint64_t serial) noexcept {
   links_.erase(found);
 }
 
-void TcpTransport::handle(std::uint64_t token, std::uint32_t events, Sink& sink) {
+void TcpTransport::handle(std::uint64_t token, std::uint32_t events, std::int64_t now, Sink& sink) {
   if (token == secure::Poller::kTimerToken) return;  // timers run behind all that has come
   if (token == kBellToken) return bell_.clear();     // a lane rang while it was disarmed; poll() has looked at all of them
   if (token >= kLinkTokens) {
@@ -187,7 +186,7 @@ void TcpTransport::handle(std::uint64_t token, std::uint32_t events, Sink& sink)
     return link->second->handle(events, sink);
   }
   is_timer_stale_ = true;
-  auto proven = acceptor_.handle(token, now_ns_);
+  auto proven = acceptor_.handle(token, now);
   if (!proven) return;
   for (const auto& [serial, link] : links_) {
     if (link->waits_for(proven->number)) return link->take(proven->number, std::move(proven->established));
@@ -200,15 +199,6 @@ void TcpTransport::set_timer() {
   if (!leaving_.empty()) next_ns = std::min(next_ns, now_ns() + kLeavingLookNs);
   is_timer_stale_ = false;
   poller_->wake_at(next_ns);
-}
-
-void TcpTransport::run_timers(bool is_more) {
-  is_timer_stale_ = true;
-  drop_leaving();
-  acceptor_.run_timers(now_ns_, is_more);
-  for (const auto& [serial, link] : links_) {
-    if (link->next_ns() <= now_ns_) link->advance(now_ns_);
-  }
 }
 
 // --- Links that go --------------------------------------------------------------------------------------------------------------
@@ -298,15 +288,21 @@ bool TcpTransport::poll_sockets(Sink& sink) {
   std::array<epoll_event, 64> ready;
   const std::size_t count = poller_->take(ready);
   if (count == 0 && attended_.empty()) return false;
-  now_ns_ = now_ns();
+  const std::int64_t now = now_ns();
   const Undo timer([&] {
     if (is_timer_stale_) set_timer();
   });
   bool is_something = attend(sink);
-  for (std::size_t index = 0; index < count; ++index) handle(ready[index].data.u64, ready[index].events, sink);
-  if (poller_->wake_at_ns() <= now_ns_) run_timers(count == ready.size());
-  is_something |= attend(sink);
-  return is_something || count > 0;
+  for (std::size_t index = 0; index < count; ++index) handle(ready[index].data.u64, ready[index].events, now, sink);
+  if (poller_->wake_at_ns() <= now) {
+    is_timer_stale_ = true;
+    drop_leaving();
+    acceptor_.run_timers(now, count == ready.size());
+    for (const auto& [serial, link] : links_) {
+      if (link->next_ns() <= now) link->advance(now);
+    }
+  }
+  return attend(sink) || is_something || count > 0;
 }
 
 }  // namespace tcp

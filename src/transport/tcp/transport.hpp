@@ -92,8 +92,7 @@ class TcpTransport final : public PlacedTransport {
   std::optional<Security> security_with(const Peer& peer) const;
   void watch_again() noexcept;
   bool poll_sockets(Sink& sink);
-  void handle(std::uint64_t token, std::uint32_t events, Sink& sink);
-  void run_timers(bool is_more);
+  void handle(std::uint64_t token, std::uint32_t events, std::int64_t now, Sink& sink);
   void drop_leaving() noexcept;
 
   std::unique_ptr<secure::Poller> poller_;  // outlives all that is watched
@@ -120,7 +119,6 @@ class TcpTransport final : public PlacedTransport {
   unsigned events_in_a_row_ = 0;  // of the last speaker
   unsigned silent_polls_ = 0;     // of the one that is asked first
   unsigned polls_ = 0;
-  std::int64_t now_ns_ = 0;  // of this poll()
   bool is_timer_stale_ = false;
 };
 
