@@ -2,7 +2,6 @@
 // gigabar apiperf: what it costs to make and end mappings, through gigabar::map and through gdrapi.h. Percentiles of single calls.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -34,7 +33,7 @@ struct Options : DeviceOptions {
 };
 
 // The samples of each operation, in the order of first use.
-using Samples = std::vector<std::pair<std::string_view, std::vector<std::uint64_t>>>;
+using Samples = nlohmann::ordered_map<std::string_view, std::vector<std::uint64_t>>;
 
 class Timer {
  public:
@@ -45,10 +44,7 @@ class Timer {
     const std::uint64_t start = clock_.now();
     auto result = call();
     const std::uint64_t ticks = clock_.now() - start;
-    if (is_warming_up) return result;
-    auto found = std::find_if(samples.begin(), samples.end(), [&](const auto& each) { return each.first == operation; });
-    if (found == samples.end()) found = samples.insert(found, {operation, {}});
-    found->second.push_back(ticks);
+    if (!is_warming_up) samples[operation].push_back(ticks);
     return result;
   }
   bool is_warming_up = true;

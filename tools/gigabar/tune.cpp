@@ -80,23 +80,21 @@ PostOptions by(Preference PathPolicy::* path) {
   return post;
 }
 
-Json to_json(const Finding& finding) {
-  Json curves =
-      list_of(finding.curves, [](const Curve& curve) -> Json { return {{"way", curve.name}, {"p50_us", curve.median_us}}; });
-  return {{"setting", finding.of->name},
+void to_json(Json& json, const Finding& finding) {
+  json = {{"setting", finding.of->name},
           {"bytes", or_null(finding.bytes)},
           {"why", finding.why},
           {"why_not", finding.why_not},
           {"crossover_bytes", or_null(finding.crossover_bytes)},
           {"sizes", finding.sizes},
-          {"curves", std::move(curves)}};
+          {"curves", Json::array()}};
+  for (const Curve& curve : finding.curves) json["curves"].push_back({{"way", curve.name}, {"p50_us", curve.median_us}});
 }
 
 constexpr const char* kNotMeasured = "the other rank has sent something else than what it measured";
 
 // Ends the command, or throws the document's exception, when it is no finding.
-Finding finding_from(const Json& json) {
-  Finding finding;
+void from_json(const Json& json, Finding& finding) {
   const auto name = json.at("setting").get<std::string>();
   const auto known = std::find_if(kTuned.begin(), kTuned.end(), [&name](const auto* each) { return each->name == name; });
   if (known == kTuned.end()) fail(kNotMeasured);
@@ -111,7 +109,6 @@ Finding finding_from(const Json& json) {
     if (finding.curves.back().median_us.size() != finding.sizes.size()) fail(kNotMeasured);
   }
   if (finding.curves.size() > kMaxCurves || finding.sizes.size() > kMaxSizes) fail(kNotMeasured);
-  return finding;
 }
 
 constexpr std::size_t kMaxToldBytes = std::size_t{1} << 18;
@@ -136,30 +133,19 @@ TuneOptions settled(TuneOptions options) {
 
 // Why each setting was not measured; a reason that several have is said once.
 std::string reasons_of(const std::vector<Finding>& findings) {
-  std::vector<std::pair<std::string, std::string>> names_of_reasons;
+  nlohmann::ordered_map<std::string, std::string> names_of_reasons;
   for (const Finding& finding : findings) {
-    const auto known = std::find_if(names_of_reasons.begin(), names_of_reasons.end(),
-                                    [&finding](const auto& each) { return each.second == finding.why_not; });
-    if (known == names_of_reasons.end()) {
-      names_of_reasons.emplace_back(finding.of->name, finding.why_not);
-    } else {
-      known->first += fmt::format(", {}", finding.of->name);
-    }
+    std::string& names = names_of_reasons[finding.why_not];
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", finding.of->name);
   }
   std::string text;
-  for (const auto& [names, reason] : names_of_reasons) text += fmt::format("{}{} ({})", text.empty() ? "" : "; ", names, reason);
+  for (const auto& [reason, names] : names_of_reasons) text += fmt::format("{}{} ({})", text.empty() ? "" : "; ", names, reason);
   return text;
 }
 
 std::string storing_path(const StoreOptions& wanted) {
   return wanted.path.empty() ? fabric::tuning_path(machine_fingerprint()) : wanted.path;
 }
-
-// What one rank has measured.
-struct Told {
-  std::vector<Finding> findings;
-  std::string stored, why_not_stored;
-};
 
 class TuneSession : public BufferSession {
  public:
@@ -309,7 +295,7 @@ class TuneSession : public BufferSession {
     staged.post.chunk_bytes = chunk_bytes_;
     if (const auto reason = why_not(is_read, gdr.post, TransferPath::gdr)) return {&what, why_no_gdr(*reason)};
     if (const auto reason = why_not(is_read, staged.post, TransferPath::staged)) return {&what, "no staged path: " + *reason};
-    return split(what, {gdr, staged}, is_read, limit_of);
+    return split(what, {gdr, staged}, is_read, &Split::limit_bytes);
   }
 
   Finding find_stripe() {
@@ -324,17 +310,16 @@ class TuneSession : public BufferSession {
     Way one{"one rail", direct}, all{counted(rail_count, "rail"), direct};
     one.post.stripe_bytes = kUnlimitedBytes;
     all.post.stripe_bytes = 0;
-    return split(kStripe, {one, all}, false, threshold_of);
+    return split(kStripe, {one, all}, false, &Split::threshold_bytes);
   }
 
   // Where the first way ends and the second begins.
-  using BytesOf = std::uint64_t (*)(std::span<const std::uint64_t> sizes, const Split& split) noexcept;
-  Finding split(const Tuned& what, const std::vector<Way>& ways, bool is_read, BytesOf bytes_of) {
+  Finding split(const Tuned& what, const std::vector<Way>& ways, bool is_read, std::uint64_t Split::* bytes) {
     Finding finding{&what};
     finding.sizes = options_.plan.sizes;
     measure(finding, ways, is_read);
     const Split split = split_between(finding.sizes, finding.curves[0], finding.curves[1]);
-    finding.bytes = bytes_of(finding.sizes, split);
+    finding.bytes = split.*bytes;
     finding.crossover_bytes = split.crossover_bytes;
     finding.why = split.why;
     return finding;
@@ -374,59 +359,43 @@ class TuneSession : public BufferSession {
   // --- Storing -------------------------------------------------------------------------------------------------------------------
 
   void drive_or_answer(Rank driver) {
-    Told told;
+    Json told = Json::object();
     if (rank() == driver) {
-      told.findings = drive();
-      store(told);
+      told = store(drive());
     } else {
       if (report() != nullptr) report()->show_progress("rank {} measures", driver);
       answer();
     }
     if (driver != 0) {
-      const Json own = {{"findings", findings_json(told)}, {"stored", told.stored}, {"why_not_stored", told.why_not_stored}};
-      const std::vector<Json> all = gather_introductions(own, kMaxToldBytes, timeout());
-      if (report() != nullptr) told = told_from(all[driver]);
+      const std::vector<Json> all = gather_introductions(told, kMaxToldBytes, timeout());
+      if (report() != nullptr) told = all[driver];
     }
     if (report() != nullptr) tell(driver, told);
   }
 
-  static Json findings_json(const Told& told) {
-    return list_of(told.findings, [](const Finding& finding) { return to_json(finding); });
-  }
-
-  // What a rank sent is not trusted.
-  static Told told_from(const Json& json) {
-    try {
-      Told told{{}, json.at("stored").get<std::string>(), json.at("why_not_stored").get<std::string>()};
-      for (const Json& each : json.at("findings")) told.findings.push_back(finding_from(each));
-      return told;
-    } catch (const Json::exception&) {
-      fail(kNotMeasured);
-    }
-  }
-
-  void store(Told& told) {
+  // What is told of this rank's findings.
+  Json store(const std::vector<Finding>& findings) {
     fabric::TunedPair pair;
     pair.key = key();
     pair.date = stored::date_now();
     bool has_any = false;
-    for (const Finding& finding : told.findings) {
+    for (const Finding& finding : findings) {
       has_any |= finding.bytes.has_value();
       pair.*finding.of->stored = finding.bytes;
     }
     const StoreOptions& wanted = options_.stored;
     const std::string path = storing_path(wanted);
+    std::string why_not;
     if (!has_any) {
-      failure_ = told.why_not_stored = "nothing could be measured: " + reasons_of(told.findings);
+      why_not = failure_ = "nothing could be measured: " + reasons_of(findings);
     } else if (!wanted.is_wanted) {
-      told.why_not_stored = "--no-store";
+      why_not = "--no-store";
     } else if (path.empty()) {
-      failure_ = told.why_not_stored = kNoPlace;
+      why_not = failure_ = kNoPlace;
     } else if (const Result<void> done = fabric::store_tuned(path, machine_fingerprint(), pair); !done) {
-      failure_ = told.why_not_stored = done.message();
-    } else {
-      told.stored = path;
+      why_not = failure_ = done.message();
     }
+    return {{"findings", findings}, {"stored", why_not.empty() ? path : ""}, {"why_not_stored", why_not}};
   }
 
   // --- What is printed -----------------------------------------------------------------------------------------------------------
@@ -439,17 +408,18 @@ class TuneSession : public BufferSession {
     report()->document()["samples"] = {{"iterations", options_.iteration_count}, {"warm_up", options_.warm_up_count}};
   }
 
-  void tell(Rank driver, const Told& told) {
+  // What a rank sent is not trusted.
+  void tell(Rank driver, const Json& told) try {
+    const auto findings = told.at("findings").get<std::vector<Finding>>();
+    const auto path = told.at("stored").get<std::string>(), why_not = told.at("why_not_stored").get<std::string>();
     const std::string pair = text_of(introductions_[driver], "key");
     report()->print("\nrank {}: {}{}\n", driver, pair, stand_in_label(report()->is_stand_in()));
-    for (const Finding& finding : told.findings) tell(finding);
-    report()->print("{}{}\n", told.stored.empty() ? "not stored: " : "stored in ",
-                    plain(told.stored.empty() ? told.why_not_stored : told.stored));
-    report()->add_result({{"rank", driver},
-                          {"pair", pair},
-                          {"findings", findings_json(told)},
-                          {"stored", text_or_null(told.stored)},
-                          {"why_not_stored", told.why_not_stored}});
+    for (const Finding& finding : findings) tell(finding);
+    report()->print("{}{}\n", path.empty() ? "not stored: " : "stored in ", plain(path.empty() ? why_not : path));
+    report()->add_result(
+        {{"rank", driver}, {"pair", pair}, {"findings", findings}, {"stored", text_or_null(path)}, {"why_not_stored", why_not}});
+  } catch (const Json::exception&) {
+    fail(kNotMeasured);
   }
 
   void tell(const Finding& finding) {
