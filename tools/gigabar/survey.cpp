@@ -70,17 +70,9 @@ struct Figure {
 };
 
 Json to_json(const Figure& figure) {
-  Json json = {{"key", figure.key}, {"unit", figure.unit}};
-  if (!figure.failure.empty()) {
-    json["failure"] = figure.failure;
-    return json;
-  }
-  json["value"] = figure.value();
-  json["min"] = figure.least();
-  json["max"] = figure.most();
-  json["samples"] = figure.samples;
-  json["passes"] = figure.pass_count;
-  json["path"] = figure.path;
+  if (!figure.failure.empty()) return {{"key", figure.key}, {"unit", figure.unit}, {"failure", figure.failure}};
+  Json json = {{"key", figure.key},    {"unit", figure.unit},       {"value", figure.value()},     {"min", figure.least()},
+               {"max", figure.most()}, {"samples", figure.samples}, {"passes", figure.pass_count}, {"path", figure.path}};
   if (!figure.link.empty()) json["link"] = figure.link;
   if (figure.ratio() > 0) json["ratio"] = figure.ratio();
   return json;
@@ -231,10 +223,6 @@ Figure figure_of(const TransferReport& report, const std::string& name) {
   return figure;
 }
 
-void add_note(std::vector<std::string>& notes, std::string note) {
-  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
-}
-
 // `name`: of the pattern in which the transfers run at once.
 void run(const std::string& name, const std::vector<Transfer>& transfers, std::vector<Figure>& figures,
          std::vector<std::string>& notes) {
@@ -254,7 +242,10 @@ void run(const std::string& name, const std::vector<Transfer>& transfers, std::v
   }
   for (const TransferReport& one : report->transfers) add(figures, figure_of(one, name));
   // Fewer devices' own memory than the sum of parts is what a pattern is about; everything else is worth a line.
-  for (const std::string& warning : report->warnings) add_note(notes, fmt::format("{}: {}", name, warning));
+  for (const std::string& warning : report->warnings) {
+    std::string note = fmt::format("{}: {}", name, warning);
+    if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
+  }
 }
 
 // What the first pass has no time for, no other one has.
@@ -371,26 +362,19 @@ void tell_findings(Report& report, const Examination& examination) {
   report.document()["findings"] = list_of(examination.findings, [](const Finding& finding) { return doctor::to_json(finding); });
 }
 
-void tell_copies(Report& report, const std::vector<Figure>& figures) {
-  report.heading("single copies, microseconds (median; range of the rounds)");
-  for (const Figure& figure : figures) {
-    if (!figure.failure.empty()) {
-      report.print("  {:<28} {}\n", figure.key, figure.failure);
-    } else {
-      const std::string range = fmt::format("{:>10.3f}   {:.3f} to {:.3f}", figure.value(), figure.least(), figure.most());
-      report.print("  {:<28} {:<36} {}\n", figure.key, range, figure.path);
-    }
+// `more`: behind a rate.
+void tell(Report& report, const Figure& figure, const std::string& more = "") {
+  const bool is_time = figure.unit == "us";
+  std::string text = figure.failure;
+  if (text.empty() && is_time) {
+    const std::string range = fmt::format("{:>10.3f}   {:.3f} to {:.3f}", figure.value(), figure.least(), figure.most());
+    text = fmt::format("{:<36} {}", range, figure.path);
+  } else if (text.empty()) {
+    const std::string link = figure.link.empty() || figure.link == "unknown" ? "its link is unknown" : "over " + figure.link;
+    const std::string ratio = figure.ratio() > 0 ? fmt::format("{:.0f} % of {}", figure.ratio() * 100, figure.link) : link;
+    text = fmt::format("{:>8.1f} {}   {}{}", figure.value(), figure.unit, ratio, more);
   }
-}
-
-void tell_rate(Report& report, const Figure& figure, const std::string& more) {
-  if (!figure.failure.empty()) {
-    report.print("  {:<40} {}\n", figure.key, figure.failure);
-    return;
-  }
-  const std::string link = figure.link.empty() || figure.link == "unknown" ? "its link is unknown" : "over " + figure.link;
-  const std::string ratio = figure.ratio() > 0 ? fmt::format("{:.0f} % of {}", figure.ratio() * 100, figure.link) : link;
-  report.print("  {:<40} {:>8.1f} {}   {}{}\n", figure.key, figure.value(), figure.unit, ratio, more);
+  report.print("  {:<{}} {}\n", figure.key, is_time ? 28 : 40, text);
 }
 
 // The pattern with the transfer that loses most of its own rate, whole.
@@ -413,7 +397,7 @@ void tell_worst(Report& report, const Figures& figures) {
   report.heading(fmt::format("the worst pattern of those that were run at once: {}", pattern));
   for (const Figure& figure : figures.together) {
     if (!figure.key.ends_with(" " + pattern)) continue;
-    tell_rate(report, figure, &figure == worst ? fmt::format("; keeps {:.0f} % of its own rate", least_share * 100) : "");
+    tell(report, figure, &figure == worst ? fmt::format("; keeps {:.0f} % of its own rate", least_share * 100) : "");
   }
 }
 
@@ -423,7 +407,7 @@ void tell_failed_patterns(Report& report, const Figures& figures) {
   for (const Figure& figure : figures.together) {
     if (figure.failure.empty()) continue;
     if (std::exchange(is_first, false)) report.heading("failed among those that were run at once");
-    tell_rate(report, figure, "");
+    tell(report, figure);
   }
 }
 
@@ -448,9 +432,10 @@ void run_survey(const Options& options, const Invocation& invocation) {
 
   const Figures figures = measure(found, time, [&](const std::string& what) { report.show_progress("{}", what); });
   report.document()["passes"] = {{"count", figures.pass_count}, {"seconds", figures.seconds}};
-  tell_copies(report, figures.copies);
+  report.heading("single copies, microseconds (median; range of the rounds)");
+  for (const Figure& figure : figures.copies) tell(report, figure);
   report.heading("each path alone");
-  for (const Figure& figure : figures.alone) tell_rate(report, figure, "");
+  for (const Figure& figure : figures.alone) tell(report, figure);
   tell_worst(report, figures);
   tell_failed_patterns(report, figures);
   for (const std::string& note : figures.notes) report.note(note);
