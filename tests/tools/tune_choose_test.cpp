@@ -20,8 +20,8 @@ Split split_of(std::vector<double> first, std::vector<double> second) {
 
 TEST(TuneSplit, IsWhereTheCurvesCross) {
   const Split split = split_of({1, 2, 4, 20, 80}, {5, 6, 7, 10, 20});
-  EXPECT_EQ(limit_of(kSizes, split), 4096U);
-  EXPECT_EQ(threshold_of(kSizes, split), 8192U);
+  EXPECT_EQ(split.limit_bytes, 4096U);
+  EXPECT_EQ(split.threshold_bytes, 8192U);
   ASSERT_TRUE(split.crossover_bytes);
   EXPECT_GT(*split.crossover_bytes, 4096);
   EXPECT_LT(*split.crossover_bytes, 8192);
@@ -37,28 +37,26 @@ TEST(TuneSplit, CrossoverIsOnStraightLinesInTheLogarithms) {
 
 TEST(TuneSplit, KeepsTheFirstWayEverywhereOrNowhere) {
   const Split all = split_of({1, 1, 1, 1, 1}, {2, 2, 2, 2, 2});
-  EXPECT_EQ(limit_of(kSizes, all), kUnlimitedBytes);
-  EXPECT_EQ(threshold_of(kSizes, all), kUnlimitedBytes);
+  EXPECT_EQ(all.limit_bytes, kUnlimitedBytes);
+  EXPECT_EQ(all.threshold_bytes, kUnlimitedBytes);
   EXPECT_FALSE(all.crossover_bytes);
   const Split none = split_of({2, 2, 2, 2, 2}, {1, 1, 1, 1, 1});
-  EXPECT_EQ(limit_of(kSizes, none), 0U);
-  EXPECT_EQ(threshold_of(kSizes, none), 1024U);
+  EXPECT_EQ(none.limit_bytes, 0U);
+  EXPECT_EQ(none.threshold_bytes, 1024U);
   EXPECT_FALSE(none.crossover_bytes);
 }
 
 TEST(TuneSplit, IsNotMovedByASingleDisturbedSize) {
-  EXPECT_EQ(limit_of(kSizes, split_of({1, 1.3, 1, 5, 5}, {2, 1.2, 2, 1, 1})), 4096U);
-  EXPECT_EQ(limit_of(kSizes, split_of({2, 2, 2, 2, 2}, {4, 1.9, 4, 4, 4})), kUnlimitedBytes);
+  EXPECT_EQ(split_of({1, 1.3, 1, 5, 5}, {2, 1.2, 2, 1, 1}).limit_bytes, 4096U);
+  EXPECT_EQ(split_of({2, 2, 2, 2, 2}, {4, 1.9, 4, 4, 4}).limit_bytes, kUnlimitedBytes);
 }
 
 TEST(TuneSplit, NeedsMoreThanThreePercent) {
-  EXPECT_EQ(limit_of(kSizes, split_of({1, 1, 1, 1.02, 1.02}, {2, 2, 2, 1, 1})), kUnlimitedBytes);
-  EXPECT_EQ(limit_of(kSizes, split_of({1, 1, 1, 1.1, 1.1}, {2, 2, 2, 1, 1})), 4096U);
+  EXPECT_EQ(split_of({1, 1, 1, 1.02, 1.02}, {2, 2, 2, 1, 1}).limit_bytes, kUnlimitedBytes);
+  EXPECT_EQ(split_of({1, 1, 1, 1.1, 1.1}, {2, 2, 2, 1, 1}).limit_bytes, 4096U);
 }
 
-TEST(TuneSplit, EqualCurvesKeepTheFirstWay) {
-  EXPECT_EQ(limit_of(kSizes, split_of({1, 2, 3, 4, 5}, {1, 2, 3, 4, 5})), kUnlimitedBytes);
-}
+TEST(TuneSplit, EqualCurvesKeepTheFirstWay) { EXPECT_EQ(split_of({1, 2, 3, 4, 5}, {1, 2, 3, 4, 5}).limit_bytes, kUnlimitedBytes); }
 
 std::vector<Curve> candidates(const std::vector<std::vector<double>>& medians) {
   std::vector<Curve> curves;

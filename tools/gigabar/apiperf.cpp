@@ -2,7 +2,6 @@
 // gigabar apiperf: what it costs to make and end mappings, through gigabar::map and through gdrapi.h. Percentiles of single calls.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -34,28 +33,22 @@ struct Options : DeviceOptions {
 };
 
 // The samples of each operation, in the order of first use.
-using Samples = std::vector<std::pair<std::string_view, std::vector<std::uint64_t>>>;
+using Samples = nlohmann::ordered_map<std::string_view, std::vector<std::uint64_t>>;
 
-class Timer {
- public:
-  explicit Timer(const SampleClock& clock) : clock_(clock) {}
+struct Timer {
+  const SampleClock& clock;
+  Samples samples = {};  // NOLINT(readability-redundant-member-init): the initialiser may leave it out
+  bool is_warming_up = true;
+
   // Runs `call` and keeps its time under `operation`, unless this is a warm-up pass.
   template <class Call>
   auto time(std::string_view operation, Call call) {
-    const std::uint64_t start = clock_.now();
+    const std::uint64_t start = clock.now();
     auto result = call();
-    const std::uint64_t ticks = clock_.now() - start;
-    if (is_warming_up) return result;
-    auto found = std::find_if(samples.begin(), samples.end(), [&](const auto& each) { return each.first == operation; });
-    if (found == samples.end()) found = samples.insert(found, {operation, {}});
-    found->second.push_back(ticks);
+    const std::uint64_t ticks = clock.now() - start;
+    if (!is_warming_up) samples[operation].push_back(ticks);
     return result;
   }
-  bool is_warming_up = true;
-  Samples samples;
-
- private:
-  const SampleClock& clock_;
 };
 
 struct MappingUse {
@@ -124,7 +117,7 @@ Json tell_size(Report& report, std::size_t bytes, Samples& samples, const Mappin
 
 void run_size(const Options& options, Report& report, gdr_t g, const SampleClock& clock, std::size_t bytes,
               std::uint64_t budget_ns) {
-  Timer timer(clock);
+  Timer timer{clock};
   MappingUse use;
   trim_mapping_cache(0);
   const std::uint64_t start_ns = monotonic_ns();

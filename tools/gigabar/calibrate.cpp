@@ -15,27 +15,21 @@ struct Options : DeviceOptions {
   StoreOptions stored;
 };
 
-// Where the result will be stored; checked before it is measured.
-std::string storing_path(const Options& options) {
-  if (!options.stored.is_wanted) return {};
-  std::string path = options.stored.path.empty() ? Calibration::default_path(options.device) : options.stored.path;
-  if (path.empty()) fail("--store: there is no home and no cache folder to store in; give a file, as in --store=FILE");
-  require_storable("--store", path);
-  return path;
-}
-
 void run_calibrate(const Options& options, const Invocation& invocation) {
   bind_processor(options);
   Report report("calibrate", invocation, options.json_path);
   report.set_device(select_device(options));
-  const std::string path = storing_path(options);
+  const bool is_stored = options.stored.is_wanted;
+  const std::string path = options.stored.path.empty() ? Calibration::default_path(options.device) : options.stored.path;
+  if (is_stored && path.empty()) fail("--store: there is no home and no cache folder to store in; give a file, as in --store=FILE");
+  if (is_stored) require_storable("--store", path);  // before it is measured
   report.show_progress("measuring, about {:g} s (--budget)", options.budget_seconds);
   const Calibration calibration = take(Calibration::measure(options.device, options.budget_seconds));
   require(use_calibration(options.device, calibration));  // a result that cannot be used is not printed as one
   report.heading("calibration");
   report.print("{}\n", calibration.to_text());
   Json result = {{"measure", "calibration"}, {"calibration", Json::parse(calibration.to_json())}, {"stored", Json()}};
-  if (!path.empty()) {
+  if (is_stored) {
     if (const Result<void> saved = calibration.save(path); !saved) fail("--store: " + saved.message());
     result["stored"] = path;
     report.print("stored in {}{}\n", path, stand_in_label(report.is_stand_in()));

@@ -41,8 +41,7 @@ struct Unmatched {
 struct Counts {
   std::map<Change, std::size_t> of;
   std::size_t unjudged = 0;
-  std::size_t failed = 0;     // in the second survey
-  std::size_t unmatched = 0;  // of every kind
+  std::size_t failed = 0;  // in the second survey
 };
 
 template <class Value>
@@ -79,7 +78,6 @@ std::optional<Unmatched> why_unmatched(const Measured* before, const Measured* a
 // failure in place of all its copies.
 void tell_unmatched(Report& report, Counts& counts, const std::string& key, const Unmatched& unmatched,
                     const Pair<Measured>& both) {
-  ++counts.unmatched;
   if (has_failed(both[1])) ++counts.failed;
   if (unmatched.change != Change::none) ++counts.of[unmatched.change];
   const std::string before = text_of(both[0]), after = text_of(both[1]);
@@ -163,7 +161,7 @@ void run_compare(const Options& options, Invocation& invocation) {
   if (facts + verdicts == 0) report.print("\nmachine and verdicts are the same\n");
   report.document()["counts"] = {{"same", counts.of[Change::none]},   {"better", counts.of[Change::better]},
                                  {"worse", counts.of[Change::worse]}, {"unjudged", counts.unjudged},
-                                 {"failed", counts.failed},           {"unmatched", counts.unmatched}};
+                                 {"failed", counts.failed},           {"unmatched", report.document()["unmatched"].size()}};
   report.write();
   if (counts.of[Change::worse] > 0) invocation.exit_status = kExitFailed;
 }

@@ -70,17 +70,9 @@ struct Figure {
 };
 
 Json to_json(const Figure& figure) {
-  Json json = {{"key", figure.key}, {"unit", figure.unit}};
-  if (!figure.failure.empty()) {
-    json["failure"] = figure.failure;
-    return json;
-  }
-  json["value"] = figure.value();
-  json["min"] = figure.least();
-  json["max"] = figure.most();
-  json["samples"] = figure.samples;
-  json["passes"] = figure.pass_count;
-  json["path"] = figure.path;
+  if (!figure.failure.empty()) return {{"key", figure.key}, {"unit", figure.unit}, {"failure", figure.failure}};
+  Json json = {{"key", figure.key},    {"unit", figure.unit},       {"value", figure.value()},     {"min", figure.least()},
+               {"max", figure.most()}, {"samples", figure.samples}, {"passes", figure.pass_count}, {"path", figure.path}};
   if (!figure.link.empty()) json["link"] = figure.link;
   if (figure.ratio() > 0) json["ratio"] = figure.ratio();
   return json;
@@ -103,7 +95,7 @@ constexpr std::array kLists = {&Figures::copies, &Figures::alone, &Figures::toge
 
 // Of one more pass, with the samples of the passes before. One that failed before, or fails now, has failed.
 void add(std::vector<Figure>& figures, Figure more) {
-  const auto known = std::find_if(figures.begin(), figures.end(), [&more](const Figure& each) { return each.key == more.key; });
+  const auto known = std::ranges::find(figures, more.key, &Figure::key);
   if (known == figures.end()) {
     figures.push_back(std::move(more));
     return;
@@ -154,12 +146,6 @@ std::vector<Runner> copies_of(const Workbench& bench) {
   return runners;
 }
 
-void check_copies(const Workbench& bench, const std::vector<Runner>& runners) {
-  for (const Runner& runner : runners) {
-    if (runner.is_checked) check_copy(bench, runner.copied, runner.contender);
-  }
-}
-
 void run_round(Runner& runner, const SampleClock& clock) {
   const double call_ns = estimate_ns(runner.contender, clock) + static_cast<double>(kPauseNs);
   runner.contender.ticks.clear();
@@ -175,13 +161,18 @@ void measure_device(const DeviceInfo& device, const SampleClock& clock, std::vec
   options.device = device.index;
   const Workbench bench(options, kMaxBytes + kGuardBytes);
   std::vector<Runner> runners = copies_of(bench);
-  check_copies(bench, runners);
+  const auto check = [&] {
+    for (const Runner& runner : runners) {
+      if (runner.is_checked) check_copy(bench, runner.copied, runner.contender);
+    }
+  };
+  check();
   for (std::size_t round = 0; round < kRounds; ++round) {
     for (Runner& runner : runners) {
       if (runner.figure.failure.empty()) run_round(runner, clock);
     }
   }
-  check_copies(bench, runners);
+  check();
   for (Runner& runner : runners) add(figures, std::move(runner.figure));
 }
 
@@ -232,10 +223,6 @@ Figure figure_of(const TransferReport& report, const std::string& name) {
   return figure;
 }
 
-void add_note(std::vector<std::string>& notes, std::string note) {
-  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
-}
-
 // `name`: of the pattern in which the transfers run at once.
 void run(const std::string& name, const std::vector<Transfer>& transfers, std::vector<Figure>& figures,
          std::vector<std::string>& notes) {
@@ -255,26 +242,24 @@ void run(const std::string& name, const std::vector<Transfer>& transfers, std::v
   }
   for (const TransferReport& one : report->transfers) add(figures, figure_of(one, name));
   // Fewer devices' own memory than the sum of parts is what a pattern is about; everything else is worth a line.
-  for (const std::string& warning : report->warnings) add_note(notes, fmt::format("{}: {}", name, warning));
-}
-
-std::vector<Transfer> joined(std::vector<Transfer> transfers, const std::vector<Transfer>& more) {
-  transfers.insert(transfers.end(), more.begin(), more.end());
-  return transfers;
+  for (const std::string& warning : report->warnings) {
+    std::string note = fmt::format("{}: {}", name, warning);
+    if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
+  }
 }
 
 // What the first pass has no time for, no other one has.
 void measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell, Figures& figures) {
-  const auto measure = [&](const std::string& name, const std::vector<Transfer>& transfers, std::vector<Figure>& into) {
+  // One transfer alone, or several together.
+  const auto measure = [&](const std::string& name, const std::vector<Transfer>& transfers) {
     if (time.is_over()) {
       if (figures.pass_count == 1) ++figures.left_out_count;
       return;
     }
-    tell(transfers.size() == 1 ? ends_text(transfers.front()) + " " + name : name);
-    run(name, transfers, into, figures.notes);
+    const bool is_alone = transfers.size() == 1;
+    tell(is_alone ? ends_text(transfers.front()) + " " + name : name);
+    run(name, transfers, is_alone ? figures.alone : figures.together, figures.notes);
   };
-  const auto alone = [&](const Transfer& transfer) { measure("alone", {transfer}, figures.alone); };
-  const auto together = [&](const char* name, const std::vector<Transfer>& all) { measure(name, all, figures.together); };
   const auto add = [&](std::vector<Transfer>& transfers, int source, int destination) {
     transfers.push_back(preflight::path_transfer(source, destination, kPathBytes, devices.front().is_stand_in));
   };
@@ -287,24 +272,26 @@ void measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, co
     for (const DeviceInfo& to : devices) {
       if (to.index != index) add(pairs, index, to.index);
     }
-    alone(down.back());
-    alone(up.back());
+    measure("alone", {down.back()});
+    measure("alone", {up.back()});
   }
   // The patterns before most pairs: on many devices these take the most time and say the least new.
   const auto first = std::min<std::size_t>(pairs.size(), 2);
-  for (std::size_t i = 0; i < first; ++i) alone(pairs[i]);
+  for (std::size_t i = 0; i < first; ++i) measure("alone", {pairs[i]});
   // In patterns paths share something: a link's two directions, the host's memory, a switch, the processors' own link.
-  const std::vector<Transfer> both = joined(down, up);
   if (devices.size() > 1) {
-    together("all devices from the host", down);
-    together("all devices to the host", up);
+    measure("all devices from the host", down);
+    measure("all devices to the host", up);
   }
-  together("all devices both ways", both);
+  std::vector<Transfer> all = down;
+  all.insert(all.end(), up.begin(), up.end());
+  measure("all devices both ways", all);
   if (devices.size() > 1) {
-    together("all devices to the next one", ring);
-    together("everything at once", joined(both, ring));
+    measure("all devices to the next one", ring);
+    all.insert(all.end(), ring.begin(), ring.end());
+    measure("everything at once", all);
   }
-  for (std::size_t i = first; i < pairs.size(); ++i) alone(pairs[i]);
+  for (std::size_t i = first; i < pairs.size(); ++i) measure("alone", {pairs[i]});
 }
 
 // --- Passes --------------------------------------------------------------------------------------------------------------------
@@ -313,10 +300,6 @@ void measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, co
 constexpr double kPassSeconds = 3;
 // The share of the time after which the first pass leaves out copies, so that paths get theirs.
 constexpr double kCopiesEnd = 0.5;
-
-void wait_until(double begin_s, const TimeLeft& time) {
-  while (time.elapsed_s() < begin_s && !time.is_over()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-}
 
 void note_what_is_missing(Figures& all) {
   std::vector<std::string>& notes = all.notes;
@@ -345,8 +328,10 @@ Figures measure(std::span<const DeviceInfo> devices, const TimeLeft& time, const
     tell_pass("single copies");
     measure_copies(devices, time, copies_end, all.copies);
     measure_paths(devices, time, tell_pass, all);
-    if (all.pass_count < kPasses) wait_until(begin_s + all.pass_count * kPassSeconds, time);
-  } while (all.pass_count < kPasses && !time.is_over());
+    if (all.pass_count == kPasses) break;
+    const double next_s = begin_s + all.pass_count * kPassSeconds;
+    while (time.elapsed_s() < next_s && !time.is_over()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  } while (!time.is_over());
   all.seconds = time.elapsed_s() - begin_s;
   note_what_is_missing(all);
   return all;
@@ -377,34 +362,19 @@ void tell_findings(Report& report, const Examination& examination) {
   report.document()["findings"] = list_of(examination.findings, [](const Finding& finding) { return doctor::to_json(finding); });
 }
 
-void tell_copies(Report& report, const std::vector<Figure>& figures) {
-  report.heading("single copies, microseconds (median; range of the rounds)");
-  for (const Figure& figure : figures) {
-    if (!figure.failure.empty()) {
-      report.print("  {:<28} {}\n", figure.key, figure.failure);
-    } else {
-      const std::string range = fmt::format("{:>10.3f}   {:.3f} to {:.3f}", figure.value(), figure.least(), figure.most());
-      report.print("  {:<28} {:<36} {}\n", figure.key, range, figure.path);
-    }
+// `more`: behind a rate.
+void tell(Report& report, const Figure& figure, const std::string& more = "") {
+  const bool is_time = figure.unit == "us";
+  std::string text = figure.failure;
+  if (text.empty() && is_time) {
+    const std::string range = fmt::format("{:>10.3f}   {:.3f} to {:.3f}", figure.value(), figure.least(), figure.most());
+    text = fmt::format("{:<36} {}", range, figure.path);
+  } else if (text.empty()) {
+    const std::string link = figure.link.empty() || figure.link == "unknown" ? "its link is unknown" : "over " + figure.link;
+    const std::string ratio = figure.ratio() > 0 ? fmt::format("{:.0f} % of {}", figure.ratio() * 100, figure.link) : link;
+    text = fmt::format("{:>8.1f} {}   {}{}", figure.value(), figure.unit, ratio, more);
   }
-}
-
-void tell_rate(Report& report, const Figure& figure, const std::string& more) {
-  if (!figure.failure.empty()) {
-    report.print("  {:<40} {}\n", figure.key, figure.failure);
-    return;
-  }
-  const std::string link = figure.link.empty() || figure.link == "unknown" ? "its link is unknown" : "over " + figure.link;
-  const std::string ratio = figure.ratio() > 0 ? fmt::format("{:.0f} % of {}", figure.ratio() * 100, figure.link) : link;
-  report.print("  {:<40} {:>8.1f} {}   {}{}\n", figure.key, figure.value(), figure.unit, ratio, more);
-}
-
-// What the transfer of this figure reaches alone; null: nothing.
-const Figure* find_alone(const Figures& figures, const Figure& beside) {
-  const auto ends = [](const Figure& figure) { return figure.key.substr(0, figure.key.find(' ')); };
-  const auto found = std::find_if(figures.alone.begin(), figures.alone.end(),
-                                  [&](const Figure& each) { return each.failure.empty() && ends(each) == ends(beside); });
-  return found == figures.alone.end() ? nullptr : &*found;
+  report.print("  {:<{}} {}\n", figure.key, is_time ? 28 : 40, text);
 }
 
 // The pattern with the transfer that loses most of its own rate, whole.
@@ -412,8 +382,10 @@ void tell_worst(Report& report, const Figures& figures) {
   const Figure* worst = nullptr;
   double least_share = 1;
   for (const Figure& beside : figures.together) {
-    const Figure* const alone = find_alone(figures, beside);
-    if (!beside.failure.empty() || alone == nullptr || alone->value() <= 0) continue;
+    const std::string ends = beside.key.substr(0, beside.key.find(' '));
+    const auto alone = std::ranges::find(figures.alone, ends + " alone", &Figure::key);
+    const bool has_both = beside.failure.empty() && alone != figures.alone.end() && alone->failure.empty();
+    if (!has_both || alone->value() <= 0) continue;
     const double share = beside.value() / alone->value();
     if (worst != nullptr && !(share < least_share)) continue;
     worst = &beside;
@@ -425,7 +397,7 @@ void tell_worst(Report& report, const Figures& figures) {
   report.heading(fmt::format("the worst pattern of those that were run at once: {}", pattern));
   for (const Figure& figure : figures.together) {
     if (!figure.key.ends_with(" " + pattern)) continue;
-    tell_rate(report, figure, &figure == worst ? fmt::format("; keeps {:.0f} % of its own rate", least_share * 100) : "");
+    tell(report, figure, &figure == worst ? fmt::format("; keeps {:.0f} % of its own rate", least_share * 100) : "");
   }
 }
 
@@ -435,16 +407,7 @@ void tell_failed_patterns(Report& report, const Figures& figures) {
   for (const Figure& figure : figures.together) {
     if (figure.failure.empty()) continue;
     if (std::exchange(is_first, false)) report.heading("failed among those that were run at once");
-    tell_rate(report, figure, "");
-  }
-}
-
-// What cannot be measured on this machine is told; bytes that arrive wrong are a fault of it. All has been told and written before.
-void require_right_data(const Figures& figures) {
-  for (const auto list : kLists) {
-    for (const Figure& figure : figures.*list) {
-      if (figure.has_wrong_data) fail(fmt::format("{}: {}", figure.key, figure.failure));
-    }
+    tell(report, figure);
   }
 }
 
@@ -469,21 +432,27 @@ void run_survey(const Options& options, const Invocation& invocation) {
 
   const Figures figures = measure(found, time, [&](const std::string& what) { report.show_progress("{}", what); });
   report.document()["passes"] = {{"count", figures.pass_count}, {"seconds", figures.seconds}};
-  tell_copies(report, figures.copies);
+  report.heading("single copies, microseconds (median; range of the rounds)");
+  for (const Figure& figure : figures.copies) tell(report, figure);
   report.heading("each path alone");
-  for (const Figure& figure : figures.alone) tell_rate(report, figure, "");
+  for (const Figure& figure : figures.alone) tell(report, figure);
   tell_worst(report, figures);
   tell_failed_patterns(report, figures);
   for (const std::string& note : figures.notes) report.note(note);
+  std::string first_wrong;
   for (const auto list : kLists) {
-    for (const Figure& figure : figures.*list) report.add_result(to_json(figure));
+    for (const Figure& figure : figures.*list) {
+      report.add_result(to_json(figure));
+      if (figure.has_wrong_data && first_wrong.empty()) first_wrong = fmt::format("{}: {}", figure.key, figure.failure);
+    }
   }
   report.document()["elapsed_s"] = time.elapsed_s();
   report.write();
   report.print("\n{:.0f} s{}{}\n", time.elapsed_s(),
                options.json_path.empty() || options.json_path == "-" ? "" : "; everything is in " + options.json_path,
                stand_in_label(report.is_stand_in()));
-  require_right_data(figures);
+  // What cannot be measured on this machine is told; bytes that arrive wrong are a fault of it. All has been told and written.
+  if (!first_wrong.empty()) fail(first_wrong);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,11 +32,12 @@ struct Tuned {
   std::string_view name, option;  // as the fabric and the command line call it
   std::optional<std::uint64_t> FabricLimits::* given;
   std::optional<std::uint64_t> fabric::TunedPair::* stored;
+  bool is_of_reads = false;
 };
 constexpr Tuned kChunk{"chunk", "--chunk", &FabricLimits::chunk_bytes, &fabric::TunedPair::chunk_bytes};
 constexpr Tuned kGdrLimit{"gdr_limit", "--gdr-limit", &FabricLimits::gdr_bytes, &fabric::TunedPair::gdr_bytes};
 constexpr Tuned kGdrReadLimit{"gdr_read_limit", "--gdr-read-limit", &FabricLimits::gdr_read_bytes,
-                              &fabric::TunedPair::gdr_read_bytes};
+                              &fabric::TunedPair::gdr_read_bytes, true};
 constexpr Tuned kStripe{"stripe", "--stripe", &FabricLimits::stripe_bytes, &fabric::TunedPair::stripe_bytes};
 // In the order in which they are measured: the chunk that is found is then that of staged ways.
 constexpr std::array kTuned = {&kChunk, &kGdrLimit, &kGdrReadLimit, &kStripe};
@@ -80,23 +80,21 @@ PostOptions by(Preference PathPolicy::* path) {
   return post;
 }
 
-Json to_json(const Finding& finding) {
-  Json curves =
-      list_of(finding.curves, [](const Curve& curve) -> Json { return {{"way", curve.name}, {"p50_us", curve.median_us}}; });
-  return {{"setting", finding.of->name},
+void to_json(Json& json, const Finding& finding) {
+  json = {{"setting", finding.of->name},
           {"bytes", or_null(finding.bytes)},
           {"why", finding.why},
           {"why_not", finding.why_not},
           {"crossover_bytes", or_null(finding.crossover_bytes)},
           {"sizes", finding.sizes},
-          {"curves", std::move(curves)}};
+          {"curves", Json::array()}};
+  for (const Curve& curve : finding.curves) json["curves"].push_back({{"way", curve.name}, {"p50_us", curve.median_us}});
 }
 
 constexpr const char* kNotMeasured = "the other rank has sent something else than what it measured";
 
 // Ends the command, or throws the document's exception, when it is no finding.
-Finding finding_from(const Json& json) {
-  Finding finding;
+void from_json(const Json& json, Finding& finding) {
   const auto name = json.at("setting").get<std::string>();
   const auto known = std::find_if(kTuned.begin(), kTuned.end(), [&name](const auto* each) { return each->name == name; });
   if (known == kTuned.end()) fail(kNotMeasured);
@@ -111,7 +109,6 @@ Finding finding_from(const Json& json) {
     if (finding.curves.back().median_us.size() != finding.sizes.size()) fail(kNotMeasured);
   }
   if (finding.curves.size() > kMaxCurves || finding.sizes.size() > kMaxSizes) fail(kNotMeasured);
-  return finding;
 }
 
 constexpr std::size_t kMaxToldBytes = std::size_t{1} << 18;
@@ -136,30 +133,19 @@ TuneOptions settled(TuneOptions options) {
 
 // Why each setting was not measured; a reason that several have is said once.
 std::string reasons_of(const std::vector<Finding>& findings) {
-  std::vector<std::pair<std::string, std::string>> names_of_reasons;
+  nlohmann::ordered_map<std::string, std::string> names_of_reasons;
   for (const Finding& finding : findings) {
-    const auto known = std::find_if(names_of_reasons.begin(), names_of_reasons.end(),
-                                    [&finding](const auto& each) { return each.second == finding.why_not; });
-    if (known == names_of_reasons.end()) {
-      names_of_reasons.emplace_back(finding.of->name, finding.why_not);
-    } else {
-      known->first += fmt::format(", {}", finding.of->name);
-    }
+    std::string& names = names_of_reasons[finding.why_not];
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", finding.of->name);
   }
   std::string text;
-  for (const auto& [names, reason] : names_of_reasons) text += fmt::format("{}{} ({})", text.empty() ? "" : "; ", names, reason);
+  for (const auto& [reason, names] : names_of_reasons) text += fmt::format("{}{} ({})", text.empty() ? "" : "; ", names, reason);
   return text;
 }
 
 std::string storing_path(const StoreOptions& wanted) {
   return wanted.path.empty() ? fabric::tuning_path(machine_fingerprint()) : wanted.path;
 }
-
-// What one rank has measured.
-struct Told {
-  std::vector<Finding> findings;
-  std::string stored, why_not_stored;
-};
 
 class TuneSession : public BufferSession {
  public:
@@ -179,7 +165,13 @@ class TuneSession : public BufferSession {
     const std::string pair = key().to_text();
     const bool is_one_pair = is_same_everywhere(machine_fingerprint().digits(), pair);
     introductions_ = gather_introductions({{"host", introduction_of({})["host"]}, {"key", pair}}, kMaxIntroductionBytes, timeout());
-    if (report() != nullptr) print_titles();
+    if (report() != nullptr) {
+      if (options_.plan.first_place == Place::device) report()->set_device(*device_);
+      report()->set_clock(clock_);
+      report()->print("# ranks: 0 at {}, 1 at {}\n", text_of(introductions_[0], "host"), text_of(introductions_[1], "host"));
+      report()->document()["settings"] = settings_json();
+      report()->document()["samples"] = {{"iterations", options_.iteration_count}, {"warm_up", options_.warm_up_count}};
+    }
     drive_or_answer(0);
     // The other side is a pair of its own where its GPU, its rails or its host are others.
     if (!is_one_pair) drive_or_answer(1);
@@ -251,12 +243,12 @@ class TuneSession : public BufferSession {
     return &what == &kStripe ? find_stripe() : find_gdr_limit(what);
   }
 
-  std::optional<std::string> why_not(bool is_read, const PostOptions& post, TransferPath path) {
+  std::optional<std::string> why_not(const Tuned& what, const PostOptions& post, TransferPath path) {
     const std::uint64_t bytes = options_.plan.sizes.back();
     const LocalPlace local{kSegment, 0};
     const RemotePlace remote{partner(), kSegment, buffers_.front()->receive_offset_bytes()};
-    const auto explained = is_read ? fabric().explain_read(local, remote, bytes, timeout(), post)
-                                   : fabric().explain_write(local, remote, bytes, timeout(), post);
+    const auto explained = what.is_of_reads ? fabric().explain_read(local, remote, bytes, timeout(), post)
+                                            : fabric().explain_write(local, remote, bytes, timeout(), post);
     const Explanation explanation = take(explained);
     if (!explanation.is_possible) return explanation.reason;
     // Between host memories a path that is required for GPU memory is not taken.
@@ -269,25 +261,21 @@ class TuneSession : public BufferSession {
   Finding find_chunk() {
     if (options_.accelerator == "host")
       return {&kChunk, "host memory is staged only where that is required; take --accelerator cuda"};
-    Finding finding{&kChunk};
-    for (const std::uint64_t bytes : options_.plan.sizes) {
-      if (bytes >= kMinChunkedBytes) finding.sizes.push_back(bytes);
-    }
-    if (finding.sizes.empty()) return {&kChunk, fmt::format("no size is at least {}", bytes_text(kMinChunkedBytes))};
-    if (const auto reason = why_not(false, by(&PathPolicy::staged), TransferPath::staged))
+    std::vector<std::uint64_t> sizes = options_.plan.sizes;
+    std::erase_if(sizes, [](std::uint64_t bytes) { return bytes < kMinChunkedBytes; });
+    if (sizes.empty()) return {&kChunk, fmt::format("no size is at least {}", bytes_text(kMinChunkedBytes))};
+    if (const auto reason = why_not(kChunk, by(&PathPolicy::staged), TransferPath::staged))
       return {&kChunk, "no staged path: " + *reason};
     std::vector<Way> ways;
-    std::vector<std::uint64_t> candidates;
     std::size_t usual = 0;
     for (std::uint64_t bytes = kMinTriedChunkBytes; bytes <= kMaxTriedChunkBytes; bytes *= 2) {
-      if (bytes == kDefaultChunkBytes) usual = candidates.size();
-      candidates.push_back(bytes);
+      if (bytes == kDefaultChunkBytes) usual = ways.size();
       ways.push_back({"chunk " + bytes_text(bytes), by(&PathPolicy::staged)});
       ways.back().post.chunk_bytes = bytes;
     }
-    measure(finding, ways, false);
+    Finding finding = measured(kChunk, std::move(sizes), ways);
     const Pick pick = pick_nearest_to_best(finding.curves, usual);
-    finding.bytes = chunk_bytes_ = candidates[pick.index];
+    finding.bytes = chunk_bytes_ = ways[pick.index].post.chunk_bytes.value();
     finding.why = pick.why;
     return finding;
   }
@@ -303,13 +291,12 @@ class TuneSession : public BufferSession {
   }
 
   Finding find_gdr_limit(const Tuned& what) {
-    const bool is_read = &what == &kGdrReadLimit;
     if (options_.accelerator == "host") return {&what, "gdr is of GPU memory; take --accelerator cuda"};
     Way gdr{"gdr", by(&PathPolicy::gdr)}, staged{"staged", by(&PathPolicy::staged)};
     staged.post.chunk_bytes = chunk_bytes_;
-    if (const auto reason = why_not(is_read, gdr.post, TransferPath::gdr)) return {&what, why_no_gdr(*reason)};
-    if (const auto reason = why_not(is_read, staged.post, TransferPath::staged)) return {&what, "no staged path: " + *reason};
-    return split(what, {gdr, staged}, is_read, limit_of);
+    if (const auto reason = why_not(what, gdr.post, TransferPath::gdr)) return {&what, why_no_gdr(*reason)};
+    if (const auto reason = why_not(what, staged.post, TransferPath::staged)) return {&what, "no staged path: " + *reason};
+    return split(what, {gdr, staged}, &Split::limit_bytes);
   }
 
   Finding find_stripe() {
@@ -320,21 +307,18 @@ class TuneSession : public BufferSession {
     direct.queue = kQueue;
     direct.policy.emplace().staged = Preference::forbid;
     direct.policy->bar = Preference::forbid;
-    if (const auto reason = why_not(false, direct, TransferPath::none)) return {&kStripe, "no direct path: " + *reason};
+    if (const auto reason = why_not(kStripe, direct, TransferPath::none)) return {&kStripe, "no direct path: " + *reason};
     Way one{"one rail", direct}, all{counted(rail_count, "rail"), direct};
     one.post.stripe_bytes = kUnlimitedBytes;
     all.post.stripe_bytes = 0;
-    return split(kStripe, {one, all}, false, threshold_of);
+    return split(kStripe, {one, all}, &Split::threshold_bytes);
   }
 
   // Where the first way ends and the second begins.
-  using BytesOf = std::uint64_t (*)(std::span<const std::uint64_t> sizes, const Split& split) noexcept;
-  Finding split(const Tuned& what, const std::vector<Way>& ways, bool is_read, BytesOf bytes_of) {
-    Finding finding{&what};
-    finding.sizes = options_.plan.sizes;
-    measure(finding, ways, is_read);
+  Finding split(const Tuned& what, const std::vector<Way>& ways, std::uint64_t Split::* bytes) {
+    Finding finding = measured(what, options_.plan.sizes, ways);
     const Split split = split_between(finding.sizes, finding.curves[0], finding.curves[1]);
-    finding.bytes = bytes_of(finding.sizes, split);
+    finding.bytes = split.*bytes;
     finding.crossover_bytes = split.crossover_bytes;
     finding.why = split.why;
     return finding;
@@ -351,17 +335,18 @@ class TuneSession : public BufferSession {
     return clock_.now() - start;
   }
 
-  void measure(Finding& finding, const std::vector<Way>& ways, bool is_read) {
+  Finding measured(const Tuned& what, std::vector<std::uint64_t> sizes, const std::vector<Way>& ways) {
+    Finding finding{.of = &what, .sizes = std::move(sizes)};
     for (const Way& way : ways) finding.curves.push_back({way.name, {}});
     const double us_per_tick = clock_.ns_per_tick() / 1000.0;
     for (const std::uint64_t bytes : finding.sizes) {
-      if (report() != nullptr) report()->show_progress("{}: {}", finding.of->name, bytes_text(bytes));
+      if (report() != nullptr) report()->show_progress("{}: {}", what.name, bytes_text(bytes));
       std::vector<std::vector<double>> samples(ways.size());
       for (std::uint32_t round = 0; round < options_.warm_up_count + options_.iteration_count; ++round) {
         for (std::size_t way = 0; way < ways.size(); ++way) {
           // Each round begins with another one, so that none always follows the same.
           const std::size_t turn = (way + round) % ways.size();
-          const std::uint64_t ticks = once(bytes, ways[turn].post, is_read);
+          const std::uint64_t ticks = once(bytes, ways[turn].post, what.is_of_reads);
           if (round >= options_.warm_up_count) samples[turn].push_back(static_cast<double>(ticks) * us_per_tick);
         }
       }
@@ -369,95 +354,71 @@ class TuneSession : public BufferSession {
         finding.curves[way].median_us.push_back(std::max(median(samples[way]), 1e-3));
       send_turn(1);
     }
+    return finding;
   }
 
   // --- Storing -------------------------------------------------------------------------------------------------------------------
 
   void drive_or_answer(Rank driver) {
-    Told told;
+    Json told = Json::object();
     if (rank() == driver) {
-      told.findings = drive();
-      store(told);
+      told = store(drive());
     } else {
       if (report() != nullptr) report()->show_progress("rank {} measures", driver);
       answer();
     }
     if (driver != 0) {
-      const Json own = {{"findings", findings_json(told)}, {"stored", told.stored}, {"why_not_stored", told.why_not_stored}};
-      const std::vector<Json> all = gather_introductions(own, kMaxToldBytes, timeout());
-      if (report() != nullptr) told = told_from(all[driver]);
+      const std::vector<Json> all = gather_introductions(told, kMaxToldBytes, timeout());
+      if (report() != nullptr) told = all[driver];
     }
     if (report() != nullptr) tell(driver, told);
   }
 
-  static Json findings_json(const Told& told) {
-    return list_of(told.findings, [](const Finding& finding) { return to_json(finding); });
-  }
-
-  // What a rank sent is not trusted.
-  static Told told_from(const Json& json) {
-    try {
-      Told told{{}, json.at("stored").get<std::string>(), json.at("why_not_stored").get<std::string>()};
-      for (const Json& each : json.at("findings")) told.findings.push_back(finding_from(each));
-      return told;
-    } catch (const Json::exception&) {
-      fail(kNotMeasured);
-    }
-  }
-
-  void store(Told& told) {
+  // What is told of this rank's findings.
+  Json store(const std::vector<Finding>& findings) {
     fabric::TunedPair pair;
     pair.key = key();
     pair.date = stored::date_now();
     bool has_any = false;
-    for (const Finding& finding : told.findings) {
+    for (const Finding& finding : findings) {
       has_any |= finding.bytes.has_value();
       pair.*finding.of->stored = finding.bytes;
     }
-    const StoreOptions& wanted = options_.stored;
-    const std::string path = storing_path(wanted);
+    const std::string path = storing_path(options_.stored);
+    std::string why_not;
     if (!has_any) {
-      failure_ = told.why_not_stored = "nothing could be measured: " + reasons_of(told.findings);
-    } else if (!wanted.is_wanted) {
-      told.why_not_stored = "--no-store";
+      why_not = failure_ = "nothing could be measured: " + reasons_of(findings);
+    } else if (!options_.stored.is_wanted) {
+      why_not = "--no-store";
     } else if (path.empty()) {
-      failure_ = told.why_not_stored = kNoPlace;
+      why_not = failure_ = kNoPlace;
     } else if (const Result<void> done = fabric::store_tuned(path, machine_fingerprint(), pair); !done) {
-      failure_ = told.why_not_stored = done.message();
-    } else {
-      told.stored = path;
+      why_not = failure_ = done.message();
     }
+    return {{"findings", findings}, {"stored", why_not.empty() ? path : ""}, {"why_not_stored", why_not}};
   }
 
   // --- What is printed -----------------------------------------------------------------------------------------------------------
 
-  void print_titles() {
-    if (options_.plan.first_place == Place::device) report()->set_device(*device_);
-    report()->set_clock(clock_);
-    report()->print("# ranks: 0 at {}, 1 at {}\n", text_of(introductions_[0], "host"), text_of(introductions_[1], "host"));
-    report()->document()["settings"] = settings_json();
-    report()->document()["samples"] = {{"iterations", options_.iteration_count}, {"warm_up", options_.warm_up_count}};
-  }
-
-  void tell(Rank driver, const Told& told) {
+  // What a rank sent is not trusted.
+  void tell(Rank driver, const Json& told) try {
+    const auto findings = told.at("findings").get<std::vector<Finding>>();
+    const auto path = told.at("stored").get<std::string>(), why_not = told.at("why_not_stored").get<std::string>();
     const std::string pair = text_of(introductions_[driver], "key");
     report()->print("\nrank {}: {}{}\n", driver, pair, stand_in_label(report()->is_stand_in()));
-    for (const Finding& finding : told.findings) tell(finding);
-    report()->print("{}{}\n", told.stored.empty() ? "not stored: " : "stored in ",
-                    plain(told.stored.empty() ? told.why_not_stored : told.stored));
-    report()->add_result({{"rank", driver},
-                          {"pair", pair},
-                          {"findings", findings_json(told)},
-                          {"stored", text_or_null(told.stored)},
-                          {"why_not_stored", told.why_not_stored}});
+    for (const Finding& finding : findings) tell(finding);
+    report()->print("{}{}\n", path.empty() ? "not stored: " : "stored in ", plain(path.empty() ? why_not : path));
+    report()->add_result(
+        {{"rank", driver}, {"pair", pair}, {"findings", findings}, {"stored", text_or_null(path)}, {"why_not_stored", why_not}});
+  } catch (const Json::exception&) {
+    fail(kNotMeasured);
   }
 
   void tell(const Finding& finding) {
-    const std::string_view name = finding.of->name;
     report()->end_table();
     report()->print("\n");
     if (!finding.bytes) {
-      report()->print("{}: not measured: {}\n", name, plain(finding.why_not));
+      report()->print("{}: not measured: {}\n", finding.of->name, plain(finding.why_not));
       return;
     }
     for (std::size_t i = 0; i < finding.sizes.size(); ++i) {
@@ -473,7 +434,7 @@ class TuneSession : public BufferSession {
     }
     if (finding.crossover_bytes) report()->print("the curves cross at about {:.0f} bytes\n", *finding.crossover_bytes);
     const std::string limit = *finding.bytes >= kUnlimitedBytes ? "unlimited" : bytes_text(*finding.bytes);
-    report()->print("{}: {}: {}\n", name, limit, plain(finding.why));
+    report()->print("{}: {}: {}\n", finding.of->name, limit, plain(finding.why));
   }
 
   const TuneOptions options_;

@@ -21,19 +21,15 @@ struct Curve {
 
 // Where one way is to end and the next to begin.
 struct Split {
-  std::size_t index = 0;                  // sizes[0 .. index) by the first way
-  std::optional<double> crossover_bytes;  // between the sizes on both sides of it, where both take equally long
+  std::uint64_t limit_bytes = kUnlimitedBytes;      // up to here the first way: 0, a size, or kUnlimitedBytes
+  std::uint64_t threshold_bytes = kUnlimitedBytes;  // from here on the second way: a size, or kUnlimitedBytes
+  std::optional<double> crossover_bytes;            // between these two, where both take equally long
   std::string why;
 };
 
 // The split that costs least over all sizes, each counting alike by its ratio to the better way there. The first way keeps
 // everything unless the second one saves more than 3 % on average over the sizes that it would take.
 Split split_between(std::span<const std::uint64_t> sizes, const Curve& first, const Curve& second);
-
-// Up to here the first way: 0, a size, or kUnlimitedBytes.
-std::uint64_t limit_of(std::span<const std::uint64_t> sizes, const Split& split) noexcept;
-// From here on the second way: a size, or kUnlimitedBytes.
-std::uint64_t threshold_of(std::span<const std::uint64_t> sizes, const Split& split) noexcept;
 
 struct Pick {
   std::size_t index = 0;
