@@ -16,6 +16,7 @@
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
 #include "device_ranks/pair.hpp"
+#include "device_ranks/side_by_side_units.hpp"
 #include "device_ranks/unit.hpp"
 #include "support/clock.hpp"
 #include "support/options.hpp"
@@ -40,6 +41,15 @@ class SideBySide : public Pair {
   void join_with(const GridOptions& grid) {
     join_pair();
     grid_ = make_grid(grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
+  }
+  // One of the two ways, from when both ranks are ready for it. run(variant) returns what is wrong here.
+  template <class Run>
+  Variant measure(const std::string& progress, const Run& run) {
+    if (report() != nullptr) report()->show_progress("{}", progress);
+    meet();
+    Variant variant;
+    variant.complaint = gather_complaints(run(variant));
+    return variant;
   }
   // Behind the columns of the row.
   void tell(Row& row, double ratio, const Variant& by_kernel, const Variant& by_cpu) {
@@ -121,27 +131,19 @@ class PingpongSession : public SideBySide {
     const TurnPlan plan = plan_of(bytes);
     TurnPlan kernel_plan = plan;
     kernel_plan.uses_messages = are_for_messages(session_options_, plan.part_stride_bytes, 1);
-    tell_progress("kernels", plan);
-    const Variant by_kernel = send_by_kernel(kernel_plan);
-    tell_progress("CPUs", plan);
-    const Variant by_cpu = send_by_cpu(plan);
+    const std::string rounds = fmt::format("{}: {} of ", bytes_text(bytes), counted(plan.round_count, "round"));
+    const Variant by_kernel = measure(rounds + "kernels", [&](Variant& variant) { return send_by_kernel(kernel_plan, variant); });
+    const auto kernel = tool::take(open_repeated<OneTurnBody>(device(), grid_));
+    const Variant by_cpu = measure(rounds + "CPUs", [&](Variant& variant) { return send_by_cpu(kernel, plan, variant); });
     if (report() != nullptr) tell(kernel_plan, by_kernel, by_cpu);
-  }
-
-  void tell_progress(const char* who, const TurnPlan& plan) {
-    if (report() != nullptr)
-      report()->show_progress("{}: {} of {}", bytes_text(plan.message_bytes), counted(plan.round_count, "round"), who);
   }
 
   // --- By the kernel -------------------------------------------------------------------------------------------------------------
 
-  Variant send_by_kernel(const TurnPlan& plan) {
-    meet();
+  Complaint send_by_kernel(const TurnPlan& plan, Variant& variant) {
     const KernelRun run = tool::take(run_turns(device(), plan, grid_));
-    Variant variant;
-    variant.complaint = gather_complaints(judge("pingpong of kernels", plan.message_bytes, plan.round_count, run.ends));
     if (plan.is_active) variant.summary = summarize_turns(run);
-    return variant;
+    return judge("pingpong of kernels", plan.message_bytes, plan.round_count, run.ends);
   }
 
   // A round is as long as its slowest unit's.
@@ -160,11 +162,9 @@ class PingpongSession : public SideBySide {
 
   // --- By the CPU ----------------------------------------------------------------------------------------------------------------
 
-  Variant send_by_cpu(const TurnPlan& plan) {
+  Complaint send_by_cpu(const RepeatedKernel<OneTurnBody>& kernel, const TurnPlan& plan, Variant& variant) {
     constexpr std::string_view kWhat = "pingpong of CPUs";
-    const RepeatedKernel kernel = tool::take(open_turn_kernel(device(), plan, grid_));
     std::vector<std::uint64_t> samples;
-    meet();
     const std::uint64_t begin_ns = monotonic_ns();
     for (std::uint32_t round = 0; round < plan.round_count; ++round) {
       const std::uint64_t ticks = plan.is_active ? active_turn(kernel, plan, round) : passive_turn(kernel, plan, round);
@@ -174,24 +174,24 @@ class PingpongSession : public SideBySide {
                          counted(plan.message_bytes, "byte"), round));
       }
     }
-    if (plan.is_active) require(kernel.run(plan.round_count - 1, kNoRound));
-    Variant variant;
-    variant.complaint = gather_complaints(judge(kWhat, plan.message_bytes, plan.round_count, tool::take(kernel.read()).ends));
-    if (plan.is_active) variant.summary = summarize(samples, clock_.ns_per_tick());
-    return variant;
+    if (plan.is_active) {
+      require(kernel.run({.plan = plan, .checked_round = plan.round_count - 1}));
+      variant.summary = summarize(samples, clock_.ns_per_tick());
+    }
+    return judge(kWhat, plan.message_bytes, plan.round_count, tool::take(kernel.read()).ends);
   }
 
-  std::uint64_t active_turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
+  std::uint64_t active_turn(const RepeatedKernel<OneTurnBody>& kernel, const TurnPlan& plan, std::uint32_t round) {
     const std::uint64_t before = clock_.now();
-    require(kernel.run(round == 0 ? kNoRound : round - 1, round));
+    require(kernel.run({.plan = plan, .checked_round = round == 0 ? kNoRound : round - 1, .computed_round = round}));
     send_turn(plan, round);
     take_turn(round);
     return clock_.now() - before;
   }
 
-  std::uint64_t passive_turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
+  std::uint64_t passive_turn(const RepeatedKernel<OneTurnBody>& kernel, const TurnPlan& plan, std::uint32_t round) {
     take_turn(round);
-    require(kernel.run(round, round));
+    require(kernel.run({.plan = plan, .checked_round = round, .computed_round = round}));
     send_turn(plan, round);
     return 0;
   }
@@ -301,34 +301,24 @@ class MatvecSession : public SideBySide {
     MatvecPlan plan = layout_of(elements, batch);
     static_cast<PairPlan&>(plan) = pair_plan();
     plan.uses_messages = are_for_messages(session_options_, plan.part_bytes(), plan.slot_count);
-    const RepeatedKernel kernels = tool::take(open_matvec(device(), plan, grid_));
-    const Variant by_kernel = measure("kernels", kernels, plan, [&] { return stream_by_kernel(kernels, plan); });
-    const Variant by_cpu = measure("CPUs", kernels, plan, [&] { return stream_by_cpu(kernels, plan); });
+    const auto kernels = tool::take(open_repeated<MatvecBody>(device(), grid_, plan.fast_bytes()));
+    const auto measure_batches = [&](const char* who, const auto& stream) {
+      require(kernels.run({plan, MatvecTask::fill}));
+      return measure(fmt::format("{} elements: {} of {}", elements, counted(plan.batch_count, "batch", "batches"), who),
+                     [&](Variant& variant) {
+                       variant.elapsed_us = stream();
+                       return is_multiplier() ? Complaint() : check_products(who, plan);
+                     });
+    };
+    const Variant by_kernel = measure_batches("kernels", [&] { return stream_by_kernel(kernels, plan); });
+    const Variant by_cpu = measure_batches("CPUs", [&] { return stream_by_cpu(kernels, plan); });
     if (report() != nullptr) tell(plan, by_kernel, by_cpu);
-  }
-
-  static void launch(const RepeatedKernel& kernels, MatvecTask task, std::uint32_t batch) {
-    require(kernels.run(static_cast<std::uint32_t>(task), batch));
-  }
-
-  template <class Stream>
-  Variant measure(const char* who, const RepeatedKernel& kernels, const MatvecPlan& plan, const Stream& stream) {
-    if (report() != nullptr)
-      report()->show_progress("{} elements: {} of {}", plan.elements, counted(plan.batch_count, "batch", "batches"), who);
-    launch(kernels, MatvecTask::fill, 0);
-    meet();
-    Variant variant;
-    variant.elapsed_us = stream();
-    Complaint own;
-    if (!is_multiplier()) own = check_products(who, plan);
-    variant.complaint = gather_complaints(own);
-    return variant;
   }
 
   // --- By the kernel -------------------------------------------------------------------------------------------------------------
 
-  double stream_by_kernel(const RepeatedKernel& kernels, const MatvecPlan& plan) {
-    launch(kernels, MatvecTask::stream, 0);
+  double stream_by_kernel(const RepeatedKernel<MatvecBody>& kernels, const MatvecPlan& plan) {
+    require(kernels.run({plan, MatvecTask::stream}));
     const std::vector<UnitEnd> ends = tool::take(kernels.read()).ends;
     const Complaint complaint = judge("matvec of kernels", plan.batch_bytes(), plan.batch_count, ends);
     if (complaint.wrong_count != 0) fail("wrong data: " + complaint.first_wrong);
@@ -339,7 +329,7 @@ class MatvecSession : public SideBySide {
 
   // --- By the CPU ----------------------------------------------------------------------------------------------------------------
 
-  double stream_by_cpu(const RepeatedKernel& kernels, const MatvecPlan& plan) {
+  double stream_by_cpu(const RepeatedKernel<MatvecBody>& kernels, const MatvecPlan& plan) {
     std::uint64_t first_done_ns = 0;
     const std::uint64_t begin_ns = monotonic_ns();
     for (std::uint32_t batch = 0; batch < plan.batch_count; ++batch) {
@@ -361,9 +351,9 @@ class MatvecSession : public SideBySide {
     send_batch_at(plan, plan.source_offset(batch), plan.slot_offset(batch), batch);
   }
 
-  void answer_batch(const RepeatedKernel& kernels, const MatvecPlan& plan, std::uint32_t batch) {
+  void answer_batch(const RepeatedKernel<MatvecBody>& kernels, const MatvecPlan& plan, std::uint32_t batch) {
     take_batch(plan, batch);
-    launch(kernels, MatvecTask::multiply, batch);
+    require(kernels.run({plan, MatvecTask::multiply, batch}));
     send_batch_at(plan, plan.product_offset(batch), plan.product_offset(batch), batch);
   }
 

@@ -398,28 +398,30 @@ inline double ns_per_tick(const UnitEnd& end) noexcept {
 using AwaitKernel = std::function<Result<KernelRun>()>;
 
 // Each blocks until its kernel has ended, which the kernel's own deadline bounds. Errors: invalid_argument (more blocks than the
-// device holds at once), out_of_memory, device_error, unavailable (not built). How the rounds went is told in the ends.
+// device holds at once), out_of_memory, device_error. How the rounds went is told in the ends.
 Result<KernelRun> run_rounds(const DeviceInfo& device, const RoundPlan& plan, const Grid& grid);
 Result<KernelRun> run_turns(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid);
 
 // A kernel that is launched again and again.
+template <class Body>
 struct RepeatedKernel {
-  // Launches it and waits for its end. Of pingpong: the rounds that are checked and computed, kNoRound for nothing
-  // of that kind; of matvec: a MatvecTask, and the batch that is multiplied. Errors: as run_rounds.
-  std::function<Result<void>(std::uint32_t first, std::uint32_t second)> run;
+  // Launches it and waits for its end. `body` has yet to be told where it reports. Errors: as run_rounds.
+  std::function<Result<void>(Body body)> run;
   // What all launches found wrong, in the ends.
   std::function<Result<KernelRun>()> read;
 };
-Result<RepeatedKernel> open_turn_kernel(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid);
-// Its units are blocks, each with fast memory of its own (shared memory). Errors: also invalid_argument (not enough fast memory).
-Result<RepeatedKernel> open_matvec(const DeviceInfo& device, const MatvecPlan& plan, const Grid& grid);
+// Of OneTurnBody and MatvecBody. Each unit has so many bytes of fast memory of its own (shared memory). Errors: also
+// invalid_argument (not enough fast memory).
+template <class Body>
+Result<RepeatedKernel<Body>> open_repeated(const DeviceInfo& device, const Grid& grid, std::uint64_t fast_bytes = 0);
 
-// The same on the GPU; unavailable in a build without nvcc.
+// The same on the GPU, defined where nvcc compiles the kernels: several files, because they take it longest.
 namespace gpu {
-Result<KernelRun> run_rounds(int device, const RoundPlan& plan, const Grid& grid);
-Result<KernelRun> run_turns(int device, const TurnPlan& plan, const Grid& grid);
-Result<RepeatedKernel> open_turn_kernel(int device, const TurnPlan& plan, const Grid& grid);
-Result<RepeatedKernel> open_matvec(int device, const MatvecPlan& plan, const Grid& grid);
+// `body` is a UnitBody.
+template <class Body>
+Result<KernelRun> run_reporting(int device, const Grid& grid, Body body);
+template <class Body>
+Result<RepeatedKernel<Body>> open_repeated(int device, const Grid& grid, std::uint64_t fast_bytes);
 }  // namespace gpu
 
 }  // namespace gigabar::tool::device_ranks
