@@ -141,10 +141,12 @@ struct Done {
   std::uint32_t rounds = 0;
 };
 
-// Whether a run has taken longer than it may, by the clock of the scope's first thread.
+// Whether a run has taken longer than it may, by the clock of the scope's first thread; `status` then says so.
 template <class Scope>
-GIGABAR_DEVICE bool is_over(const Scope& scope, const RunClock& clock, std::uint64_t most_ns) {
-  return scope.broadcast(static_cast<std::uint32_t>(clock.elapsed_ns() > most_ns)) != 0;
+GIGABAR_DEVICE bool is_over(const Scope& scope, const RunClock& clock, std::uint64_t most_ns, Status& status) {
+  const bool is_late = scope.broadcast(static_cast<std::uint32_t>(clock.elapsed_ns() > most_ns)) != 0;
+  if (is_late) status = Status::timed_out;
+  return is_late;
 }
 
 inline constexpr std::uint64_t kOdd64 = 0x9e3779b97f4a7c15U;  // odd: neighbouring numbers become distant ones
@@ -202,7 +204,8 @@ class UnitWords {
 
   // Whether the run has ended, by an error or by its time.
   GIGABAR_DEVICE bool is_over(const RunClock& clock) {
-    if (device_ranks::is_over(scope_, clock, plan_.timeout_ns)) note(Status::timed_out);
+    Status status = Status::ok;
+    if (device_ranks::is_over(scope_, clock, plan_.timeout_ns, status)) note(status);
     return !is_ok();
   }
 
