@@ -237,20 +237,23 @@ using QueuePingUnit = PingUnit<Scope, device::QueueChannel>;
 
 // --- Units that one side has: the partner's kernel has nothing to do, or another unit, which answers ----------------------------
 
-// Rounds of once(round), one after another, each timed. `samples`: [iteration_count]. The last round that was begun is one of those
-// that are done.
+// Rounds of once(round), one after another, each timed, where `status` is ok. `samples`: [iteration_count]. The last round that was
+// begun is one of those that are done.
 template <class Scope, class Once>
-GIGABAR_DEVICE void play_alone(const Scope& scope, const RoundPlan& plan, const RunClock& clock, std::uint32_t rounds,
-                               std::uint64_t* samples, Done& done, const Once& once) {
+GIGABAR_DEVICE void play_alone(const Scope& scope, const RoundPlan& plan, std::uint32_t rounds, Status status,
+                               std::uint64_t* samples, UnitEnd* end, const Once& once) {
+  const RunClock clock;
   const std::uint32_t warm_up = plan.warm_up_count;
-  for (; done.status == Status::ok && done.rounds < rounds; ++done.rounds) {
-    if (done.rounds % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns, done.status)) break;
+  std::uint32_t round = 0;
+  for (; status == Status::ok && round < rounds; ++round) {
+    if (round % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns, status)) break;
     scope.sync();
     const std::uint64_t before = ticks();
-    done.status = once(done.rounds);
+    status = once(round);
     const std::uint64_t after = ticks();
-    if (scope.rank() == 0 && done.rounds >= warm_up) samples[done.rounds - warm_up] = after - before;
+    if (scope.rank() == 0 && round >= warm_up) samples[round - warm_up] = after - before;
   }
+  clock.report(scope, true, status, round, end);
 }
 
 // One scope of a kernel that changes a word of its partner and gets its old value, round by round. A latency's one unit has its
@@ -264,16 +267,14 @@ struct AtomicUnit {
 
   // `samples`: [iteration_count].
   GIGABAR_DEVICE void run(std::uint64_t* samples) const {
-    const RunClock clock;
     device::Channel channel;
-    Done done;
-    done.status =
+    Status opened =
         device::Channel::open(scope, plan.fabric, plan.partner, kDataSegment, kDataSegment, queue_of(plan, index), channel);
     const std::uint64_t offset = plan.words_offset_bytes + index * sizeof(std::uint64_t);
     const device::Timeout timeout{plan.timeout_ns};
     std::uint64_t expected = 0;  // what the word holds before the first round
-    if (done.status == Status::ok) done.status = channel.atomic_fetch_add(scope, offset, 0, timeout, expected);
-    play_alone(scope, plan, clock, plan.round_count(), samples, done, [&](std::uint32_t round) {
+    if (opened == Status::ok) opened = channel.atomic_fetch_add(scope, offset, 0, timeout, expected);
+    play_alone(scope, plan, plan.round_count(), opened, samples, end, [&](std::uint32_t round) {
       std::uint64_t old = 0;
       const Status status = plan.op == Op::fetch_add ? channel.atomic_fetch_add(scope, offset, 1, timeout, old)
                                                      : channel.compare_swap(scope, offset, expected, expected + 1, timeout, old);
@@ -284,7 +285,6 @@ struct AtomicUnit {
       return status;
     });
     channel.close(scope);
-    clock.report(scope, true, done.status, done.rounds, end);
   }
 };
 
@@ -303,16 +303,13 @@ struct ReadUnit {
 
   // `samples`: [iteration_count].
   GIGABAR_DEVICE void run(std::uint64_t* samples) const {
-    const RunClock clock;
     const Part part = part_of(plan, index);
     const device::Post post{queue_of(plan, index), {plan.timeout_ns}, plan.sharing};
-    Done done;
-    play_alone(scope, plan, clock, part.is_there ? plan.round_count() : 0, samples, done, [&](std::uint32_t) {
+    play_alone(scope, plan, part.is_there ? plan.round_count() : 0, Status::ok, samples, end, [&](std::uint32_t) {
       const Status posted = device::read(scope, plan.fabric, {kDataSegment, plan.receive_offset_bytes + part.begin},
                                          {plan.partner, kDataSegment, part.begin}, part.bytes, post);
       return posted == Status::ok ? device::wait(scope, plan.fabric, post.queue, post.timeout) : posted;
     });
-    clock.report(scope, true, done.status, done.rounds, end);
   }
 };
 
