@@ -115,8 +115,7 @@ class PingpongSession : public SideBySide {
   }
 
   TurnPlan plan_of(std::uint64_t bytes) const {
-    TurnPlan plan;
-    static_cast<PairPlan&>(plan) = pair_plan();
+    TurnPlan plan{pair_plan()};
     plan.is_active = rank() == 0;
     plan.round_count = round_count();
     plan.message_bytes = bytes;
@@ -164,10 +163,23 @@ class PingpongSession : public SideBySide {
 
   Complaint send_by_cpu(const RepeatedKernel<OneTurnBody>& kernel, const TurnPlan& plan, Variant& variant) {
     constexpr std::string_view kWhat = "pingpong of CPUs";
+    const auto send_turn = [&](std::uint32_t round) {
+      send(0, plan.receive_offset_bytes, plan.message_bytes, kTurnNotification, round + 1);
+    };
     std::vector<std::uint64_t> samples;
     const std::uint64_t begin_ns = monotonic_ns();
     for (std::uint32_t round = 0; round < plan.round_count; ++round) {
-      const std::uint64_t ticks = plan.is_active ? active_turn(kernel, plan, round) : passive_turn(kernel, plan, round);
+      const std::uint64_t before = clock_.now();
+      if (plan.is_active) {
+        require(kernel.run({.plan = plan, .checked_round = round == 0 ? kNoRound : round - 1, .computed_round = round}));
+        send_turn(round);
+        take(kTurnNotification, round + 1);
+      } else {
+        take(kTurnNotification, round + 1);
+        require(kernel.run({.plan = plan, .checked_round = round, .computed_round = round}));
+        send_turn(round);
+      }
+      const std::uint64_t ticks = clock_.now() - before;
       if (round >= options_.warm_up_count) samples.push_back(ticks);
       if (monotonic_ns() - begin_ns > plan.timeout_ns) {
         fail(fmt::format("{} with {}: timed_out in round {}; take fewer rounds (-i) or a longer --timeout", kWhat,
@@ -180,26 +192,6 @@ class PingpongSession : public SideBySide {
     }
     return judge(kWhat, plan.message_bytes, plan.round_count, tool::take(kernel.read()).ends);
   }
-
-  std::uint64_t active_turn(const RepeatedKernel<OneTurnBody>& kernel, const TurnPlan& plan, std::uint32_t round) {
-    const std::uint64_t before = clock_.now();
-    require(kernel.run({.plan = plan, .checked_round = round == 0 ? kNoRound : round - 1, .computed_round = round}));
-    send_turn(plan, round);
-    take_turn(round);
-    return clock_.now() - before;
-  }
-
-  std::uint64_t passive_turn(const RepeatedKernel<OneTurnBody>& kernel, const TurnPlan& plan, std::uint32_t round) {
-    take_turn(round);
-    require(kernel.run({.plan = plan, .checked_round = round, .computed_round = round}));
-    send_turn(plan, round);
-    return 0;
-  }
-
-  void send_turn(const TurnPlan& plan, std::uint32_t round) {
-    send(0, plan.receive_offset_bytes, plan.message_bytes, kTurnNotification, round + 1);
-  }
-  void take_turn(std::uint32_t round) { take(kTurnNotification, round + 1); }
 
   // --- Results -------------------------------------------------------------------------------------------------------------------
 
@@ -330,10 +322,21 @@ class MatvecSession : public SideBySide {
   // --- By the CPU ----------------------------------------------------------------------------------------------------------------
 
   double stream_by_cpu(const RepeatedKernel<MatvecBody>& kernels, const MatvecPlan& plan) {
+    const auto send_batch = [&](std::uint64_t from, std::uint64_t to, std::uint32_t batch) {
+      send(from, to, plan.batch_bytes(), plan.slot_of(batch), batch + 1);
+    };
+    const auto take_batch = [&](std::uint32_t batch) { take(plan.slot_of(batch), batch + 1); };
     std::uint64_t first_done_ns = 0;
     const std::uint64_t begin_ns = monotonic_ns();
     for (std::uint32_t batch = 0; batch < plan.batch_count; ++batch) {
-      is_multiplier() ? answer_batch(kernels, plan, batch) : send_batch(plan, batch);
+      if (is_multiplier()) {
+        take_batch(batch);
+        require(kernels.run({plan, MatvecTask::multiply, batch}));
+        send_batch(plan.product_offset(batch), plan.product_offset(batch), batch);
+      } else {
+        if (batch >= plan.slot_count) take_batch(batch - plan.slot_count);
+        send_batch(plan.source_offset(batch), plan.slot_offset(batch), batch);
+      }
       if (batch == 0) first_done_ns = monotonic_ns();
       if (monotonic_ns() - begin_ns > plan.timeout_ns) {
         fail(fmt::format("matvec of CPUs: timed_out in batch {}; take fewer batches (-i) or a longer --timeout", batch));
@@ -342,25 +345,9 @@ class MatvecSession : public SideBySide {
     const double elapsed_us = static_cast<double>(monotonic_ns() - first_done_ns) / 1000.0;
     if (is_multiplier()) return elapsed_us;
     const std::uint32_t under_way = std::min(plan.batch_count, plan.slot_count);
-    for (std::uint32_t last = plan.batch_count - under_way; last < plan.batch_count; ++last) take_batch(plan, last);
+    for (std::uint32_t last = plan.batch_count - under_way; last < plan.batch_count; ++last) take_batch(last);
     return elapsed_us;
   }
-
-  void send_batch(const MatvecPlan& plan, std::uint32_t batch) {
-    if (batch >= plan.slot_count) take_batch(plan, batch - plan.slot_count);
-    send_batch_at(plan, plan.source_offset(batch), plan.slot_offset(batch), batch);
-  }
-
-  void answer_batch(const RepeatedKernel<MatvecBody>& kernels, const MatvecPlan& plan, std::uint32_t batch) {
-    take_batch(plan, batch);
-    require(kernels.run({plan, MatvecTask::multiply, batch}));
-    send_batch_at(plan, plan.product_offset(batch), plan.product_offset(batch), batch);
-  }
-
-  void send_batch_at(const MatvecPlan& plan, std::uint64_t from, std::uint64_t to, std::uint32_t batch) {
-    send(from, to, plan.batch_bytes(), plan.slot_of(batch), batch + 1);
-  }
-  void take_batch(const MatvecPlan& plan, std::uint32_t batch) { take(plan.slot_of(batch), batch + 1); }
 
   // --- Results -------------------------------------------------------------------------------------------------------------------
 
