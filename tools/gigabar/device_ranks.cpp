@@ -41,14 +41,13 @@ std::string_view name_of(Op op) noexcept { return name_in(kOps, op); }
 
 // Those of --op; the first is the default.
 std::vector<Named<Op>> ops_of(Measure measure) {
-  std::vector<Named<Op>> ops;
-  for (const Named<Op>& each : kOps) {
+  std::vector<Named<Op>> ops(kOps.begin(), kOps.end());
+  std::erase_if(ops, [measure](const Named<Op>& each) {
     const Op op = each.value;
-    const bool is_of_rate = op == Op::notify || op == Op::write || op == Op::write_notify || op == Op::message;
-    const bool is_of_bandwidth = op == Op::write || op == Op::read || op == Op::message;
-    const bool is_of_it = measure == Measure::latency ? op != Op::write : measure == Measure::rate ? is_of_rate : is_of_bandwidth;
-    if (is_of_it) ops.push_back(each);
-  }
+    if (measure == Measure::latency) return op == Op::write;
+    if (op == Op::write || op == Op::message) return false;
+    return measure == Measure::rate ? op != Op::notify && op != Op::write_notify : op != Op::read;
+  });
   return ops;
 }
 

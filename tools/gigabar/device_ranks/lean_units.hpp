@@ -172,10 +172,7 @@ struct PingUnit {
  private:
   template <Op O>
   GIGABAR_DEVICE void play(Channel& channel, const RunClock& clock, std::uint64_t* samples, Done& done) const {
-    if (plan.is_active)
-      play_as<O, true>(channel, clock, samples, done);
-    else
-      play_as<O, false>(channel, clock, samples, done);
+    plan.is_active ? play_as<O, true>(channel, clock, samples, done) : play_as<O, false>(channel, clock, samples, done);
   }
 
   template <Op O, bool IsActive>
@@ -237,29 +234,15 @@ using QueuePingUnit = PingUnit<Scope, device::QueueChannel>;
 
 // --- Units that one side has: the partner's kernel has nothing to do, or another unit, which answers ----------------------------
 
-// Rounds of once(round), one after another, each timed, where `status` is ok. `samples`: [iteration_count]. The last round that was
-// begun is one of those that are done.
-template <class Scope, class Once>
-GIGABAR_DEVICE void play_alone(const Scope& scope, const RoundPlan& plan, std::uint32_t rounds, Status status,
-                               std::uint64_t* samples, UnitEnd* end, const Once& once) {
-  const RunClock clock;
-  const std::uint32_t warm_up = plan.warm_up_count;
-  std::uint32_t round = 0;
-  for (; status == Status::ok && round < rounds; ++round) {
-    if (round % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns, status)) break;
-    scope.sync();
-    const std::uint64_t before = ticks();
-    status = once(round);
-    const std::uint64_t after = ticks();
-    if (scope.rank() == 0 && round >= warm_up) samples[round - warm_up] = after - before;
-  }
-  clock.report(scope, true, status, round, end);
+// Whether a ReadUnit can do a plan, and does what a RoundUnit would.
+inline bool reads_in_turn(const RoundPlan& plan) {
+  return plan.op == Op::read && plan.measure == Measure::latency && !plan.is_checked;
 }
 
-// One scope of a kernel that changes a word of its partner and gets its old value, round by round. A latency's one unit has its
-// queue to itself (has_channel()).
-template <class Scope>
-struct AtomicUnit {
+// One scope of a kernel that reads from its partner, which nobody checks, or changes a word of it and gets its old value, round by
+// round.
+template <class Scope, bool Reads>
+struct OneSidedUnit {
   const Scope& scope;
   const RoundPlan& plan;
   const std::uint32_t index;
@@ -267,6 +250,25 @@ struct AtomicUnit {
 
   // `samples`: [iteration_count].
   GIGABAR_DEVICE void run(std::uint64_t* samples) const {
+    if constexpr (Reads)
+      read(samples);
+    else
+      change_words(samples);
+  }
+
+ private:
+  GIGABAR_DEVICE void read(std::uint64_t* samples) const {
+    const Part part = part_of(plan, index);
+    const device::Post post{queue_of(plan, index), {plan.timeout_ns}, plan.sharing};
+    play(part.is_there ? plan.round_count() : 0, Status::ok, samples, [&](std::uint32_t) {
+      const Status posted = device::read(scope, plan.fabric, {kDataSegment, plan.receive_offset_bytes + part.begin},
+                                         {plan.partner, kDataSegment, part.begin}, part.bytes, post);
+      return posted == Status::ok ? device::wait(scope, plan.fabric, post.queue, post.timeout) : posted;
+    });
+  }
+
+  // A latency's one unit has its queue to itself (has_channel()).
+  GIGABAR_DEVICE void change_words(std::uint64_t* samples) const {
     device::Channel channel;
     Status opened =
         device::Channel::open(scope, plan.fabric, plan.partner, kDataSegment, kDataSegment, queue_of(plan, index), channel);
@@ -274,7 +276,7 @@ struct AtomicUnit {
     const device::Timeout timeout{plan.timeout_ns};
     std::uint64_t expected = 0;  // what the word holds before the first round
     if (opened == Status::ok) opened = channel.atomic_fetch_add(scope, offset, 0, timeout, expected);
-    play_alone(scope, plan, plan.round_count(), opened, samples, end, [&](std::uint32_t round) {
+    play(plan.round_count(), opened, samples, [&](std::uint32_t round) {
       std::uint64_t old = 0;
       const Status status = plan.op == Op::fetch_add ? channel.atomic_fetch_add(scope, offset, 1, timeout, old)
                                                      : channel.compare_swap(scope, offset, expected, expected + 1, timeout, old);
@@ -286,32 +288,30 @@ struct AtomicUnit {
     });
     channel.close(scope);
   }
-};
 
-// Whether a ReadUnit can do a plan, and does what a RoundUnit would.
-inline bool reads_in_turn(const RoundPlan& plan) {
-  return plan.op == Op::read && plan.measure == Measure::latency && !plan.is_checked;
-}
-
-// Reads one after another that nobody checks.
-template <class Scope>
-struct ReadUnit {
-  const Scope& scope;
-  const RoundPlan& plan;
-  const std::uint32_t index;
-  UnitEnd* const end;  // zeroed
-
-  // `samples`: [iteration_count].
-  GIGABAR_DEVICE void run(std::uint64_t* samples) const {
-    const Part part = part_of(plan, index);
-    const device::Post post{queue_of(plan, index), {plan.timeout_ns}, plan.sharing};
-    play_alone(scope, plan, part.is_there ? plan.round_count() : 0, Status::ok, samples, end, [&](std::uint32_t) {
-      const Status posted = device::read(scope, plan.fabric, {kDataSegment, plan.receive_offset_bytes + part.begin},
-                                         {plan.partner, kDataSegment, part.begin}, part.bytes, post);
-      return posted == Status::ok ? device::wait(scope, plan.fabric, post.queue, post.timeout) : posted;
-    });
+  // Rounds of once(round), one after another, each timed, where `status` is ok. The last round that was begun is one of those that
+  // are done.
+  template <class Once>
+  GIGABAR_DEVICE void play(std::uint32_t rounds, Status status, std::uint64_t* samples, const Once& once) const {
+    const RunClock clock;
+    const std::uint32_t warm_up = plan.warm_up_count;
+    std::uint32_t round = 0;
+    for (; status == Status::ok && round < rounds; ++round) {
+      if (round % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns, status)) break;
+      scope.sync();
+      const std::uint64_t before = ticks();
+      status = once(round);
+      const std::uint64_t after = ticks();
+      if (scope.rank() == 0 && round >= warm_up) samples[round - warm_up] = after - before;
+    }
+    clock.report(scope, true, status, round, end);
   }
 };
+
+template <class Scope>
+using ReadUnit = OneSidedUnit<Scope, true>;
+template <class Scope>
+using AtomicUnit = OneSidedUnit<Scope, false>;
 
 // --- Messages by rings, one to each unit: in turn, or in windows that a message of 4 bytes answers ------------------------------
 

@@ -32,21 +32,13 @@ inline Error no_room(std::string object, std::string cause, std::string remedy) 
                 .remedy = std::move(remedy)});
 }
 
-template <class Body>
-__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_thread(const __grid_constant__ Body body) {
-  body(device::Thread{}, blockIdx.x * blockDim.x + threadIdx.x);
-}
-template <class Body>
-__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_warp(const __grid_constant__ Body body) {
-  body(device::Warp{}, (blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads);
-}
-template <class Body>
-__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_block(const __grid_constant__ Body body) {
-  body(device::Block{}, blockIdx.x);
-}
-template <class Body>
-__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_blocks(const __grid_constant__ Body body) {
-  body.run_block(device::Block{}, gridDim.x, blockIdx.x);
+template <ScopeKind Kind, class Body>
+__global__ void __launch_bounds__(kMaxBlockThreads, 1) units_of(const __grid_constant__ Body body) {
+  const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+  if constexpr (Kind == ScopeKind::thread) body(device::Thread{}, thread);
+  if constexpr (Kind == ScopeKind::warp) body(device::Warp{}, thread / kWarpThreads);
+  if constexpr (Kind == ScopeKind::block) body(device::Block{}, blockIdx.x);
+  if constexpr (Kind == ScopeKind::blocks) body.run_block(device::Block{}, gridDim.x, blockIdx.x);
 }
 
 // Units wait for their partners', so that all blocks must be on the device at once: one that is not would never answer.
@@ -75,11 +67,11 @@ Result<void> check_room(int device, void (*kernel)(Body), const Grid& grid, std:
 
 template <class Body>
 auto kernel_of(ScopeKind scope) -> void (*)(Body) {
-  if constexpr (takes_blocks<Body>()) {
-    if (scope == ScopeKind::blocks) return by_blocks<Body>;
+  if constexpr (TakesBlocks<Body>) {
+    if (scope == ScopeKind::blocks) return units_of<ScopeKind::blocks, Body>;
   }
-  if (scope == ScopeKind::thread) return by_thread<Body>;
-  return scope == ScopeKind::warp ? by_warp<Body> : by_block<Body>;
+  if (scope == ScopeKind::thread) return units_of<ScopeKind::thread, Body>;
+  return scope == ScopeKind::warp ? units_of<ScopeKind::warp, Body> : units_of<ScopeKind::block, Body>;
 }
 
 // A kernel of units that report, with a stream of its own, an end of each unit, and samples.

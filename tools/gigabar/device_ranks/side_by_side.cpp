@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -38,10 +39,6 @@ class SideBySide : public Pair {
  protected:
   using Pair::Pair;
 
-  void join_with(const GridOptions& grid) {
-    join_pair();
-    grid_ = make_grid(grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
-  }
   // One of the two ways, from when both ranks are ready for it. run(variant) returns what is wrong here.
   template <class Run>
   Variant measure(const std::string& progress, const Run& run) {
@@ -65,7 +62,6 @@ class SideBySide : public Pair {
 // --- pingpong -------------------------------------------------------------------------------------------------------------------
 
 constexpr NotificationId kTurnNotification = 0;  // of the fabric, for what the CPU sends
-constexpr SizeRange kUsualSizes{4096, std::uint64_t{4} << 20};
 
 struct PingpongOptions : ranks::JobOptions {
   std::string sizes;                         // -m, as typed
@@ -78,8 +74,8 @@ struct PingpongOptions : ranks::JobOptions {
 };
 
 PingpongOptions settled_pingpong(PingpongOptions options) {
-  options.message_bytes =
-      sizes_of(settle_range("-m", options.sizes, {.usual = kUsualSizes, .unit = kWordBytes, .most = kMaxBytes}));
+  const RangeRule sizes{.usual = {4096, std::uint64_t{4} << 20}, .unit = kWordBytes, .most = kMaxBytes};
+  options.message_bytes = sizes_of(settle_range("-m", options.sizes, sizes));
   options.fabric.options = ranks::fabric_options(options.fabric);
   return options;
 }
@@ -90,7 +86,8 @@ class PingpongSession : public SideBySide {
       : SideBySide("pingpong", options, invocation), options_(options), clock_(SampleClock::calibrate()) {}
 
   void run() {
-    join_with(options_.grid);
+    join_pair();
+    grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
     agree("pingpong", options_.message_bytes.front(), options_.message_bytes.back(), name_of(grid_.scope), grid_.block_count,
           grid_.threads_per_block, grid_.threads_per_unit, options_.work_us, round_count(),
           options_.fault_bytes.value_or(~std::uint64_t{0}));
@@ -245,12 +242,13 @@ class MatvecSession : public SideBySide {
       : SideBySide("matvec", options, invocation), options_(options) {}
 
   void run() {
-    join_with(options_.grid);
+    join_pair();
+    grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
     agree("matvec", options_.element_counts.front(), options_.element_counts.back(), options_.batch_sizes.front(),
           options_.batch_sizes.back(), grid_.block_count, grid_.threads_per_block, options_.batch_count, options_.slot_count,
           options_.plants_fault);
     const MatvecPlan largest = layout_of(options_.element_counts.back(), options_.batch_sizes.back());
-    const std::uint64_t bytes = segment_bytes(largest);
+    const std::uint64_t bytes = round_up(largest.matrix_offset() + largest.matrix_values() * sizeof(float), kPage);
     if (bytes > kMaxSegmentBytes) {
       refuse_usage(
           fmt::format("-i {}: all products together are {}, and at most {} are kept; take fewer batches, vectors or blocks",
@@ -285,9 +283,6 @@ class MatvecSession : public SideBySide {
     plan.source_count = 2 * options_.slot_count + 1;  // no slot gets the same vectors twice running
     return plan;
   }
-  static std::uint64_t segment_bytes(const MatvecPlan& plan) noexcept {
-    return round_up(plan.matrix_offset() + plan.matrix_values() * sizeof(float), kPage);
-  }
 
   void do_size(std::uint64_t elements, std::uint64_t batch) {
     MatvecPlan plan = layout_of(elements, batch);
@@ -314,9 +309,7 @@ class MatvecSession : public SideBySide {
     const std::vector<UnitEnd> ends = tool::take(kernels.read()).ends;
     const Complaint complaint = judge("matvec of kernels", plan.batch_bytes(), plan.batch_count, ends);
     if (complaint.wrong_count != 0) fail("wrong data: " + complaint.first_wrong);
-    std::uint64_t longest_ns = 0;
-    for (const UnitEnd& end : ends) longest_ns = std::max(longest_ns, end.elapsed_ns);
-    return static_cast<double>(longest_ns) / 1000.0;
+    return static_cast<double>(std::ranges::max(ends, {}, &UnitEnd::elapsed_ns).elapsed_ns) / 1000.0;
   }
 
   // --- By the CPU ----------------------------------------------------------------------------------------------------------------
@@ -351,16 +344,6 @@ class MatvecSession : public SideBySide {
 
   // --- Results -------------------------------------------------------------------------------------------------------------------
 
-  // Of a segment of this rank, by the copy engine.
-  void read_segment(std::uint64_t offset, void* to, std::uint64_t bytes) const {
-    const std::byte* const from = static_cast<const std::byte*>(address()) + offset;
-    if (device().is_stand_in) {
-      std::memcpy(to, from, bytes);
-    } else if (!cuda_memcpy(to, from, bytes)) {
-      fail("read products: " + cuda_error());
-    }
-  }
-
   // In double precision, from the same numbers. A kernel's sum of n products is off by at most n roundings of a sum below n.
   Complaint check_products(const char* who, const MatvecPlan& plan) const {
     const std::uint64_t elements = plan.elements;
@@ -370,7 +353,12 @@ class MatvecSession : public SideBySide {
     std::vector<float> found(values);
     Complaint complaint;
     for (std::uint32_t batch = 0; batch < plan.batch_count; ++batch) {
-      read_segment(plan.product_offset(batch), found.data(), plan.batch_bytes());
+      const std::byte* const products = static_cast<const std::byte*>(address()) + plan.product_offset(batch);
+      if (device().is_stand_in) {
+        std::memcpy(found.data(), products, plan.batch_bytes());
+      } else if (!cuda_memcpy(found.data(), products, plan.batch_bytes())) {
+        fail("read products: " + cuda_error());
+      }
       if (options_.plants_fault && batch + 1 == plan.batch_count) found[values / 2] += 1.0F;
       const double* const right = expected.data() + batch % plan.source_count * values;
       for (std::uint64_t i = 0; i < values; ++i) {
@@ -395,9 +383,7 @@ class MatvecSession : public SideBySide {
       const auto source = static_cast<std::uint32_t>(first / values);
       for (std::uint64_t i = 0; i < elements; ++i) vector[i] = vector_value(source, first % values + i);
       for (std::uint64_t row = 0; row < elements; ++row) {
-        double sum = 0;
-        for (std::uint64_t column = 0; column < elements; ++column) sum += matrix[row * elements + column] * vector[column];
-        products[first + row] = sum;
+        products[first + row] = std::inner_product(vector.begin(), vector.end(), matrix.data() + row * elements, 0.0);
       }
     }
     return products;

@@ -66,11 +66,8 @@ struct UnitEnd {
 
 // Whether all blocks of a kernel may be one such unit, or play such a body. Only those that say so, because each kernel takes nvcc
 // long.
-template <class Unit>
-constexpr bool takes_blocks() {
-  if constexpr (requires { Unit::kTakesBlocks; }) return Unit::kTakesBlocks;
-  return false;
-}
+template <class T>
+concept TakesBlocks = requires { requires T::kTakesBlocks; };
 
 // A kernel of units that report.
 // Unit<Scope>{scope, plan, index, end}.run(samples): [plan.sample_count()] samples, and an end that is zeroed.
@@ -85,7 +82,7 @@ struct UnitBody {
     Unit<Scope>{scope, plan, unit, ends + unit}.run(samples + std::uint64_t{unit} * plan.sample_count());
   }
 
-  static constexpr bool kTakesBlocks = takes_blocks<Unit<device::Thread>>();
+  static constexpr bool kTakesBlocks = TakesBlocks<Unit<device::Thread>>;
   // By each of `count` blocks: the one unit that they are.
   template <class Own>
   GIGABAR_DEVICE void run_block(const Own& own, std::uint32_t count, std::uint32_t index) const {
