@@ -201,8 +201,7 @@ class UnitWords {
 
   // Whether the run has ended, by an error or by its time.
   GIGABAR_DEVICE bool is_over(const RunClock& clock) {
-    Status status = Status::ok;
-    if (device_ranks::is_over(scope_, clock, plan_.timeout_ns, status)) note(status);
+    if (scope_.broadcast(static_cast<std::uint32_t>(clock.elapsed_ns() > plan_.timeout_ns)) != 0) note(Status::timed_out);
     return !is_ok();
   }
 
