@@ -72,7 +72,7 @@ class RoundUnit {
   GIGABAR_DEVICE std::uint64_t active_round() {
     if (plan_.op == Op::read) return read_round();
     if (plan_.op == Op::barrier) return timed([this] { meet(); });
-    fill(round_, plan_.fabric.rank);
+    fill_data();
     return plan_.measure == Measure::latency ? ping_round() : window_round();
   }
 
@@ -81,8 +81,8 @@ class RoundUnit {
       meet();
     } else if (plan_.measure == Measure::latency) {
       await_round();
-      check(round_, plan_.partner);
-      fill(round_, plan_.fabric.rank);
+      check_data();
+      fill_data();
       if (words_.is_ok()) send_ping();
     } else {
       take_window();
@@ -98,7 +98,7 @@ class RoundUnit {
       send_ping();
       await_round();
     });
-    check(round_, plan_.partner);
+    check_data();
     return ticks;
   }
 
@@ -156,11 +156,11 @@ class RoundUnit {
       words_.note(device::notification_reset(scope_, plan_.fabric, kDataSegment, messages_of(index_), value));
       words_.expect({round_, plan_.window - 2, 0}, plan_.window - 1, value);
     }
-    check(round_, plan_.partner);
+    check_data();
   }
 
   GIGABAR_DEVICE std::uint64_t read_round() {
-    fill(0, 0, plan_.receive_offset_bytes, 0xffffffff);  // no word that is read is there before
+    if (plan_.is_checked) poison();
     const std::uint64_t ticks = timed([&] {
       for (std::uint32_t message = 0; message < plan_.window && words_.is_ok(); ++message) {
         words_.note(device::read(scope_, plan_.fabric, {kDataSegment, receive_offset(message)},
@@ -168,7 +168,7 @@ class RoundUnit {
       }
       words_.note(device::wait(scope_, plan_.fabric, queue(), words_.timeout()));
     });
-    check(0, 0);
+    if (plan_.is_checked) check(0, 0);
     return ticks;
   }
 
@@ -214,16 +214,24 @@ class RoundUnit {
 
   GIGABAR_DEVICE std::uint32_t fault() const { return plan_.plants_fault && round_value() == plan_.round_count() ? 1 : 0; }
 
-  // All slots of this unit's part, as `sender` sends them in `round`, where data are checked.
+  GIGABAR_DEVICE void fill_data() {
+    if (plan_.is_checked && has_data()) fill(round_, plan_.fabric.rank);
+  }
+  GIGABAR_DEVICE void check_data() {
+    if (plan_.is_checked && has_data()) check(round_, plan_.partner);
+  }
+
+  // All slots of this unit's part, as `sender` sends them in `round`.
   GIGABAR_DEVICE void fill(std::uint32_t round, Rank sender, std::uint64_t area_offset = 0, std::uint32_t flip = 0) {
-    if (!plan_.is_checked || !has_data()) return;
     each_slot([&](std::uint32_t slot) {
       auto* const words = words_.template at<std::uint32_t>(area_offset + send_offset(slot), part_.bytes);
       fill_words(scope_, words, part_.bytes, sender, {round, slot, part_.begin}, flip);
     });
   }
+  // No word that is read is there before.
+  GIGABAR_DEVICE void poison() { fill(0, 0, plan_.receive_offset_bytes, 0xffffffff); }
   GIGABAR_DEVICE void check(std::uint32_t round, Rank sender) {
-    if (!plan_.is_checked || !has_data() || !words_.is_ok()) return;
+    if (!words_.is_ok()) return;
     each_slot([&](std::uint32_t slot) {
       const auto* const words = words_.template at<std::uint32_t>(receive_offset(slot), part_.bytes);
       check_words(scope_, words, part_.bytes, sender, {round, slot, part_.begin}, slot == 0 ? fault() : 0, end_);
