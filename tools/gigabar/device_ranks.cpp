@@ -41,14 +41,13 @@ std::string_view name_of(Op op) noexcept { return name_in(kOps, op); }
 
 // Those of --op; the first is the default.
 std::vector<Named<Op>> ops_of(Measure measure) {
-  std::vector<Named<Op>> ops;
-  for (const Named<Op>& each : kOps) {
+  std::vector<Named<Op>> ops(kOps.begin(), kOps.end());
+  std::erase_if(ops, [measure](const Named<Op>& each) {
     const Op op = each.value;
-    const bool is_of_rate = op == Op::notify || op == Op::write || op == Op::write_notify || op == Op::message;
-    const bool is_of_bandwidth = op == Op::write || op == Op::read || op == Op::message;
-    const bool is_of_it = measure == Measure::latency ? op != Op::write : measure == Measure::rate ? is_of_rate : is_of_bandwidth;
-    if (is_of_it) ops.push_back(each);
-  }
+    if (measure == Measure::latency) return op == Op::write;
+    if (op == Op::write || op == Op::message) return false;
+    return measure == Measure::rate ? op != Op::notify && op != Op::write_notify : op != Op::read;
+  });
   return ops;
 }
 
@@ -140,12 +139,17 @@ constexpr std::uint64_t kMaxCheckedBytes = std::uint64_t{64} << 20;  // of a win
 constexpr std::uint32_t kShortRoundsPerLook = 64;                    // a look at the clock takes about as long as a short round
 constexpr std::uint64_t kGuardBytes = 64;                            // between slots
 
-// Where messages lie, of one size; the rest of the plan is the caller's to fill in.
-RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t bytes) noexcept {
+// Of messages of one size, as far as the options tell; the rest is the session's to fill in.
+RoundPlan plan_of(const Options& options, const Grid& grid, std::uint64_t bytes) noexcept {
   const std::uint64_t units = grid.unit_count();
+  const ranks::Counts counts = counts_for(options, bytes);
   RoundPlan plan;
   plan.measure = options.measure;
   plan.op = options.op;
+  plan.warm_up_count = counts.warm_up;
+  plan.iteration_count = counts.iterations;
+  plan.is_checked = options.is_checked;
+  plan.plants_fault = options.fault_bytes == bytes;
   plan.unit_count = grid.unit_count();
   plan.is_of_blocks = grid.scope == ScopeKind::blocks;
   plan.window = options.measure == Measure::latency ? 1 : options.window;
@@ -170,11 +174,6 @@ RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t byte
   const std::uint64_t window_bytes = plan.message_bytes * plan.window;
   plan.rounds_per_look = window_bytes > ranks::kLargeBytes ? 1 : kShortRoundsPerLook;
   return plan;
-}
-
-// Of the segment.
-std::uint64_t segment_bytes(const RoundPlan& layout) noexcept {
-  return layout.words_offset_bytes + round_up(layout.unit_count * sizeof(std::uint64_t), kPage);
 }
 
 // --- From the samples of units to the figures of one size -----------------------------------------------------------------------
@@ -283,14 +282,17 @@ class Session : public Pair {
   void run() {
     join_pair();
     grid_ = grid_of(options_, device().is_stand_in);
-    for (const std::uint64_t size : options_.message_bytes) require_room_for_samples(counts_for(options_, size).iterations, grid_);
+    // Of the segment: places of all sizes, and a word of each unit.
+    std::uint64_t bytes = 0;
+    for (const std::uint64_t size : options_.message_bytes) {
+      const RoundPlan plan = plan_of(options_, grid_, size);
+      require_room_for_samples(plan.iteration_count, grid_);
+      bytes = std::max(bytes, plan.words_offset_bytes + round_up(plan.unit_count * sizeof(std::uint64_t), kPage));
+    }
     agree(command_of(options_.measure), name_of(options_.op), options_.message_bytes.front(), options_.message_bytes.back(),
           name_of(grid_.scope), grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit,
           options_.iteration_count.value_or(0), options_.warm_up_count.value_or(~0U), options_.window, options_.is_checked,
           options_.fault_bytes.value_or(~std::uint64_t{0}), options_.queues.queue_count);
-    std::uint64_t bytes = 0;
-    for (const std::uint64_t size : options_.message_bytes)
-      bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
     choose_session();
     open(bytes, 2 * grid_.unit_count());
     if (report() != nullptr) print_titles(*report());
@@ -310,8 +312,8 @@ class Session : public Pair {
       refuse_usage(fmt::format("--op {}: {} units, and rings for {} at most; use fewer --blocks or --threads", name_of(options_.op),
                                grid_.unit_count(), kMaxRings));
     }
-    const RoundPlan layout = layout_of(options_, grid_, options_.message_bytes.back());
-    add_rings(session_options_, layout.part_bytes, layout.window, grid_.unit_count());
+    const RoundPlan largest = plan_of(options_, grid_, options_.message_bytes.back());
+    add_rings(session_options_, largest.part_bytes, largest.window, grid_.unit_count());
   }
 
   void print_titles(Report& report) {
@@ -321,19 +323,6 @@ class Session : public Pair {
     report.document()["units"]["*million_per_s"] = "10^6 messages per second";
   }
 
-  RoundPlan plan_of(std::uint64_t bytes) const {
-    const ranks::Counts counts = counts_for(options_, bytes);
-    RoundPlan plan = layout_of(options_, grid_, bytes);
-    static_cast<PairPlan&>(plan) = pair_plan();
-    plan.is_active = rank() == 0;
-    plan.warm_up_count = counts.warm_up;
-    plan.iteration_count = counts.iterations;
-    plan.is_checked = options_.is_checked;
-    plan.plants_fault = options_.fault_bytes == bytes;
-    plan.counter_base = counted_;
-    return plan;
-  }
-
   // Reads, atomics and writes that nobody checks need nobody at the partner.
   bool has_kernel(const RoundPlan& plan) const {
     if (plan.is_active || is_atomic(plan.op)) return plan.is_active;
@@ -341,7 +330,10 @@ class Session : public Pair {
   }
 
   void do_size(std::uint64_t bytes) {
-    const RoundPlan plan = plan_of(bytes);
+    RoundPlan plan = plan_of(options_, grid_, bytes);
+    static_cast<PairPlan&>(plan) = pair_plan();
+    plan.is_active = rank() == 0;
+    plan.counter_base = counted_;
     if (report() != nullptr) report()->show_progress("{}: {}", bytes_text(bytes), counted(plan.iteration_count, "round"));
     meet();
     // The partner first puts in place what is read, once for all rounds.

@@ -40,13 +40,4 @@ Result<device_ranks::AwaitKernel> start_calls(int, const CallPlan&, std::uint32_
   return refusal("start kernel", "kernel of calls");
 }
 
-namespace device_ranks::gpu {
-
-Result<KernelRun> run_rounds(int, const RoundPlan&, const Grid&) { return refusal("start kernel", "kernel"); }
-Result<KernelRun> run_turns(int, const TurnPlan&, const Grid&) { return refusal("start kernel", "kernel"); }
-Result<RepeatedKernel> open_turn_kernel(int, const TurnPlan&, const Grid&) { return refusal("start kernel", "kernel"); }
-Result<RepeatedKernel> open_matvec(int, const MatvecPlan&, const Grid&) { return refusal("start kernel", "kernel"); }
-
-}  // namespace device_ranks::gpu
-
 }  // namespace gigabar::tool

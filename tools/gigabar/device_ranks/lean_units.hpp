@@ -20,40 +20,55 @@ inline bool is_lean(const RoundPlan& plan) {
   return only_sends && has_channel(plan) && !looks_at_data && !plan.ends_with_flush();
 }
 
-template <class Scope, class Channel>
+inline constexpr std::uint64_t kPiecesPerPart = 8;
+inline constexpr std::uint64_t kMinPieceBytes = 64 << 10;
+
+// Windows of writes that nobody checks, to a rank in reach, of enough bytes for many pieces.
+inline bool has_pieces(const RoundPlan& plan) {
+  const bool writes = plan.measure == Measure::bandwidth && plan.op == Op::write && plan.queue_count == 0 && !plan.is_checked;
+  return writes && plan.is_active && plan.unit_count > 1 && plan.part_bytes >= kPiecesPerPart * kMinPieceBytes;
+}
+
+// TakesPieces: of large writes the scopes of the active side take pieces in turn, since a GPU gives them unlike shares of a link,
+// and with parts of their own most would wait for the slowest.
+template <class Scope, class Channel, bool TakesPieces = false>
 struct LeanUnit {
-  static constexpr bool kTakesBlocks = std::is_same_v<Channel, device::DirectChannel>;
+  static constexpr bool kTakesBlocks = std::is_same_v<Channel, device::DirectChannel> && !TakesPieces;
 
   const Scope& scope;
   const RoundPlan& plan;
   const std::uint32_t index;
-  UnitEnd* const end;  // zeroed
+  UnitEnd* const end;  // zeroed; that of the first unit lies `index` in front of it
 
   // `samples`: [iteration_count], written by the active side.
   GIGABAR_DEVICE void run(std::uint64_t* samples) const {
     const RunClock clock;
+    const bool is_active = TakesPieces || plan.is_active;
     const Part part = part_of(plan, index);
-    const std::uint32_t rounds = part.is_there ? plan.round_count() : 0;
+    const std::uint32_t rounds = TakesPieces || part.is_there ? plan.round_count() : 0;
     const NotificationId messages = messages_of(index), round_end = round_end_of(index);
     const device::Timeout timeout{plan.timeout_ns};
     // A window is answered by a word.
-    const Op op = plan.is_active ? plan.op : Op::notify;
-    const std::uint32_t window = plan.is_active ? plan.window : 1;
+    const Op op = is_active ? plan.op : Op::notify;
+    const std::uint32_t window = is_active ? plan.window : 1;
 
     Channel channel;
     Status status = Channel::open(scope, plan.fabric, plan.partner, kDataSegment, kDataSegment, queue_of(plan, index), channel);
     std::uint32_t rounds_done = 0;
+    [[maybe_unused]] std::uint64_t piece = TakesPieces ? take_piece() : 0;
     // One place that sends and one that waits, which the compiler keeps in line: the passive side's first step sends nothing, and
     // its last one does nothing else.
     for (std::uint32_t step = 0; status == Status::ok && rounds_done < rounds; ++step) {
-      if (step % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns)) {
-        status = Status::timed_out;
-        break;
-      }
+      if (step % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns, status)) break;
       scope.sync();
       if (step == plan.warm_up_count && scope.rank() == 0) end->timed_from_ns = device::now_ns();
-      const std::uint32_t round = plan.is_active ? step + 1 : step;
-      for (std::uint32_t message = 1; round != 0 && message <= window && status == Status::ok; ++message) {
+      const std::uint32_t round = is_active ? step + 1 : step;
+      if constexpr (TakesPieces) {
+        status = write_pieces(channel, step, piece);
+        // The end of a window is seen behind all of it that is this unit's.
+        if (status == Status::ok) status = channel.notify(scope, round_end, round, device::Order::after_writes, 0, timeout);
+      }
+      for (std::uint32_t message = 1; !TakesPieces && round != 0 && message <= window && status == Status::ok; ++message) {
         const bool is_last = message == window;
         const NotificationId id = is_last ? round_end : messages;
         const std::uint32_t value = is_last ? round : message;
@@ -64,21 +79,21 @@ struct LeanUnit {
         if (op == Op::write) status = channel.write(scope, part.begin, plan.receive_offset_bytes + part.begin, part.bytes, timeout);
         if (op == Op::write && !is_last) continue;
         // The end of a window is seen behind all of it.
-        const device::Order order = is_last && plan.is_active ? device::Order::after_writes : device::Order::none;
+        const device::Order order = is_last && is_active ? device::Order::after_writes : device::Order::none;
         if (status == Status::ok) status = channel.notify(scope, id, value, order, 0, timeout);
       }
-      if (!plan.is_active) rounds_done = step;
+      if (!is_active) rounds_done = step;
       if (status != Status::ok || rounds_done == rounds) break;
       std::uint32_t found = 0;
       status = channel.notification_wait_until(scope, round_end, step + 1, timeout, found);
       if (status != Status::ok) break;
-      if (plan.is_active) {
+      if (is_active) {
         if (scope.rank() == 0 && step >= plan.warm_up_count) samples[step - plan.warm_up_count] = device::now_ns();
         rounds_done = step + 1;
       }
       if (plan.plants_fault && step + 1 == rounds) found ^= 1;
       expect({step, 0, 0}, step + 1, found);
-      if (!plan.is_active && plan.op != Op::write && plan.window > 1) {
+      if (!is_active && plan.op != Op::write && plan.window > 1) {
         status = device::notification_reset(scope, plan.fabric, kDataSegment, messages, found);
         expect({step, plan.window - 2, 0}, plan.window - 1, found);
       }
@@ -86,10 +101,26 @@ struct LeanUnit {
     channel.close(scope);
     std::uint32_t value = 0;
     if (status == Status::ok) status = device::notification_reset(scope, plan.fabric, kDataSegment, round_end, value);
-    clock.report(scope, plan.is_active, status, rounds_done, end);
+    clock.report(scope, is_active, status, rounds_done, end);
   }
 
  private:
+  // Those of a window that this unit gets. `piece`: the next one of all windows that is its own.
+  GIGABAR_DEVICE Status write_pieces(Channel& channel, std::uint32_t window, std::uint64_t& piece) const {
+    const std::uint64_t piece_bytes = (plan.part_bytes / kPiecesPerPart + 15) / 16 * 16;
+    const std::uint64_t per_message = (plan.message_bytes + piece_bytes - 1) / piece_bytes;
+    Status status = Status::ok;
+    for (; piece / (per_message * plan.window) == window && status == Status::ok; piece = take_piece()) {
+      const std::uint64_t begin = piece % per_message * piece_bytes;
+      const std::uint64_t left = plan.message_bytes - begin;
+      const std::uint64_t bytes = left < piece_bytes ? left : piece_bytes;
+      status = channel.write(scope, begin, plan.receive_offset_bytes + begin, bytes, device::Timeout{plan.timeout_ns});
+    }
+    return status;
+  }
+  GIGABAR_DEVICE std::uint64_t take_piece() const {
+    return scope.broadcast(scope.rank() == 0 ? device::fetch_add_device(&(end - index)->next_piece, 1) : std::uint64_t{0});
+  }
   GIGABAR_DEVICE void expect(const WordPlace& place, std::uint32_t right, std::uint32_t found) const {
     if (found != right && scope.rank() == 0) report_wrong(end, place, right, found);
   }
@@ -99,6 +130,8 @@ template <class Scope>
 using LeanDirectUnit = LeanUnit<Scope, device::DirectChannel>;
 template <class Scope>
 using LeanQueueUnit = LeanUnit<Scope, device::QueueChannel>;
+template <class Scope>
+using PieceUnit = LeanUnit<Scope, device::DirectChannel, true>;
 
 // --- A message each way in turn -------------------------------------------------------------------------------------------------
 
@@ -139,10 +172,7 @@ struct PingUnit {
  private:
   template <Op O>
   GIGABAR_DEVICE void play(Channel& channel, const RunClock& clock, std::uint64_t* samples, Done& done) const {
-    if (plan.is_active)
-      play_as<O, true>(channel, clock, samples, done);
-    else
-      play_as<O, false>(channel, clock, samples, done);
+    plan.is_active ? play_as<O, true>(channel, clock, samples, done) : play_as<O, false>(channel, clock, samples, done);
   }
 
   template <Op O, bool IsActive>
@@ -153,10 +183,7 @@ struct PingUnit {
     for (std::uint32_t round = 1; round <= rounds; ++round) {
       if (--until_look == 0) {
         until_look = plan.rounds_per_look;
-        if (is_over(scope, clock, plan.timeout_ns)) {
-          done.status = Status::timed_out;
-          return;
-        }
+        if (is_over(scope, clock, plan.timeout_ns, done.status)) return;
       }
       if constexpr (IsActive) scope.sync();
       const std::uint64_t before = IsActive ? ticks() : 0;
@@ -207,29 +234,15 @@ using QueuePingUnit = PingUnit<Scope, device::QueueChannel>;
 
 // --- Units that one side has: the partner's kernel has nothing to do, or another unit, which answers ----------------------------
 
-// Rounds of once(round), one after another, each timed. `samples`: [iteration_count]. The last round that was begun is one of those
-// that are done.
-template <class Scope, class Once>
-GIGABAR_DEVICE void play_alone(const Scope& scope, const RoundPlan& plan, const RunClock& clock, std::uint32_t rounds,
-                               std::uint64_t* samples, Done& done, const Once& once) {
-  const std::uint32_t warm_up = plan.warm_up_count;
-  for (; done.status == Status::ok && done.rounds < rounds; ++done.rounds) {
-    if (done.rounds % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns)) {
-      done.status = Status::timed_out;
-      break;
-    }
-    scope.sync();
-    const std::uint64_t before = ticks();
-    done.status = once(done.rounds);
-    const std::uint64_t after = ticks();
-    if (scope.rank() == 0 && done.rounds >= warm_up) samples[done.rounds - warm_up] = after - before;
-  }
+// Whether a ReadUnit can do a plan, and does what a RoundUnit would.
+inline bool reads_in_turn(const RoundPlan& plan) {
+  return plan.op == Op::read && plan.measure == Measure::latency && !plan.is_checked;
 }
 
-// One scope of a kernel that changes a word of its partner and gets its old value, round by round. A latency's one unit has its
-// queue to itself (has_channel()).
-template <class Scope>
-struct AtomicUnit {
+// One scope of a kernel that reads from its partner, which nobody checks, or changes a word of it and gets its old value, round by
+// round.
+template <class Scope, bool Reads>
+struct OneSidedUnit {
   const Scope& scope;
   const RoundPlan& plan;
   const std::uint32_t index;
@@ -237,16 +250,33 @@ struct AtomicUnit {
 
   // `samples`: [iteration_count].
   GIGABAR_DEVICE void run(std::uint64_t* samples) const {
-    const RunClock clock;
+    if constexpr (Reads)
+      read(samples);
+    else
+      change_words(samples);
+  }
+
+ private:
+  GIGABAR_DEVICE void read(std::uint64_t* samples) const {
+    const Part part = part_of(plan, index);
+    const device::Post post{queue_of(plan, index), {plan.timeout_ns}, plan.sharing};
+    play(part.is_there ? plan.round_count() : 0, Status::ok, samples, [&](std::uint32_t) {
+      const Status posted = device::read(scope, plan.fabric, {kDataSegment, plan.receive_offset_bytes + part.begin},
+                                         {plan.partner, kDataSegment, part.begin}, part.bytes, post);
+      return posted == Status::ok ? device::wait(scope, plan.fabric, post.queue, post.timeout) : posted;
+    });
+  }
+
+  // A latency's one unit has its queue to itself (has_channel()).
+  GIGABAR_DEVICE void change_words(std::uint64_t* samples) const {
     device::Channel channel;
-    Done done;
-    done.status =
+    Status opened =
         device::Channel::open(scope, plan.fabric, plan.partner, kDataSegment, kDataSegment, queue_of(plan, index), channel);
     const std::uint64_t offset = plan.words_offset_bytes + index * sizeof(std::uint64_t);
     const device::Timeout timeout{plan.timeout_ns};
     std::uint64_t expected = 0;  // what the word holds before the first round
-    if (done.status == Status::ok) done.status = channel.atomic_fetch_add(scope, offset, 0, timeout, expected);
-    play_alone(scope, plan, clock, plan.round_count(), samples, done, [&](std::uint32_t round) {
+    if (opened == Status::ok) opened = channel.atomic_fetch_add(scope, offset, 0, timeout, expected);
+    play(plan.round_count(), opened, samples, [&](std::uint32_t round) {
       std::uint64_t old = 0;
       const Status status = plan.op == Op::fetch_add ? channel.atomic_fetch_add(scope, offset, 1, timeout, old)
                                                      : channel.compare_swap(scope, offset, expected, expected + 1, timeout, old);
@@ -257,99 +287,31 @@ struct AtomicUnit {
       return status;
     });
     channel.close(scope);
-    clock.report(scope, true, done.status, done.rounds, end);
   }
-};
 
-// Whether a ReadUnit can do a plan, and does what a RoundUnit would.
-inline bool reads_in_turn(const RoundPlan& plan) {
-  return plan.op == Op::read && plan.measure == Measure::latency && !plan.is_checked;
-}
-
-// Reads one after another that nobody checks.
-template <class Scope>
-struct ReadUnit {
-  const Scope& scope;
-  const RoundPlan& plan;
-  const std::uint32_t index;
-  UnitEnd* const end;  // zeroed
-
-  // `samples`: [iteration_count].
-  GIGABAR_DEVICE void run(std::uint64_t* samples) const {
+  // Rounds of once(round), one after another, each timed, where `status` is ok. The last round that was begun is one of those that
+  // are done.
+  template <class Once>
+  GIGABAR_DEVICE void play(std::uint32_t rounds, Status status, std::uint64_t* samples, const Once& once) const {
     const RunClock clock;
-    const Part part = part_of(plan, index);
-    const device::Post post{queue_of(plan, index), {plan.timeout_ns}, plan.sharing};
-    Done done;
-    play_alone(scope, plan, clock, part.is_there ? plan.round_count() : 0, samples, done, [&](std::uint32_t) {
-      const Status posted = device::read(scope, plan.fabric, {kDataSegment, plan.receive_offset_bytes + part.begin},
-                                         {plan.partner, kDataSegment, part.begin}, part.bytes, post);
-      return posted == Status::ok ? device::wait(scope, plan.fabric, post.queue, post.timeout) : posted;
-    });
-    clock.report(scope, true, done.status, done.rounds, end);
-  }
-};
-
-inline constexpr std::uint64_t kPiecesPerPart = 8;
-inline constexpr std::uint64_t kMinPieceBytes = 64 << 10;
-
-// Windows of writes that nobody checks, to a rank in reach, of enough bytes for many pieces.
-inline bool has_pieces(const RoundPlan& plan) {
-  const bool writes = plan.measure == Measure::bandwidth && plan.op == Op::write && plan.queue_count == 0 && !plan.is_checked;
-  return writes && plan.is_active && plan.unit_count > 1 && plan.part_bytes >= kPiecesPerPart * kMinPieceBytes;
-}
-
-// One scope of a kernel that fills the way to the partner with others: of large writes the scopes take pieces in turn, since a GPU
-// gives them unlike shares of a link, and with parts of their own most would wait for the slowest.
-template <class Scope>
-struct PieceUnit {
-  const Scope& scope;
-  const RoundPlan& plan;
-  const std::uint32_t index;
-  UnitEnd* const end;  // zeroed; that of the first unit lies `index` in front of it
-
-  // `samples`: [iteration_count]. The partner's unit answers each round, as it does those of a LeanUnit.
-  GIGABAR_DEVICE void run(std::uint64_t* samples) const {
-    const RunClock clock;
-    const NotificationId id = round_end_of(index);
-    const std::uint64_t piece_bytes = (plan.part_bytes / kPiecesPerPart + 15) / 16 * 16;
-    const std::uint64_t per_message = (plan.message_bytes + piece_bytes - 1) / piece_bytes;
-    const std::uint64_t per_round = per_message * plan.window;
-    const device::Timeout timeout{plan.timeout_ns};
-    device::DirectChannel channel;
-    Status status = device::DirectChannel::open(scope, plan.fabric, plan.partner, kDataSegment, kDataSegment, 0, channel);
-    std::uint64_t piece = take_piece();
+    const std::uint32_t warm_up = plan.warm_up_count;
     std::uint32_t round = 0;
-    for (; status == Status::ok && round < plan.round_count(); ++round) {
-      if (is_over(scope, clock, plan.timeout_ns)) {
-        status = Status::timed_out;
-        break;
-      }
-      if (round == plan.warm_up_count && scope.rank() == 0) end->timed_from_ns = device::now_ns();
-      for (; piece / per_round == round && status == Status::ok; piece = take_piece()) {
-        const std::uint64_t begin = piece % per_message * piece_bytes;
-        const std::uint64_t left = plan.message_bytes - begin;
-        status = channel.write(scope, begin, plan.receive_offset_bytes + begin, left < piece_bytes ? left : piece_bytes, timeout);
-      }
-      // The end of a window is seen behind all of it that is this unit's.
-      if (status == Status::ok) status = channel.notify(scope, id, round + 1, device::Order::after_writes, 0, timeout);
-      std::uint32_t found = 0;
-      if (status == Status::ok) status = channel.notification_wait_until(scope, id, round + 1, timeout, found);
-      if (status != Status::ok) break;
-      if (scope.rank() != 0) continue;
-      if (round >= plan.warm_up_count) samples[round - plan.warm_up_count] = device::now_ns();
-      if (plan.plants_fault && round + 1 == plan.round_count()) found ^= 1;
-      if (found != round + 1) report_wrong(end, {round, 0, 0}, round + 1, found);
+    for (; status == Status::ok && round < rounds; ++round) {
+      if (round % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns, status)) break;
+      scope.sync();
+      const std::uint64_t before = ticks();
+      status = once(round);
+      const std::uint64_t after = ticks();
+      if (scope.rank() == 0 && round >= warm_up) samples[round - warm_up] = after - before;
     }
-    std::uint32_t value = 0;
-    if (status == Status::ok) status = device::notification_reset(scope, plan.fabric, kDataSegment, id, value);
     clock.report(scope, true, status, round, end);
   }
-
- private:
-  GIGABAR_DEVICE std::uint64_t take_piece() const {
-    return scope.broadcast(scope.rank() == 0 ? device::fetch_add_device(&(end - index)->next_piece, 1) : std::uint64_t{0});
-  }
 };
+
+template <class Scope>
+using ReadUnit = OneSidedUnit<Scope, true>;
+template <class Scope>
+using AtomicUnit = OneSidedUnit<Scope, false>;
 
 // --- Messages by rings, one to each unit: in turn, or in windows that a message of 4 bytes answers ------------------------------
 
@@ -391,7 +353,7 @@ struct MessageUnit {
  private:
   // Before a round. False: the time is over.
   GIGABAR_DEVICE bool begin(std::uint32_t round, const RunClock& clock, Done& done) const {
-    if (round % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns)) done.status = Status::timed_out;
+    if (round % plan.rounds_per_look == 0 && is_over(scope, clock, plan.timeout_ns, done.status)) return false;
     if (round == plan.warm_up_count && scope.rank() == 0) end->timed_from_ns = device::now_ns();
     return done.status == Status::ok;
   }

@@ -19,8 +19,6 @@ namespace gigabar::tool::device_ranks {
 namespace {
 
 constexpr std::size_t kMaxComplaintBytes = 8192;
-// A day: what --timeout takes at most, and short enough for sums of it.
-constexpr std::int64_t kLongestNs = std::int64_t{86400} * 1'000'000'000;
 
 // Of two GPUs of this host, by what joins them; their addresses come from the ranks' introductions.
 std::string path_between(const std::vector<Json>& introductions) {
@@ -32,12 +30,10 @@ std::string path_between(const std::vector<Json>& introductions) {
   if (*one == *other) return "same GPU";
   const auto topology = discover_topology(Machine::here());
   if (!topology) return kUnknown;
-  const auto find = [&](const PciAddress& address) {
-    const auto found =
-        std::find_if(topology->gpus.begin(), topology->gpus.end(), [&](const Gpu& gpu) { return gpu.address == address; });
-    return static_cast<int>(found - topology->gpus.begin());
+  const auto index_of = [&](const PciAddress& address) {
+    return static_cast<int>(std::ranges::find(topology->gpus, address, &Gpu::address) - topology->gpus.begin());
   };
-  const Route route = route_between(*topology, {Endpoint::Kind::gpu, find(*one)}, {Endpoint::Kind::gpu, find(*other)});
+  const Route route = route_between(*topology, {Endpoint::Kind::gpu, index_of(*one)}, {Endpoint::Kind::gpu, index_of(*other)});
   if (route.relation == Relation::unknown) return kUnknown;
   return route.relation == Relation::nvlink ? "nvlink" : "pcie";
 }
@@ -67,7 +63,9 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count) {
   register_segment(kDataSegment, address_, bytes);
   require(fabric().connect(partner(), timeout()));
   session_.emplace(tool::take(DeviceSession::open(fabric(), session_options_)));
-  const DeviceReach reach = require_reach();
+  const DeviceReach reach = tool::take(session_->reach(partner(), kDataSegment));
+  const bool is_reached = has_queues() ? reach.has_queue : reach.is_direct;
+  if (!is_reached) fail(fmt::format("kernels of rank {} do not reach rank {}'s memory: {}", rank(), partner(), reach.reason));
   if (report() != nullptr) report()->set_device(device_);
   const std::vector<Json> introductions = introduce(introduction_of(device_));
   if (report() == nullptr) return;
@@ -75,13 +73,6 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count) {
   tell_settings();
   if (has_queues()) tell_queues(reach);
   report()->document()["path"] = path_;
-}
-
-DeviceReach Pair::require_reach() const {
-  const DeviceReach reach = tool::take(session_->reach(partner(), kDataSegment));
-  const bool is_reached = has_queues() ? reach.has_queue : reach.is_direct;
-  if (!is_reached) fail(fmt::format("kernels of rank {} do not reach rank {}'s memory: {}", rank(), partner(), reach.reason));
-  return reach;
 }
 
 void Pair::tell_queues(const DeviceReach& reach) {
@@ -106,11 +97,8 @@ void Pair::close() {
 }
 
 void Pair::send(std::uint64_t from_offset, std::uint64_t to_offset, std::uint64_t bytes, NotificationId id, std::uint32_t value) {
-  constexpr QueueId kQueue = 0;
-  PostOptions post;
-  post.queue = kQueue;
-  tool::take(fabric().write_notify({kDataSegment, from_offset}, {partner(), kDataSegment, to_offset}, bytes, id, value, post));
-  require(fabric().wait(kQueue, timeout()));
+  tool::take(fabric().write_notify({kDataSegment, from_offset}, {partner(), kDataSegment, to_offset}, bytes, id, value));
+  require(fabric().wait(PostOptions().queue, timeout()));
 }
 
 void Pair::take(NotificationId id, std::uint32_t value) {
@@ -121,7 +109,7 @@ void Pair::take(NotificationId id, std::uint32_t value) {
 
 Timeout Pair::patience() const noexcept {
   constexpr std::int64_t kMinNs = 2'000'000'000;  // to start kernels on a machine that does other work
-  return Timeout::of(std::chrono::nanoseconds(3 * std::min(timeout().ns(), kLongestNs) + kMinNs));
+  return Timeout::of(std::chrono::nanoseconds(3 * timeout().ns() + kMinNs));  // --timeout takes a day at most
 }
 
 PairPlan Pair::pair_plan() const noexcept {
@@ -225,12 +213,8 @@ void require_room_for_samples(std::uint32_t round_count, const Grid& grid) {
 void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* blocks, bool takes_blocks) {
   if (scope != nullptr) {
     const std::vector<Named<ScopeKind>> scopes(kScopes.begin(), kScopes.end() - (takes_blocks ? 0 : 1));
-    command
-        .add_choice("--scope", options.scope, scopes,
-                    takes_blocks
-                        ? "Who calls: one thread, a warp, a block, each with the same number's at the partner; or all blocks as one"
-                        : "Who calls: one thread, a warp, a block, each with the same number's at the partner")
-        ->default_str(scope);
+    const std::string help = "Who calls: one thread, a warp, a block, each with the same number's at the partner";
+    command.add_choice("--scope", options.scope, scopes, help + (takes_blocks ? "; or all blocks as one" : ""))->default_str(scope);
   }
   command.add_option("--threads", options.thread_count, whole_number(1, kMaxBlockThreads), "Threads of a block")
       ->default_str(scope != nullptr ? "512 of a block, 32 of a warp, 1 of a thread" : "512");

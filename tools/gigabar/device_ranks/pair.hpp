@@ -111,7 +111,6 @@ class Pair : public ranks::RankSession {
  private:
   void tell_queues(const DeviceReach& reach);
   bool has_queues() const noexcept { return session_options_.queues == QueueUse::always; }
-  DeviceReach require_reach() const;
 
   std::optional<DeviceSession> session_;
   DeviceInfo device_;

@@ -154,7 +154,7 @@ class RoundUnit {
     if (plan_.op != Op::write && plan_.window > 1) {
       std::uint32_t value = 0;
       words_.note(device::notification_reset(scope_, plan_.fabric, kDataSegment, messages_of(index_), value));
-      expect(plan_.window - 2, plan_.window - 1, value);
+      words_.expect({round_, plan_.window - 2, 0}, plan_.window - 1, value);
     }
     check_data();
   }
@@ -207,18 +207,12 @@ class RoundUnit {
     words_.note(uses_channel() ? channel_.notification_wait_until(scope_, round_end(), round_value(), words_.timeout(), value)
                                : device::notification_wait_until(scope_, plan_.fabric, kDataSegment, round_end(), round_value(),
                                                                  words_.timeout(), value, plan_.partner));
-    expect(0, round_value(), value ^ (has_data() ? 0 : fault()));
+    words_.expect({round_, 0, 0}, round_value(), value ^ (has_data() ? 0 : fault()));
   }
 
   // --- Checks --------------------------------------------------------------------------------------------------------------------
 
   GIGABAR_DEVICE std::uint32_t fault() const { return plan_.plants_fault && round_value() == plan_.round_count() ? 1 : 0; }
-
-  GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const {
-    return words_.template at<std::uint32_t>(offset, part_.bytes);
-  }
-
-  GIGABAR_DEVICE WordPlace place_of(std::uint32_t round, std::uint32_t slot) const { return {round, slot, part_.begin}; }
 
   GIGABAR_DEVICE void fill_data() {
     if (plan_.is_checked && has_data()) fill(round_, plan_.fabric.rank);
@@ -230,7 +224,8 @@ class RoundUnit {
   // All slots of this unit's part, as `sender` sends them in `round`.
   GIGABAR_DEVICE void fill(std::uint32_t round, Rank sender, std::uint64_t area_offset = 0, std::uint32_t flip = 0) {
     each_slot([&](std::uint32_t slot) {
-      fill_words(scope_, words_at(area_offset + send_offset(slot)), part_.bytes, sender, place_of(round, slot), flip);
+      auto* const words = words_.template at<std::uint32_t>(area_offset + send_offset(slot), part_.bytes);
+      fill_words(scope_, words, part_.bytes, sender, {round, slot, part_.begin}, flip);
     });
   }
   // No word that is read is there before.
@@ -238,8 +233,8 @@ class RoundUnit {
   GIGABAR_DEVICE void check(std::uint32_t round, Rank sender) {
     if (!words_.is_ok()) return;
     each_slot([&](std::uint32_t slot) {
-      check_words(scope_, words_at(receive_offset(slot)), part_.bytes, sender, place_of(round, slot), slot == 0 ? fault() : 0,
-                  end_);
+      const auto* const words = words_.template at<std::uint32_t>(receive_offset(slot), part_.bytes);
+      check_words(scope_, words, part_.bytes, sender, {round, slot, part_.begin}, slot == 0 ? fault() : 0, end_);
     });
   }
 
@@ -249,10 +244,6 @@ class RoundUnit {
     const std::uint32_t count = plan_.slot_count < plan_.window ? plan_.slot_count : plan_.window;
     for (std::uint32_t slot = 0; slot < count; ++slot) body(slot);
     scope_.sync();
-  }
-
-  GIGABAR_DEVICE void expect(std::uint32_t message, std::uint32_t expected, std::uint32_t found) {
-    words_.expect({round_, message, 0}, expected, found);
   }
 
   const Scope& scope_;

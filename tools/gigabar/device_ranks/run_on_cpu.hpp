@@ -27,7 +27,7 @@ void run_on_cpu(const Body& body, const Grid& grid) {
     device::CpuTeam& team = teams.emplace_back(grid.threads_per_unit);
     for (std::uint32_t lane = 0; lane < grid.threads_per_unit; ++lane) {
       lanes.emplace_back([&, unit, member = device::CpuTeam::Member(team, lane)] {
-        if constexpr (takes_blocks<Body>()) {
+        if constexpr (TakesBlocks<Body>) {
           if (grid.scope == ScopeKind::blocks) return body.run_block(member, grid.block_count, unit);
         }
         body(member, unit);

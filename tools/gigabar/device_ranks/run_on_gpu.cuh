@@ -32,26 +32,25 @@ inline Error no_room(std::string object, std::string cause, std::string remedy) 
                 .remedy = std::move(remedy)});
 }
 
-template <class Body>
-__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_thread(const __grid_constant__ Body body) {
-  body(device::Thread{}, blockIdx.x * blockDim.x + threadIdx.x);
-}
-template <class Body>
-__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_warp(const __grid_constant__ Body body) {
-  body(device::Warp{}, (blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads);
-}
-template <class Body>
-__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_block(const __grid_constant__ Body body) {
-  body(device::Block{}, blockIdx.x);
-}
-template <class Body>
-__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_blocks(const __grid_constant__ Body body) {
-  body.run_block(device::Block{}, gridDim.x, blockIdx.x);
+template <ScopeKind Kind, class Body>
+__global__ void __launch_bounds__(kMaxBlockThreads, 1) units_of(const __grid_constant__ Body body) {
+  const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+  if constexpr (Kind == ScopeKind::thread) body(device::Thread{}, thread);
+  if constexpr (Kind == ScopeKind::warp) body(device::Warp{}, thread / kWarpThreads);
+  if constexpr (Kind == ScopeKind::block) body(device::Block{}, blockIdx.x);
+  if constexpr (Kind == ScopeKind::blocks) body.run_block(device::Block{}, gridDim.x, blockIdx.x);
 }
 
 // Units wait for their partners', so that all blocks must be on the device at once: one that is not would never answer.
 template <class Body>
-Result<void> check_room(int device, void (*kernel)(Body), const Grid& grid, std::size_t shared_bytes = 0) {
+Result<void> check_room(int device, void (*kernel)(Body), const Grid& grid, std::size_t shared_bytes) {
+  if (shared_bytes != 0 &&
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)) != cudaSuccess) {
+    cudaGetLastError();  // takes it back
+    return no_room(std::to_string(shared_bytes) + " bytes of shared memory",
+                   "a block of this device has less; matrix and batch of a block do not fit",
+                   "use smaller vectors (-m) or batches (-b)");
+  }
   int processors = 0, per_processor = 0;
   cudaError_t code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (code == cudaSuccess) {
@@ -68,17 +67,19 @@ Result<void> check_room(int device, void (*kernel)(Body), const Grid& grid, std:
 
 template <class Body>
 auto kernel_of(ScopeKind scope) -> void (*)(Body) {
-  if constexpr (takes_blocks<Body>()) {
-    if (scope == ScopeKind::blocks) return by_blocks<Body>;
+  if constexpr (TakesBlocks<Body>) {
+    if (scope == ScopeKind::blocks) return units_of<ScopeKind::blocks, Body>;
   }
-  if (scope == ScopeKind::thread) return by_thread<Body>;
-  return scope == ScopeKind::warp ? by_warp<Body> : by_block<Body>;
+  if (scope == ScopeKind::thread) return units_of<ScopeKind::thread, Body>;
+  return scope == ScopeKind::warp ? units_of<ScopeKind::warp, Body> : units_of<ScopeKind::block, Body>;
 }
 
-// What a kernel needs that reports: a stream of its own, an end of each unit, and samples.
+// A kernel of units that report, with a stream of its own, an end of each unit, and samples.
+template <class Body>
 class Launch {
  public:
-  Launch() = default;
+  Launch(void (*kernel)(Body), const Grid& grid, std::size_t sample_count, std::size_t shared_bytes)
+      : kernel_(kernel), grid_(grid), sample_count_(sample_count), shared_bytes_(shared_bytes) {}
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
   ~Launch() {
@@ -87,22 +88,24 @@ class Launch {
     cudaFree(samples_);
     cudaFree(ends_);
   }
-  Result<void> open(int device, const Grid& grid, std::size_t sample_count = 0) {
-    unit_count_ = grid.unit_count();
-    sample_count_ = sample_count;
+  // Where there is room for all blocks.
+  Result<void> open(int device) {
     cudaError_t code = cudaSetDevice(device);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = allocate(samples_, sample_count_);
-    if (code == cudaSuccess) code = allocate(ends_, unit_count_);
+    if (code == cudaSuccess) code = allocate(ends_, grid_.unit_count());
     // The zeroes, before a stream that does not wait for them.
     if (code == cudaSuccess) code = cudaDeviceSynchronize();
-    return code == cudaSuccess ? Result<void>() : Result<void>(failure("prepare kernel", code));
+    return code == cudaSuccess ? check_room(device, kernel_, grid_, shared_bytes_) : failure("prepare kernel", code);
+  }
+  void start(Body body) {
+    body.ends = ends_;
+    if constexpr (requires { body.samples; }) body.samples = samples_;
+    kernel_<<<grid_.block_count, grid_.threads_per_block, shared_bytes_, stream_>>>(body);
   }
   cudaStream_t stream() const noexcept { return stream_; }
-  UnitEnd* ends() noexcept { return ends_; }
-  std::uint64_t* samples() noexcept { return samples_; }
 
-  // Waits for the kernel that this thread has just launched on stream().
+  // Waits for the kernel that this thread has just started.
   Result<void> wait() {
     cudaError_t code = cudaGetLastError();
     if (code == cudaSuccess) code = cudaStreamSynchronize(stream_);
@@ -110,7 +113,7 @@ class Launch {
   }
   Result<KernelRun> read() {
     KernelRun run;
-    cudaError_t code = fetch(ends_, unit_count_, run.ends);
+    cudaError_t code = fetch(ends_, grid_.unit_count(), run.ends);
     if (code == cudaSuccess) code = fetch(samples_, sample_count_, run.samples);
     if (code != cudaSuccess) return failure("read kernel's report", code);
     return run;
@@ -130,34 +133,31 @@ class Launch {
     return count == 0 ? cudaSuccess : cudaMemcpy(values.data(), place, count * sizeof(T), cudaMemcpyDeviceToHost);
   }
 
+  void (*const kernel_)(Body);
+  const Grid grid_;
+  const std::size_t sample_count_, shared_bytes_;
   cudaStream_t stream_ = nullptr;
   std::uint64_t* samples_ = nullptr;
   UnitEnd* ends_ = nullptr;
-  std::size_t sample_count_ = 0, unit_count_ = 0;
 };
 
-// A kernel that is launched again and again: `start(launch, first, second)` launches it on that one's stream.
-template <class Start>
-Result<RepeatedKernel> open_repeated(int device, const Grid& grid, const Start& start) {
-  const auto launch = std::make_shared<Launch>();
-  if (Result<void> opened = launch->open(device, grid); !opened) return std::move(opened).error();
-  return RepeatedKernel{[launch, start](std::uint32_t first, std::uint32_t second) {
-                          start(*launch, first, second);
-                          return launch->wait();
-                        },
-                        [launch] { return launch->read(); }};
+template <class Body>
+Result<RepeatedKernel<Body>> open_repeated(int device, const Grid& grid, std::uint64_t fast_bytes) {
+  const auto launch = std::make_shared<Launch<Body>>(kernel_of<Body>(grid.scope), grid, 0, fast_bytes);
+  if (Result<void> opened = launch->open(device); !opened) return std::move(opened).error();
+  return RepeatedKernel<Body>{[launch](Body body) {
+                                launch->start(body);
+                                return launch->wait();
+                              },
+                              [launch] { return launch->read(); }};
 }
 
-// Launches a kernel that reports where there is room for all its blocks, and returns what waits for its end. `body` has yet to be
-// told where it reports.
+// Starts a kernel that reports, and returns what waits for its end. `body` has yet to be told where it reports.
 template <class Body>
 Result<AwaitKernel> start_reporting(int device, const Grid& grid, Body body, std::size_t sample_count, void (*kernel)(Body)) {
-  const auto launch = std::make_shared<Launch>();
-  if (Result<void> opened = launch->open(device, grid, sample_count); !opened) return std::move(opened).error();
-  if (Result<void> room = check_room(device, kernel, grid); !room) return std::move(room).error();
-  body.samples = launch->samples();
-  body.ends = launch->ends();
-  kernel<<<grid.block_count, grid.threads_per_block, 0, launch->stream()>>>(body);
+  const auto launch = std::make_shared<Launch<Body>>(kernel, grid, sample_count, 0);
+  if (Result<void> opened = launch->open(device); !opened) return std::move(opened).error();
+  launch->start(body);
   if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess) return failure("launch kernel", code);
   cudaStreamQuery(launch->stream());  // hands the launch to the device now
   return AwaitKernel([launch]() -> Result<KernelRun> {
@@ -166,7 +166,6 @@ Result<AwaitKernel> start_reporting(int device, const Grid& grid, Body body, std
   });
 }
 
-// `body` is a UnitBody.
 template <class Body>
 Result<KernelRun> run_reporting(int device, const Grid& grid, Body body) {
   const std::size_t sample_count = std::size_t{grid.unit_count()} * body.plan.sample_count();

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
 #include "device_ranks/pair.hpp"
+#include "device_ranks/side_by_side_units.hpp"
 #include "device_ranks/unit.hpp"
 #include "support/clock.hpp"
 #include "support/options.hpp"
@@ -37,9 +39,14 @@ class SideBySide : public Pair {
  protected:
   using Pair::Pair;
 
-  void join_with(const GridOptions& grid) {
-    join_pair();
-    grid_ = make_grid(grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
+  // One of the two ways, from when both ranks are ready for it. run(variant) returns what is wrong here.
+  template <class Run>
+  Variant measure(const std::string& progress, const Run& run) {
+    if (report() != nullptr) report()->show_progress("{}", progress);
+    meet();
+    Variant variant;
+    variant.complaint = gather_complaints(run(variant));
+    return variant;
   }
   // Behind the columns of the row.
   void tell(Row& row, double ratio, const Variant& by_kernel, const Variant& by_cpu) {
@@ -55,7 +62,6 @@ class SideBySide : public Pair {
 // --- pingpong -------------------------------------------------------------------------------------------------------------------
 
 constexpr NotificationId kTurnNotification = 0;  // of the fabric, for what the CPU sends
-constexpr SizeRange kUsualSizes{4096, std::uint64_t{4} << 20};
 
 struct PingpongOptions : ranks::JobOptions {
   std::string sizes;                         // -m, as typed
@@ -68,8 +74,8 @@ struct PingpongOptions : ranks::JobOptions {
 };
 
 PingpongOptions settled_pingpong(PingpongOptions options) {
-  options.message_bytes =
-      sizes_of(settle_range("-m", options.sizes, {.usual = kUsualSizes, .unit = kWordBytes, .most = kMaxBytes}));
+  const RangeRule sizes{.usual = {4096, std::uint64_t{4} << 20}, .unit = kWordBytes, .most = kMaxBytes};
+  options.message_bytes = sizes_of(settle_range("-m", options.sizes, sizes));
   options.fabric.options = ranks::fabric_options(options.fabric);
   return options;
 }
@@ -80,7 +86,8 @@ class PingpongSession : public SideBySide {
       : SideBySide("pingpong", options, invocation), options_(options), clock_(SampleClock::calibrate()) {}
 
   void run() {
-    join_with(options_.grid);
+    join_pair();
+    grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
     agree("pingpong", options_.message_bytes.front(), options_.message_bytes.back(), name_of(grid_.scope), grid_.block_count,
           grid_.threads_per_block, grid_.threads_per_unit, options_.work_us, round_count(),
           options_.fault_bytes.value_or(~std::uint64_t{0}));
@@ -105,8 +112,7 @@ class PingpongSession : public SideBySide {
   }
 
   TurnPlan plan_of(std::uint64_t bytes) const {
-    TurnPlan plan;
-    static_cast<PairPlan&>(plan) = pair_plan();
+    TurnPlan plan{pair_plan()};
     plan.is_active = rank() == 0;
     plan.round_count = round_count();
     plan.message_bytes = bytes;
@@ -121,27 +127,19 @@ class PingpongSession : public SideBySide {
     const TurnPlan plan = plan_of(bytes);
     TurnPlan kernel_plan = plan;
     kernel_plan.uses_messages = are_for_messages(session_options_, plan.part_stride_bytes, 1);
-    tell_progress("kernels", plan);
-    const Variant by_kernel = send_by_kernel(kernel_plan);
-    tell_progress("CPUs", plan);
-    const Variant by_cpu = send_by_cpu(plan);
+    const std::string rounds = fmt::format("{}: {} of ", bytes_text(bytes), counted(plan.round_count, "round"));
+    const Variant by_kernel = measure(rounds + "kernels", [&](Variant& variant) { return send_by_kernel(kernel_plan, variant); });
+    const auto kernel = tool::take(open_repeated<OneTurnBody>(device(), grid_));
+    const Variant by_cpu = measure(rounds + "CPUs", [&](Variant& variant) { return send_by_cpu(kernel, plan, variant); });
     if (report() != nullptr) tell(kernel_plan, by_kernel, by_cpu);
-  }
-
-  void tell_progress(const char* who, const TurnPlan& plan) {
-    if (report() != nullptr)
-      report()->show_progress("{}: {} of {}", bytes_text(plan.message_bytes), counted(plan.round_count, "round"), who);
   }
 
   // --- By the kernel -------------------------------------------------------------------------------------------------------------
 
-  Variant send_by_kernel(const TurnPlan& plan) {
-    meet();
+  Complaint send_by_kernel(const TurnPlan& plan, Variant& variant) {
     const KernelRun run = tool::take(run_turns(device(), plan, grid_));
-    Variant variant;
-    variant.complaint = gather_complaints(judge("pingpong of kernels", plan.message_bytes, plan.round_count, run.ends));
     if (plan.is_active) variant.summary = summarize_turns(run);
-    return variant;
+    return judge("pingpong of kernels", plan.message_bytes, plan.round_count, run.ends);
   }
 
   // A round is as long as its slowest unit's.
@@ -160,46 +158,37 @@ class PingpongSession : public SideBySide {
 
   // --- By the CPU ----------------------------------------------------------------------------------------------------------------
 
-  Variant send_by_cpu(const TurnPlan& plan) {
+  Complaint send_by_cpu(const RepeatedKernel<OneTurnBody>& kernel, const TurnPlan& plan, Variant& variant) {
     constexpr std::string_view kWhat = "pingpong of CPUs";
-    const RepeatedKernel kernel = tool::take(open_turn_kernel(device(), plan, grid_));
+    const auto send_turn = [&](std::uint32_t round) {
+      send(0, plan.receive_offset_bytes, plan.message_bytes, kTurnNotification, round + 1);
+    };
     std::vector<std::uint64_t> samples;
-    meet();
     const std::uint64_t begin_ns = monotonic_ns();
     for (std::uint32_t round = 0; round < plan.round_count; ++round) {
-      const std::uint64_t ticks = plan.is_active ? active_turn(kernel, plan, round) : passive_turn(kernel, plan, round);
+      const std::uint64_t before = clock_.now();
+      if (plan.is_active) {
+        require(kernel.run({.plan = plan, .checked_round = round == 0 ? kNoRound : round - 1, .computed_round = round}));
+        send_turn(round);
+        take(kTurnNotification, round + 1);
+      } else {
+        take(kTurnNotification, round + 1);
+        require(kernel.run({.plan = plan, .checked_round = round, .computed_round = round}));
+        send_turn(round);
+      }
+      const std::uint64_t ticks = clock_.now() - before;
       if (round >= options_.warm_up_count) samples.push_back(ticks);
       if (monotonic_ns() - begin_ns > plan.timeout_ns) {
         fail(fmt::format("{} with {}: timed_out in round {}; take fewer rounds (-i) or a longer --timeout", kWhat,
                          counted(plan.message_bytes, "byte"), round));
       }
     }
-    if (plan.is_active) require(kernel.run(plan.round_count - 1, kNoRound));
-    Variant variant;
-    variant.complaint = gather_complaints(judge(kWhat, plan.message_bytes, plan.round_count, tool::take(kernel.read()).ends));
-    if (plan.is_active) variant.summary = summarize(samples, clock_.ns_per_tick());
-    return variant;
+    if (plan.is_active) {
+      require(kernel.run({.plan = plan, .checked_round = plan.round_count - 1}));
+      variant.summary = summarize(samples, clock_.ns_per_tick());
+    }
+    return judge(kWhat, plan.message_bytes, plan.round_count, tool::take(kernel.read()).ends);
   }
-
-  std::uint64_t active_turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
-    const std::uint64_t before = clock_.now();
-    require(kernel.run(round == 0 ? kNoRound : round - 1, round));
-    send_turn(plan, round);
-    take_turn(round);
-    return clock_.now() - before;
-  }
-
-  std::uint64_t passive_turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
-    take_turn(round);
-    require(kernel.run(round, round));
-    send_turn(plan, round);
-    return 0;
-  }
-
-  void send_turn(const TurnPlan& plan, std::uint32_t round) {
-    send(0, plan.receive_offset_bytes, plan.message_bytes, kTurnNotification, round + 1);
-  }
-  void take_turn(std::uint32_t round) { take(kTurnNotification, round + 1); }
 
   // --- Results -------------------------------------------------------------------------------------------------------------------
 
@@ -253,12 +242,13 @@ class MatvecSession : public SideBySide {
       : SideBySide("matvec", options, invocation), options_(options) {}
 
   void run() {
-    join_with(options_.grid);
+    join_pair();
+    grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
     agree("matvec", options_.element_counts.front(), options_.element_counts.back(), options_.batch_sizes.front(),
           options_.batch_sizes.back(), grid_.block_count, grid_.threads_per_block, options_.batch_count, options_.slot_count,
           options_.plants_fault);
     const MatvecPlan largest = layout_of(options_.element_counts.back(), options_.batch_sizes.back());
-    const std::uint64_t bytes = segment_bytes(largest);
+    const std::uint64_t bytes = round_up(largest.matrix_offset() + largest.matrix_values() * sizeof(float), kPage);
     if (bytes > kMaxSegmentBytes) {
       refuse_usage(
           fmt::format("-i {}: all products together are {}, and at most {} are kept; take fewer batches, vectors or blocks",
@@ -293,57 +283,53 @@ class MatvecSession : public SideBySide {
     plan.source_count = 2 * options_.slot_count + 1;  // no slot gets the same vectors twice running
     return plan;
   }
-  static std::uint64_t segment_bytes(const MatvecPlan& plan) noexcept {
-    return round_up(plan.matrix_offset() + plan.matrix_values() * sizeof(float), kPage);
-  }
 
   void do_size(std::uint64_t elements, std::uint64_t batch) {
     MatvecPlan plan = layout_of(elements, batch);
     static_cast<PairPlan&>(plan) = pair_plan();
     plan.uses_messages = are_for_messages(session_options_, plan.part_bytes(), plan.slot_count);
-    const RepeatedKernel kernels = tool::take(open_matvec(device(), plan, grid_));
-    const Variant by_kernel = measure("kernels", kernels, plan, [&] { return stream_by_kernel(kernels, plan); });
-    const Variant by_cpu = measure("CPUs", kernels, plan, [&] { return stream_by_cpu(kernels, plan); });
+    const auto kernels = tool::take(open_repeated<MatvecBody>(device(), grid_, plan.fast_bytes()));
+    const auto measure_batches = [&](const char* who, const auto& stream) {
+      require(kernels.run({plan, MatvecTask::fill}));
+      return measure(fmt::format("{} elements: {} of {}", elements, counted(plan.batch_count, "batch", "batches"), who),
+                     [&](Variant& variant) {
+                       variant.elapsed_us = stream();
+                       return is_multiplier() ? Complaint() : check_products(who, plan);
+                     });
+    };
+    const Variant by_kernel = measure_batches("kernels", [&] { return stream_by_kernel(kernels, plan); });
+    const Variant by_cpu = measure_batches("CPUs", [&] { return stream_by_cpu(kernels, plan); });
     if (report() != nullptr) tell(plan, by_kernel, by_cpu);
-  }
-
-  static void launch(const RepeatedKernel& kernels, MatvecTask task, std::uint32_t batch) {
-    require(kernels.run(static_cast<std::uint32_t>(task), batch));
-  }
-
-  template <class Stream>
-  Variant measure(const char* who, const RepeatedKernel& kernels, const MatvecPlan& plan, const Stream& stream) {
-    if (report() != nullptr)
-      report()->show_progress("{} elements: {} of {}", plan.elements, counted(plan.batch_count, "batch", "batches"), who);
-    launch(kernels, MatvecTask::fill, 0);
-    meet();
-    Variant variant;
-    variant.elapsed_us = stream();
-    Complaint own;
-    if (!is_multiplier()) own = check_products(who, plan);
-    variant.complaint = gather_complaints(own);
-    return variant;
   }
 
   // --- By the kernel -------------------------------------------------------------------------------------------------------------
 
-  double stream_by_kernel(const RepeatedKernel& kernels, const MatvecPlan& plan) {
-    launch(kernels, MatvecTask::stream, 0);
+  double stream_by_kernel(const RepeatedKernel<MatvecBody>& kernels, const MatvecPlan& plan) {
+    require(kernels.run({plan, MatvecTask::stream}));
     const std::vector<UnitEnd> ends = tool::take(kernels.read()).ends;
     const Complaint complaint = judge("matvec of kernels", plan.batch_bytes(), plan.batch_count, ends);
     if (complaint.wrong_count != 0) fail("wrong data: " + complaint.first_wrong);
-    std::uint64_t longest_ns = 0;
-    for (const UnitEnd& end : ends) longest_ns = std::max(longest_ns, end.elapsed_ns);
-    return static_cast<double>(longest_ns) / 1000.0;
+    return static_cast<double>(std::ranges::max(ends, {}, &UnitEnd::elapsed_ns).elapsed_ns) / 1000.0;
   }
 
   // --- By the CPU ----------------------------------------------------------------------------------------------------------------
 
-  double stream_by_cpu(const RepeatedKernel& kernels, const MatvecPlan& plan) {
+  double stream_by_cpu(const RepeatedKernel<MatvecBody>& kernels, const MatvecPlan& plan) {
+    const auto send_batch = [&](std::uint64_t from, std::uint64_t to, std::uint32_t batch) {
+      send(from, to, plan.batch_bytes(), plan.slot_of(batch), batch + 1);
+    };
+    const auto take_batch = [&](std::uint32_t batch) { take(plan.slot_of(batch), batch + 1); };
     std::uint64_t first_done_ns = 0;
     const std::uint64_t begin_ns = monotonic_ns();
     for (std::uint32_t batch = 0; batch < plan.batch_count; ++batch) {
-      is_multiplier() ? answer_batch(kernels, plan, batch) : send_batch(plan, batch);
+      if (is_multiplier()) {
+        take_batch(batch);
+        require(kernels.run({plan, MatvecTask::multiply, batch}));
+        send_batch(plan.product_offset(batch), plan.product_offset(batch), batch);
+      } else {
+        if (batch >= plan.slot_count) take_batch(batch - plan.slot_count);
+        send_batch(plan.source_offset(batch), plan.slot_offset(batch), batch);
+      }
       if (batch == 0) first_done_ns = monotonic_ns();
       if (monotonic_ns() - begin_ns > plan.timeout_ns) {
         fail(fmt::format("matvec of CPUs: timed_out in batch {}; take fewer batches (-i) or a longer --timeout", batch));
@@ -352,37 +338,11 @@ class MatvecSession : public SideBySide {
     const double elapsed_us = static_cast<double>(monotonic_ns() - first_done_ns) / 1000.0;
     if (is_multiplier()) return elapsed_us;
     const std::uint32_t under_way = std::min(plan.batch_count, plan.slot_count);
-    for (std::uint32_t last = plan.batch_count - under_way; last < plan.batch_count; ++last) take_batch(plan, last);
+    for (std::uint32_t last = plan.batch_count - under_way; last < plan.batch_count; ++last) take_batch(last);
     return elapsed_us;
   }
 
-  void send_batch(const MatvecPlan& plan, std::uint32_t batch) {
-    if (batch >= plan.slot_count) take_batch(plan, batch - plan.slot_count);
-    send_batch_at(plan, plan.source_offset(batch), plan.slot_offset(batch), batch);
-  }
-
-  void answer_batch(const RepeatedKernel& kernels, const MatvecPlan& plan, std::uint32_t batch) {
-    take_batch(plan, batch);
-    launch(kernels, MatvecTask::multiply, batch);
-    send_batch_at(plan, plan.product_offset(batch), plan.product_offset(batch), batch);
-  }
-
-  void send_batch_at(const MatvecPlan& plan, std::uint64_t from, std::uint64_t to, std::uint32_t batch) {
-    send(from, to, plan.batch_bytes(), plan.slot_of(batch), batch + 1);
-  }
-  void take_batch(const MatvecPlan& plan, std::uint32_t batch) { take(plan.slot_of(batch), batch + 1); }
-
   // --- Results -------------------------------------------------------------------------------------------------------------------
-
-  // Of a segment of this rank, by the copy engine.
-  void read_segment(std::uint64_t offset, void* to, std::uint64_t bytes) const {
-    const std::byte* const from = static_cast<const std::byte*>(address()) + offset;
-    if (device().is_stand_in) {
-      std::memcpy(to, from, bytes);
-    } else if (!cuda_memcpy(to, from, bytes)) {
-      fail("read products: " + cuda_error());
-    }
-  }
 
   // In double precision, from the same numbers. A kernel's sum of n products is off by at most n roundings of a sum below n.
   Complaint check_products(const char* who, const MatvecPlan& plan) const {
@@ -393,7 +353,12 @@ class MatvecSession : public SideBySide {
     std::vector<float> found(values);
     Complaint complaint;
     for (std::uint32_t batch = 0; batch < plan.batch_count; ++batch) {
-      read_segment(plan.product_offset(batch), found.data(), plan.batch_bytes());
+      const std::byte* const products = static_cast<const std::byte*>(address()) + plan.product_offset(batch);
+      if (device().is_stand_in) {
+        std::memcpy(found.data(), products, plan.batch_bytes());
+      } else if (!cuda_memcpy(found.data(), products, plan.batch_bytes())) {
+        fail("read products: " + cuda_error());
+      }
       if (options_.plants_fault && batch + 1 == plan.batch_count) found[values / 2] += 1.0F;
       const double* const right = expected.data() + batch % plan.source_count * values;
       for (std::uint64_t i = 0; i < values; ++i) {
@@ -418,9 +383,7 @@ class MatvecSession : public SideBySide {
       const auto source = static_cast<std::uint32_t>(first / values);
       for (std::uint64_t i = 0; i < elements; ++i) vector[i] = vector_value(source, first % values + i);
       for (std::uint64_t row = 0; row < elements; ++row) {
-        double sum = 0;
-        for (std::uint64_t column = 0; column < elements; ++column) sum += matrix[row * elements + column] * vector[column];
-        products[first + row] = sum;
+        products[first + row] = std::inner_product(vector.begin(), vector.end(), matrix.data() + row * elements, 0.0);
       }
     }
     return products;

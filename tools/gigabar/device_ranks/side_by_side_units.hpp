@@ -122,7 +122,7 @@ struct OneTurnBody {
   std::uint32_t computed_round = kNoRound;
 
   template <class Scope>
-  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
+  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit, float* = nullptr) const {
     TurnUnit<Scope> turn(scope, plan, unit, ends + unit);
     if (checked_round != kNoRound) turn.check(checked_round);
     if (computed_round != kNoRound) turn.compute(computed_round);

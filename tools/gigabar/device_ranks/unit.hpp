@@ -66,11 +66,8 @@ struct UnitEnd {
 
 // Whether all blocks of a kernel may be one such unit, or play such a body. Only those that say so, because each kernel takes nvcc
 // long.
-template <class Unit>
-constexpr bool takes_blocks() {
-  if constexpr (requires { Unit::kTakesBlocks; }) return Unit::kTakesBlocks;
-  return false;
-}
+template <class T>
+concept TakesBlocks = requires { requires T::kTakesBlocks; };
 
 // A kernel of units that report.
 // Unit<Scope>{scope, plan, index, end}.run(samples): [plan.sample_count()] samples, and an end that is zeroed.
@@ -85,7 +82,7 @@ struct UnitBody {
     Unit<Scope>{scope, plan, unit, ends + unit}.run(samples + std::uint64_t{unit} * plan.sample_count());
   }
 
-  static constexpr bool kTakesBlocks = takes_blocks<Unit<device::Thread>>();
+  static constexpr bool kTakesBlocks = TakesBlocks<Unit<device::Thread>>;
   // By each of `count` blocks: the one unit that they are.
   template <class Own>
   GIGABAR_DEVICE void run_block(const Own& own, std::uint32_t count, std::uint32_t index) const {
@@ -141,10 +138,12 @@ struct Done {
   std::uint32_t rounds = 0;
 };
 
-// Whether a run has taken longer than it may, by the clock of the scope's first thread.
+// Whether a run has taken longer than it may, by the clock of the scope's first thread; `status` then says so.
 template <class Scope>
-GIGABAR_DEVICE bool is_over(const Scope& scope, const RunClock& clock, std::uint64_t most_ns) {
-  return scope.broadcast(static_cast<std::uint32_t>(clock.elapsed_ns() > most_ns)) != 0;
+GIGABAR_DEVICE bool is_over(const Scope& scope, const RunClock& clock, std::uint64_t most_ns, Status& status) {
+  const bool is_late = scope.broadcast(static_cast<std::uint32_t>(clock.elapsed_ns() > most_ns)) != 0;
+  if (is_late) status = Status::timed_out;
+  return is_late;
 }
 
 inline constexpr std::uint64_t kOdd64 = 0x9e3779b97f4a7c15U;  // odd: neighbouring numbers become distant ones
@@ -202,7 +201,7 @@ class UnitWords {
 
   // Whether the run has ended, by an error or by its time.
   GIGABAR_DEVICE bool is_over(const RunClock& clock) {
-    if (device_ranks::is_over(scope_, clock, plan_.timeout_ns)) note(Status::timed_out);
+    if (scope_.broadcast(static_cast<std::uint32_t>(clock.elapsed_ns() > plan_.timeout_ns)) != 0) note(Status::timed_out);
     return !is_ok();
   }
 
@@ -398,28 +397,30 @@ inline double ns_per_tick(const UnitEnd& end) noexcept {
 using AwaitKernel = std::function<Result<KernelRun>()>;
 
 // Each blocks until its kernel has ended, which the kernel's own deadline bounds. Errors: invalid_argument (more blocks than the
-// device holds at once), out_of_memory, device_error, unavailable (not built). How the rounds went is told in the ends.
+// device holds at once), out_of_memory, device_error. How the rounds went is told in the ends.
 Result<KernelRun> run_rounds(const DeviceInfo& device, const RoundPlan& plan, const Grid& grid);
 Result<KernelRun> run_turns(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid);
 
 // A kernel that is launched again and again.
+template <class Body>
 struct RepeatedKernel {
-  // Launches it and waits for its end. Of pingpong: the rounds that are checked and computed, kNoRound for nothing
-  // of that kind; of matvec: a MatvecTask, and the batch that is multiplied. Errors: as run_rounds.
-  std::function<Result<void>(std::uint32_t first, std::uint32_t second)> run;
+  // Launches it and waits for its end. `body` has yet to be told where it reports. Errors: as run_rounds.
+  std::function<Result<void>(Body body)> run;
   // What all launches found wrong, in the ends.
   std::function<Result<KernelRun>()> read;
 };
-Result<RepeatedKernel> open_turn_kernel(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid);
-// Its units are blocks, each with fast memory of its own (shared memory). Errors: also invalid_argument (not enough fast memory).
-Result<RepeatedKernel> open_matvec(const DeviceInfo& device, const MatvecPlan& plan, const Grid& grid);
+// Of OneTurnBody and MatvecBody. Each unit has so many bytes of fast memory of its own (shared memory). Errors: also
+// invalid_argument (not enough fast memory).
+template <class Body>
+Result<RepeatedKernel<Body>> open_repeated(const DeviceInfo& device, const Grid& grid, std::uint64_t fast_bytes = 0);
 
-// The same on the GPU; unavailable in a build without nvcc.
+// The same on the GPU, defined where nvcc compiles the kernels: several files, because they take it longest.
 namespace gpu {
-Result<KernelRun> run_rounds(int device, const RoundPlan& plan, const Grid& grid);
-Result<KernelRun> run_turns(int device, const TurnPlan& plan, const Grid& grid);
-Result<RepeatedKernel> open_turn_kernel(int device, const TurnPlan& plan, const Grid& grid);
-Result<RepeatedKernel> open_matvec(int device, const MatvecPlan& plan, const Grid& grid);
+// `body` is a UnitBody.
+template <class Body>
+Result<KernelRun> run_reporting(int device, const Grid& grid, Body body);
+template <class Body>
+Result<RepeatedKernel<Body>> open_repeated(int device, const Grid& grid, std::uint64_t fast_bytes);
 }  // namespace gpu
 
 }  // namespace gigabar::tool::device_ranks
