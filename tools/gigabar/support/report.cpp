@@ -115,10 +115,16 @@ std::string device_line(const DeviceInfo& device) {
                      stand_in_label(device.is_stand_in));
 }
 
-Json to_json(const char* key, std::string_view name, const Availability& availability) {
-  Json json = {{key, name}, {"code", name_of(availability.code)}, {"reason", availability.reason}};
+Json to_json(const Availability& availability) {
+  Json json = {{"code", name_of(availability.code)}, {"reason", availability.reason}};
   if (!availability.remedy.empty()) json["remedy"] = availability.remedy;
   if (!availability.check.empty()) json["check"] = availability.check;
+  return json;
+}
+
+Json to_json(const char* key, std::string_view name, const Availability& availability) {
+  Json json = {{key, name}};
+  json.update(to_json(availability));
   return json;
 }
 

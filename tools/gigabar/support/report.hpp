@@ -51,6 +51,7 @@ Json list_of(const All& all, const Convert& convert) {
   return list;
 }
 
+Json to_json(const Availability& availability);
 // With what it is of: {"backend": "dmabuf", "code": ...}.
 Json to_json(const char* key, std::string_view name, const Availability& availability);
 Json to_json(const DeviceInfo& device);
