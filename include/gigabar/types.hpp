@@ -91,7 +91,8 @@ GIGABAR_API std::string_view name_of(TransportKind kind) noexcept;
 enum class TransferPath : std::uint8_t {
   none,    // there were no bytes to move
   host,    // host memory at both ends, without a copy by this library
-  bar,     // inside messages; CPUs load from and store to GPU memory through mappings (host memory: plain copies)
+  bar,     // CPUs load from and store to GPU memory through mappings (host memory: plain copies): at both ends of a message, or
+           // the writer's alone
   p2p,     // one GPU's copy engine accesses the other memory, over NVLink or PCIe
   gdr,     // the NIC reads and writes GPU memory directly
   staged,  // through pinned host memory in chunks

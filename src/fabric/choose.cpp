@@ -90,9 +90,10 @@ Result<const RemoteState::Decision*> Engine::choose(Peer& peer, Direction direct
   }
   const std::uint64_t gdr_bytes = direction == Direction::write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
   const bool is_quick = bytes <= peer.rails.front().link->limits().quick_read_bytes;
+  const bool is_one_copy = bytes <= peer.rails.front().link->limits().copied_write_bytes;
   const auto size_class = static_cast<std::uint8_t>((bytes <= eager_bytes ? 1 : 0) + (bytes <= gdr_bytes ? 2 : 0) +
                                                     (bytes <= limits(peer).gdr_bytes ? 4 : 0) + (needs_message ? 8 : 0) +
-                                                    (is_quick ? 16 : 0) + (local.is_enabled ? 32 : 0));
+                                                    (is_quick ? 16 : 0) + (local.is_enabled ? 32 : 0) + (is_one_copy ? 64 : 0));
   for (const RemoteState::Decision& known : remote.decisions) {
     if (known.local == &local && known.local_epoch == local.epoch && known.direction == direction &&
         known.size_class == size_class && known.policy == policy)
@@ -134,7 +135,11 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   const TransferPath by_staged = is_write ? TransferPath::staged : path_of_answer(peer, local, remote, bytes, eager_bytes, policy);
   // Without a notification that needs a message, a write needs nobody there.
   const bool may_be_alone = is_write && !needs_message && remote.region != nullptr;
-  const bool is_stored = may_be_alone && has_device && bytes <= eager_bytes && link.open_for_stores(*remote.region);
+  const bool may_be_stored = may_be_alone && has_device &&
+                             bytes <= std::min<std::uint64_t>(eager_bytes, link.limits().copied_write_bytes) &&
+                             preference_for(policy, TransferPath::bar) != Preference::forbid &&
+                             required_path(policy).value_or(TransferPath::bar) == TransferPath::bar;
+  const bool is_stored = may_be_stored && link.open_for_stores(*remote.region);
   const bool is_alone = may_be_alone && reach.can && reach.is_quick && reach.path == TransferPath::host;
   // A read that the peer answers takes its CPU; it is for those who ask for this path.
   std::array<Candidate, 3> candidates{{{is_stored  ? Method::store

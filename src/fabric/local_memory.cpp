@@ -108,6 +108,10 @@ std::uint64_t LocalMemory::mapped_load_bytes() const noexcept {
   return mapping_ && readback_in_use(device_) != nullptr ? kMaxReadbackBytes : kMaxMappedLoadBytes;
 }
 
+Result<void> LocalMemory::load_mapped(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const noexcept {
+  return copy_from(*mapping_, offset_bytes, destination, bytes);
+}
+
 Result<void> LocalMemory::load(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const {
   if (bytes == 0) return {};
   if (is_plain_) {

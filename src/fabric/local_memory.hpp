@@ -38,6 +38,11 @@ class LocalMemory {
   // Up to here the CPU loads as fast as a copy between GPUs, or nearly: with the readback kernel, of more. Of a device's memory.
   std::uint64_t mapped_load_bytes() const noexcept;
 
+  // Whether load_mapped() may be called.
+  bool is_mapped() const noexcept { return mapping_.has_value(); }
+  // Of a device's memory, by loads of the CPU through the mapping: no driver is called, no memory and no lock are taken. As
+  // copy_from.
+  Result<void> load_mapped(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const noexcept;
   // Inside the range, as the caller has checked. Done when they return; of device memory: as copy_to and copy_from, and by the copy
   // engine or the readback kernel where that is faster.
   Result<void> load(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;

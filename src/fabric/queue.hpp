@@ -13,7 +13,8 @@
 // - The local segment is registered, and the peer has not asked for its own segment's key back.
 //
 // Locks, in the order in which they are taken: the engine's; a queue's; those inside a transport. A thread with a queue's lock
-// takes no other one of the engine's, never sleeps, and holds it for one copy of at most LinkLimits::copied_write_bytes.
+// takes no other one of the engine's, never sleeps, and holds it for one copy of at most LinkLimits::copied_write_bytes, before
+// which it may load at most kMaxMappedLoadBytes from a GPU.
 #pragma once
 
 #include <array>

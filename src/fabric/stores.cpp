@@ -35,7 +35,7 @@ std::optional<Operation> Engine::post_stores(const Transfer& transfer, const Pos
     const std::byte* bytes = loaded;
     if (target->source->is_plain()) {
       bytes = target->source->address() + transfer.local.offset_bytes;
-    } else if (!target->source->load(transfer.local.offset_bytes, loaded, transfer.bytes)) {
+    } else if (!target->source->load_mapped(transfer.local.offset_bytes, loaded, transfer.bytes)) {
       return std::nullopt;
     }
     target->link->store({bytes, transfer.bytes}, *target->region, transfer.remote.offset_bytes);
@@ -67,7 +67,9 @@ void Engine::open_target(QueueId id, const Transfer& transfer, Peer& peer, const
   const bool is_copied = choice != nullptr && (choice->method == Method::direct || choice->method == Method::store);
   const bool is_write = transfer.kind == OpKind::write && is_copied;
   const bool is_stored = is_write ? link.can_store(*remote.region) : transfer.kind == OpKind::notify && remote.words != nullptr;
-  if (!is_stored || (is_write && !local->memory.is_plain() && transfer.bytes > kMaxMappedLoadBytes)) return;
+  if (!is_stored) return;
+  const bool is_plain = !is_write || local->memory.is_plain();
+  if (!is_plain && (!local->memory.is_mapped() || transfer.bytes > kMaxMappedLoadBytes)) return;
   Queue& queue = queues_[id];
   StoreTarget* place = queue.find_target(is_write, transfer.remote, transfer.local.segment, transfer.bytes);
   StoreTarget target = place != nullptr ? *place : StoreTarget{};
@@ -84,11 +86,11 @@ void Engine::open_target(QueueId id, const Transfer& transfer, Peer& peer, const
     target.region = remote.region.get();
     target.choice = choice;
     // choose() decides by the same limits.
-    std::uint64_t eager_bytes = std::min<std::uint64_t>(settings_.eager_bytes, peer.peer_eager_bytes);
-    if (!local->memory.is_plain()) eager_bytes = std::min(eager_bytes, kMaxMappedLoadBytes);
     target.min_bytes = 1;
     target.max_bytes = link.limits().copied_write_bytes;
-    for (const std::uint64_t limit : {eager_bytes, limits(peer).gdr_bytes, link.limits().quick_read_bytes}) {
+    if (!is_plain) target.max_bytes = std::min(target.max_bytes, kMaxMappedLoadBytes);
+    for (const std::uint64_t limit : {std::min<std::uint64_t>(settings_.eager_bytes, peer.peer_eager_bytes), limits(peer).gdr_bytes,
+                                      link.limits().quick_read_bytes}) {
       if (transfer.bytes <= limit) {
         target.max_bytes = std::min(target.max_bytes, limit);
       } else {

@@ -231,13 +231,13 @@ class Link : InPlace {
   // that is posted later is delivered after it; one that was posted before may not have been looked at.
   virtual Posted post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) = 0;
 
-  // Writes and words that are stores of the calling thread into memory which this process maps. open_for_stores(): maps memory of a
-  // peer's GPU where that is possible, as it is asked first; whether a store of few bytes is as fast there as a message with them.
-  // can_store() and can_store_words(): whether store() and store_word() may be called for that region from now on. They stay true until post_write() is called, the
+  // Writes and words that are stores of the calling thread into memory which this process maps. can_store() and can_store_words():
+  // whether store() and store_word() may be called for that region from now on. They stay true until post_write() is called, the
   // link breaks, or the owner of the region deregisters it; a store that comes later goes nowhere, or into pages that are kept.
   // Threads: the two stores may be called by any number of threads at once, and beside any call of the link but post_write(), for
   // as long as the link and the region are there. Ordering: a word is behind the stores that happened before it, in whichever
   // thread, and a message that is posted later is delivered after both.
+  // open_for_stores(): the same as can_store(); maps memory of a peer's GPU when it is asked first, where that is possible.
   virtual bool open_for_stores(const RemoteRegion& /*remote*/) const { return false; }
   virtual bool can_store(const RemoteRegion& /*remote*/) const noexcept { return false; }
   virtual bool can_store_words(const RemoteRegion& /*words*/) const noexcept { return false; }

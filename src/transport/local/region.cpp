@@ -10,11 +10,12 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/log.hpp"
 #include "base/quietly.hpp"
 #include "base/rounding.hpp"
 #include "base/shown.hpp"
+#include "base/undo.hpp"
 #include "gigabar/copy.hpp"
-#include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
 #include "mapping/backend.hpp"
 
@@ -233,15 +234,6 @@ Error malformed_key(const char* cause) {
 
 constexpr const char* kDeviceMemory = "a peer's device memory";
 
-// Other mappings need room there, too.
-bool takes_little_of_bar1(int device, std::size_t bytes) {
-  constexpr std::uint64_t kShare = 64, kSmallestBar1Bytes = std::uint64_t{256} << 20;
-  std::uint64_t bar1_bytes = kSmallestBar1Bytes;
-  if (const auto all = devices(); all && device >= 0 && static_cast<std::size_t>(device) < all->size())
-    bar1_bytes = (*all)[static_cast<std::size_t>(device)].bar1_bytes.value_or(kSmallestBar1Bytes);
-  return bytes <= bar1_bytes / kShare;
-}
-
 Error cannot_map(const char* memory, std::string cause, std::string remedy = {}) {
   return make_error(Status::not_supported, "map", memory, std::move(cause), std::move(remedy));
 }
@@ -429,11 +421,28 @@ Result<MappedRegion> PeerRegion::map_for_cpu() {
 
 bool PeerRegion::open_for_stores() {
   if (is_cpu_memory(kind())) return cpu_address() != nullptr;
-  if (!std::exchange(is_window_tried_, true) && is_cuda_device_memory(kind()) &&
-      takes_little_of_bar1(core_->devices.device_of(key_.uuid.data()), key_.bytes)) {
-    if (auto window = map_for_cpu()) window_ = std::move(*window);
+  // A rank of this process may map its memory in another way than stores here expect.
+  if (is_window_tried_ || here_ || key_.form == KeyForm::none) return window_.has_value();
+  const int device = core_->devices.device_of(key_.uuid.data());
+  const DeviceRange allocation{key_.address - key_.offset_bytes, key_.allocation_bytes};
+  const std::size_t bytes = range_to_map(allocation, {key_.address, key_.bytes}).bytes;
+  if (device >= 0 && core_->devices.reserve_window(device, bytes)) {
+    Undo release([&] { core_->devices.release_window(device, bytes); });
+    if (auto window = map_for_cpu()) {
+      window_ = std::move(*window);
+      window_bytes_ = bytes;
+      window_device_ = device;
+      release.call_off();
+    } else {
+      log(LogLevel::info, window.error().message());
+    }
   }
+  is_window_tried_ = true;
   return window_.has_value();
+}
+
+PeerRegion::~PeerRegion() {
+  if (window_) core_->devices.release_window(window_device_, window_bytes_);
 }
 
 void PeerRegion::store(std::uint64_t offset_bytes, std::span<const std::byte> bytes) const noexcept {

@@ -118,6 +118,7 @@ struct Route {
 
 class PeerRegion final : public RemoteRegion {
  public:
+  ~PeerRegion() override;
   // Errors: bad_file (malformed), no_permission, out_of_memory, out_of_descriptors.
   static Result<std::unique_ptr<RemoteRegion>> open(std::shared_ptr<Core> core, const Peer& peer, Parcel key);
 
@@ -126,7 +127,7 @@ class PeerRegion final : public RemoteRegion {
   Result<MappedRegion> map_for_cpu() override;
   MemoryKind kind() const noexcept { return static_cast<MemoryKind>(key_.kind); }
 
-  // Whether store() may be called; memory of a GPU is mapped for it when this is asked first.
+  // Whether store() may be called; memory of a GPU, of another process, is mapped for it when this is asked first.
   bool open_for_stores();
   bool is_open_for_stores() const noexcept { return is_cpu_memory(kind()) ? cpu_address() != nullptr : window_.has_value(); }
   // By the CPU; inside the region. A release of the same thread that follows is behind it.
@@ -166,6 +167,8 @@ class PeerRegion final : public RemoteRegion {
   Descriptor exported_;                 // form vmm
   std::map<int, Route> routes_;         // by the place of local memory
   std::optional<MappedRegion> window_;  // for stores into memory of a GPU
+  std::size_t window_bytes_ = 0;
+  int window_device_ = -1;
   bool is_window_tried_ = false;
 };
 

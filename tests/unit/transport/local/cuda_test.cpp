@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/errors.hpp"
@@ -85,6 +86,103 @@ ISOLATED_TEST(LocalCuda, TwoRanksOfOneProcessUsePlainAddresses) {
   std::vector<std::byte> host(1'000'000);
   expect_moves(pair, plain_range(host), range_of(*machine.second), "cuda_ipc");
   expect_moves(pair, range_of(*machine.second), plain_range(host), "process_vm");
+}
+
+// Whether bytes of all sizes can be stored, and lie where they belong, alone.
+void expect_stores(Pair& pair, const MemoryRange& from, const MemoryRange& to) {
+  const Regions regions(pair, from, to);
+  const auto store = [&](std::span<const unsigned char> bytes, std::size_t at) {
+    return pair.links[0]->post_copied_write(std::as_bytes(bytes), *regions.remote, at, false);
+  };
+  EXPECT_FALSE(pair.links[0]->can_store(*regions.remote)) << "nobody has asked for it";
+  ASSERT_TRUE(pair.links[0]->open_for_stores(*regions.remote));
+  EXPECT_TRUE(pair.links[0]->can_store(*regions.remote));
+  std::vector<unsigned char> expected(to.bytes, 0x22);
+  put(to, expected);
+  for (const std::size_t bytes : {1, 2, 3, 4, 7, 8, 15, 16, 17, 63, 64, 65, 127, 255, 1000, 2048, 4097, 8192, 65536}) {
+    for (const std::size_t at : {0, 1, 5, 33, 64, 4095}) {
+      const auto sent = pattern(bytes, static_cast<unsigned>(bytes + at));
+      ASSERT_EQ(store(sent, at), Posted::ok);
+      std::ranges::copy(sent, expected.begin() + static_cast<std::ptrdiff_t>(at));
+      ASSERT_EQ(got(to), expected) << bytes << " at " << at;
+    }
+  }
+  EXPECT_EQ(store(pattern(64, 1), to.bytes - 63), Posted::full);
+  EXPECT_EQ(store(pattern(65537, 1), 0), Posted::full);
+  EXPECT_EQ(got(to), expected);
+}
+
+ISOLATED_TEST(LocalCuda, FewBytesAreStoredIntoMemoryOfAnotherProcess) {
+  TwoGpus machine;
+  machine.allocate(300'000);
+  constexpr std::size_t kBytes = 4 << 20;
+  const CUdeviceptr vmm = FakeSession::allocate_vmm(1, kBytes, true);
+  {
+    Pair pair(kSomebodyElse, 0);
+    expect_stores(pair, range_of(*machine.first), range_of(*machine.second));
+    expect_stores(pair, range_of(*machine.first), {reinterpret_cast<void*>(vmm), 100'000, MemoryKind::device_vmm, 1, -1, 0});
+  }
+  FakeSession::free_vmm(vmm, kBytes);
+}
+
+bool is_opened(Pair& pair, const MemoryRange& from, const MemoryRange& to) {
+  const Regions regions(pair, from, to);
+  return pair.links[0]->open_for_stores(*regions.remote) && pair.links[0]->can_store(*regions.remote);
+}
+
+ISOLATED_TEST(LocalCuda, StoresAreForMemoryThatTheCpuMayMap) {
+  TwoGpus machine;
+  machine.allocate(300'000);
+  std::vector<std::byte> host(100'000);
+  MemoryRange managed = plain_range(host);
+  managed.kind = MemoryKind::managed;
+  {
+    Pair pair(kSomebodyElse, 0);
+    EXPECT_FALSE(is_opened(pair, range_of(*machine.first), managed));
+    EXPECT_FALSE(is_opened(pair, range_of(*machine.first), plain_range(host))) << "its pages are not shared";
+  }
+  Pair pair;
+  EXPECT_FALSE(is_opened(pair, range_of(*machine.first), range_of(*machine.second))) << "of this process";
+  EXPECT_TRUE(is_opened(pair, range_of(*machine.first), plain_range(host))) << "of this process";
+}
+
+bool has_context(int device) {
+  unsigned flags = 0;
+  int is_active = 0;
+  EXPECT_EQ(CUDA(cuDevicePrimaryCtxGetState)(device, &flags, &is_active), CUDA_SUCCESS);
+  return is_active != 0;
+}
+
+ISOLATED_TEST(LocalCuda, StoresTakeNoContextOfAnotherGpu) {
+  TwoGpus machine;
+  const auto first = must(DeviceMemory::allocate(0, 100'000));
+  constexpr std::size_t kBytes = 4 << 20;
+  const CUdeviceptr vmm = FakeSession::allocate_vmm(1, kBytes, true);
+  {
+    Pair pair(kSomebodyElse, 0);
+    EXPECT_FALSE(is_opened(pair, range_of(first), {reinterpret_cast<void*>(vmm), kBytes, MemoryKind::device_vmm, 1, -1, 0}));
+  }
+  EXPECT_FALSE(has_context(1));
+  FakeSession::free_vmm(vmm, kBytes);
+}
+
+// A window is of the whole allocation where that is small: this one's segment is not what counts. NVML tells no size here.
+ISOLATED_TEST(LocalCuda, WindowsForStoresHaveAShareOfBar1) {
+  TwoGpus machine;
+  constexpr std::size_t kShareBytes = 4 << 20;  // 1/64 of 256 MiB
+  const auto first = must(DeviceMemory::allocate(0, 100'000));
+  const auto large = must(DeviceMemory::allocate(1, std::size_t{60} << 20));
+  const auto whole = must(DeviceMemory::allocate(1, kShareBytes)), other = must(DeviceMemory::allocate(1, kShareBytes / 2));
+  Pair pair(kSomebodyElse, 0);
+  MemoryRange part = range_of(large);
+  part.bytes = 4096;
+  EXPECT_FALSE(is_opened(pair, range_of(first), part));
+  {
+    const Regions regions(pair, range_of(first), range_of(whole));
+    EXPECT_TRUE(pair.links[0]->open_for_stores(*regions.remote));
+    EXPECT_FALSE(is_opened(pair, range_of(first), range_of(other))) << "the first has all of it";
+  }
+  EXPECT_TRUE(is_opened(pair, range_of(first), range_of(other)));
 }
 
 // Its host memory is shared with nobody, so a write to it is not for copy engines. What it writes itself is, as a read may be.
