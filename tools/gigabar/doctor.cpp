@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar doctor: checks of everything that decides which path a transfer takes and how fast it is; gigabar explain: the page of
 // one of them.
-#include "gigabar/doctor.hpp"
+#include "base/insertion_sort.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -23,6 +23,7 @@
 
 #include "base/counted.hpp"
 #include "base/edit_distance.hpp"
+#include "base/insertion_sort.hpp"
 #include "base/options.hpp"
 #include "commands.hpp"
 #include "doctor/members.hpp"
@@ -310,7 +311,7 @@ void follow_symptom(const Machine& machine, Options& options, Report& report, In
     // In the order of the symptom's checks, the likeliest first; without those of which one of them is a part of the name.
     const auto place = [&](const Finding& each) { return std::ranges::find(diagnosis->checks, each.check); };
     std::erase_if(examination.findings, [&](const Finding& each) { return place(each) == diagnosis->checks.end(); });
-    std::ranges::stable_sort(examination.findings, {}, place);
+    insertion_sort(examination.findings, [&](const Finding& one, const Finding& other) { return place(one) < place(other); });
     tell(report, options, examination, invocation);
   }
   tell_conclusion(report, *diagnosis, examination);

@@ -73,7 +73,7 @@ std::vector<std::string> peer_words(int socket, int device) {
 }
 
 void run_one_here(const Options& options) {
-  ::setpgid(0, 0);  // so that a deadline ends its children too
+  ::setpgid(0, 0);  // before anything is started, so that a deadline ends its children too
   const auto scenario = std::ranges::find(scenarios(), options.scenario, &Scenario::name);
   if (scenario == scenarios().end()) refuse_usage("--scenario: no such scenario");
   const Verdict verdict = judge(*scenario, Context(select_device(options), peer_words));

@@ -109,6 +109,7 @@ void from_json(const Json& json, Finding& finding) {
     if (finding.curves.back().median_us.size() != finding.sizes.size()) fail(kNotMeasured);
   }
   if (finding.curves.size() > kMaxCurves || finding.sizes.size() > kMaxSizes) fail(kNotMeasured);
+  if (finding.bytes && finding.curves.empty()) fail(kNotMeasured);
 }
 
 constexpr std::size_t kMaxToldBytes = std::size_t{1} << 18;

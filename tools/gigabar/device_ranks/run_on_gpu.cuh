@@ -41,7 +41,8 @@ __global__ void __launch_bounds__(kMaxBlockThreads, 1) units_of(const __grid_con
   if constexpr (Kind == ScopeKind::blocks) body.run_block(device::Block{}, gridDim.x, blockIdx.x);
 }
 
-// Units wait for their partners', so that all blocks must be on the device at once: one that is not would never answer.
+// Units wait for their partners', so that all blocks must be on the device at once: one that is not would never answer. Those of
+// one turn wait for nobody; with the same grid, they are never more than those of all turns.
 template <class Body>
 Result<void> check_room(int device, void (*kernel)(Body), const Grid& grid, std::size_t shared_bytes) {
   if (shared_bytes != 0 &&
@@ -49,7 +50,7 @@ Result<void> check_room(int device, void (*kernel)(Body), const Grid& grid, std:
     cudaGetLastError();  // takes it back
     return no_room(std::to_string(shared_bytes) + " bytes of shared memory",
                    "a block of this device has less; matrix and batch of a block do not fit",
-                   "use smaller vectors (-m) or batches (-b)");
+                   "use smaller vectors (-m) or batches (-b)");  // matvec's: no other kernel asks for any
   }
   int processors = 0, per_processor = 0;
   cudaError_t code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);

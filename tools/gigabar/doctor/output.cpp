@@ -10,6 +10,7 @@
 #include <string>
 #include <type_traits>
 
+#include "base/insertion_sort.hpp"
 #include "base/old_check_ids.hpp"
 #include "doctor/members.hpp"
 #include "support/plain_text.hpp"
@@ -52,7 +53,8 @@ std::string current_id_with_note(std::string_view typed) {
 bool wants_reading(Verdict verdict) { return verdict == Verdict::fail || verdict == Verdict::warn || verdict == Verdict::unknown; }
 
 std::vector<Finding> by_gravity(std::vector<Finding> findings) {
-  std::ranges::stable_sort(findings, {}, [](const Finding& each) { return std::ranges::find(kByGravity, each.verdict); });
+  const auto place = [](const Finding& each) { return std::ranges::find(kByGravity, each.verdict); };
+  insertion_sort(findings, [&](const Finding& one, const Finding& other) { return place(one) < place(other); });
   return findings;
 }
 

@@ -25,7 +25,9 @@ std::vector<double> costs_of(std::span<const Curve> candidates) {
   return costs;
 }
 
-std::size_t least_of(std::span<const double> costs) { return std::min_element(costs.begin(), costs.end()) - costs.begin(); }
+std::size_t least_of(std::span<const double> costs) {
+  return static_cast<std::size_t>(std::ranges::min_element(costs) - costs.begin());
+}
 
 double percent_of(double saved) { return 100 * (std::exp(saved) - 1); }
 
@@ -46,7 +48,7 @@ Split split_between(std::span<const std::uint64_t> sizes, const Curve& first, co
   // By how many of the largest sizes the second way takes: none, one, ... all of them.
   std::vector<Curve> candidates(sizes.size() + 1, first);
   for (std::size_t taken = 1; taken < candidates.size(); ++taken) {
-    std::copy(second.median_us.end() - taken, second.median_us.end(), candidates[taken].median_us.end() - taken);
+    std::ranges::copy_backward(std::span(second.median_us).last(taken), candidates[taken].median_us.end());
   }
   const std::vector<double> costs = costs_of(candidates);
   const std::size_t taken = least_of(costs);

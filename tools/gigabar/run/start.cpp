@@ -36,7 +36,7 @@ bool is_replaced(std::string_view variable) {
   constexpr std::string_view kBeginnings[] = {// The job's own.
                                               "RANK=", "LOCAL_RANK=", "WORLD_SIZE=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
                                               "MASTER_PORT=", "GIGABAR_JOB_ID=", "GIGABAR_JOB_KEY_FILE=",
-                                              // Read in place of these.
+                                              // Read before these.
                                               "GIGABAR_JOB_KEY=", "GIGABAR_MASTER_PORT=", "GIGABAR_LAUNCHER=",
                                               // Launchers'.
                                               "PMIX_", "PMI_", "OMPI_COMM_WORLD_", "TORCHELASTIC_"};

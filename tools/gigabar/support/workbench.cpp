@@ -85,6 +85,7 @@ void check_once(const Workbench& bench, const CopyCase& copied, const Contender&
     pattern.fill(std::span(buffer).first(copied.bytes));
   }
   take(copy(device, buffer.data(), buffer.size(), CopyMethod::copy_engine));
+  // One call, not timed.
   if (!way.run_block(SampleClock(), {}, 1, 0))
     fail(fmt::format("{}: the copy of {} failed ({})", way.name, counted(copied.bytes, "byte"), name_of(copied.direction)));
   if (is_to_device) {
