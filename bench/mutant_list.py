@@ -263,7 +263,7 @@ MUTANTS = [
     ),
     *of("figures", "tools/gigabar/support/statistics.cpp", "tools_test")(
         ("tools_percentile_rounded_down", "std::ceil(fraction * static_cast<double>(count) - 1e-9)", "std::floor(fraction * static_cast<double>(count))", "Percentile.*"),
-        ("tools_median_of_an_even_count", "(values[middle - 1] + values[middle]) / 2", "values[middle]", "Median.*"),
+        ("tools_median_of_an_even_count", "std::midpoint(values[(values.size() - 1) / 2], values[values.size() / 2])", "values[values.size() / 2]", "Median.*"),
     ),
 
     # --- Streams -------------------------------------------------------------------------------------------------------------------
