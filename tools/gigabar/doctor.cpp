@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar doctor: checks of everything that decides which path a transfer takes and how fast it is; gigabar explain: the page of
 // one of them.
-#include "base/insertion_sort.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
