@@ -99,8 +99,9 @@ void expect_stores(Pair& pair, const MemoryRange& from, const MemoryRange& to) {
   EXPECT_TRUE(pair.links[0]->can_store(*regions.remote));
   std::vector<unsigned char> expected(to.bytes, 0x22);
   put(to, expected);
-  for (const std::size_t bytes : {1, 2, 3, 4, 7, 8, 15, 16, 17, 63, 64, 65, 127, 255, 1000, 2048, 4097, 8192, 65536}) {
-    for (const std::size_t at : {0, 1, 5, 33, 64, 4095}) {
+  for (const std::size_t bytes :
+       {1U, 2U, 3U, 4U, 7U, 8U, 15U, 16U, 17U, 63U, 64U, 65U, 127U, 255U, 1000U, 2048U, 4097U, 8192U, 65536U}) {
+    for (const std::size_t at : {0U, 1U, 5U, 33U, 64U, 4095U}) {
       const auto sent = pattern(bytes, static_cast<unsigned>(bytes + at));
       ASSERT_EQ(store(sent, at), Posted::ok);
       std::ranges::copy(sent, expected.begin() + static_cast<std::ptrdiff_t>(at));
