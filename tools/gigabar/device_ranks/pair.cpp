@@ -108,7 +108,7 @@ void Pair::take(NotificationId id, std::uint32_t value) {
 }
 
 Timeout Pair::patience() const noexcept {
-  constexpr std::int64_t kMinNs = 2'000'000'000;  // to start kernels on a machine that does other work
+  constexpr std::int64_t kMinNs = 2'000'000'000;                              // to start kernels on a machine that does other work
   return Timeout::of(std::chrono::nanoseconds(3 * timeout().ns() + kMinNs));  // --timeout takes a day at most
 }
 

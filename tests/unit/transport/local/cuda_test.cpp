@@ -171,7 +171,7 @@ ISOLATED_TEST(LocalCuda, StoresTakeNoContextOfAnotherGpu) {
 // A window is of the whole allocation where that is small: this one's segment is not what counts. NVML tells no size here.
 ISOLATED_TEST(LocalCuda, WindowsForStoresHaveAShareOfBar1) {
   TwoGpus machine;
-  machine.session.expect_kept_memory();  // which proved the mappings
+  machine.session.expect_kept_memory();         // which proved the mappings
   constexpr std::size_t kShareBytes = 4 << 20;  // 1/64 of 256 MiB
   const auto first = must(DeviceMemory::allocate(0, 100'000));
   const auto large = must(DeviceMemory::allocate(1, std::size_t{60} << 20));
