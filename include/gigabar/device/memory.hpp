@@ -34,77 +34,43 @@ namespace gigabar::inline v0::device {
 
 // --- Words -----------------------------------------------------------------------------------------------------------------------
 
-GIGABAR_DEVICE std::uint32_t load_relaxed(const std::uint32_t* word) {
+// Of a std::uint32_t or std::uint64_t, at once.
+template <bool IsAcquire, class Value>
+GIGABAR_DEVICE Value load(const Value* word) {
 #if defined(__CUDA_ARCH__)
-  std::uint32_t value;
-  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  constexpr bool kIsLong = sizeof(Value) == sizeof(std::uint64_t);
+  Value value;
+  if constexpr (!kIsLong && !IsAcquire) asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  if constexpr (!kIsLong && IsAcquire) asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  if constexpr (kIsLong && !IsAcquire) asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  if constexpr (kIsLong && IsAcquire) asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
   return value;
 #else
-  return __atomic_load_n(word, __ATOMIC_RELAXED);
+  return __atomic_load_n(word, IsAcquire ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED);
 #endif
 }
 
-GIGABAR_DEVICE std::uint64_t load_relaxed(const std::uint64_t* word) {
+template <bool IsRelease, class Value>
+GIGABAR_DEVICE void store(Value* word, Value value) {
 #if defined(__CUDA_ARCH__)
-  std::uint64_t value;
-  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-  return value;
+  constexpr bool kIsLong = sizeof(Value) == sizeof(std::uint64_t);
+  if constexpr (!kIsLong && !IsRelease) asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+  if constexpr (!kIsLong && IsRelease) asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+  if constexpr (kIsLong && !IsRelease) asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+  if constexpr (kIsLong && IsRelease) asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 #else
-  return __atomic_load_n(word, __ATOMIC_RELAXED);
+  __atomic_store_n(word, value, IsRelease ? __ATOMIC_RELEASE : __ATOMIC_RELAXED);
 #endif
 }
 
-GIGABAR_DEVICE std::uint32_t load_acquire(const std::uint32_t* word) {
-#if defined(__CUDA_ARCH__)
-  std::uint32_t value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-#else
-  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-#endif
-}
-
-GIGABAR_DEVICE std::uint64_t load_acquire(const std::uint64_t* word) {
-#if defined(__CUDA_ARCH__)
-  std::uint64_t value;
-  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-  return value;
-#else
-  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-#endif
-}
-
-GIGABAR_DEVICE void store_relaxed(std::uint32_t* word, std::uint32_t value) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
-#else
-  __atomic_store_n(word, value, __ATOMIC_RELAXED);
-#endif
-}
-
-GIGABAR_DEVICE void store_relaxed(std::uint64_t* word, std::uint64_t value) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
-#else
-  __atomic_store_n(word, value, __ATOMIC_RELAXED);
-#endif
-}
-
-GIGABAR_DEVICE void store_release(std::uint32_t* word, std::uint32_t value) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
-#else
-  __atomic_store_n(word, value, __ATOMIC_RELEASE);
-#endif
-}
-
-GIGABAR_DEVICE void store_release(std::uint64_t* word, std::uint64_t value) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
-#else
-  __atomic_store_n(word, value, __ATOMIC_RELEASE);
-#endif
-}
+GIGABAR_DEVICE std::uint32_t load_relaxed(const std::uint32_t* word) { return load<false>(word); }
+GIGABAR_DEVICE std::uint64_t load_relaxed(const std::uint64_t* word) { return load<false>(word); }
+GIGABAR_DEVICE std::uint32_t load_acquire(const std::uint32_t* word) { return load<true>(word); }
+GIGABAR_DEVICE std::uint64_t load_acquire(const std::uint64_t* word) { return load<true>(word); }
+GIGABAR_DEVICE void store_relaxed(std::uint32_t* word, std::uint32_t value) { store<false>(word, value); }
+GIGABAR_DEVICE void store_relaxed(std::uint64_t* word, std::uint64_t value) { store<false>(word, value); }
+GIGABAR_DEVICE void store_release(std::uint32_t* word, std::uint32_t value) { store<true>(word, value); }
+GIGABAR_DEVICE void store_release(std::uint64_t* word, std::uint64_t value) { store<true>(word, value); }
 
 // Stores to a device's register by exactly one access of 8 bytes, neither torn nor merged. Release earlier stores before it.
 GIGABAR_DEVICE void store_register(std::uint64_t* word, std::uint64_t value) {
