@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 
@@ -53,9 +54,21 @@ struct WindowRequest {
 
 // Device memory as its owner names it, this process or another one of this user.
 struct PeerMemory {
-  PointerInfo memory;                   // `device` as this process counts, addresses as the owner has them
+  PointerInfo memory;                   // `pci`, and addresses as the owner has them
   std::optional<IpcIdentity> identity;  // of cudaMalloc memory
   int descriptor = -1;                  // of VMM memory, exported; stays the caller's
+};
+
+// A GPU as a process with a context of it shows it to others, which need none and may not even see it among CUDA's: where it is,
+// and memory of the library's own with numbers in it that nobody guesses.
+struct DeviceProof {
+  using Pci = std::array<char, 24>;
+  Pci pci{};                     // as PciAddress::to_string(), zeros behind it
+  std::uint64_t bar1_bytes = 0;  // size of the aperture; 0: not known
+  std::uint64_t address = 0;     // of the memory, as its owner has it
+  std::uint64_t bytes = 0;
+  std::array<std::uint64_t, 2> nonces{};  // a quarter behind its begin, and before its end
+  IpcIdentity identity{};
 };
 
 // Threads: open() is called by one thread at a time; the rest by any.
@@ -79,9 +92,18 @@ inline constexpr std::array<const Backend*, kMappingBackendCount> kMappingBacken
 // open() of the rm backend over memory of another process.
 Result<Window> open_peer_by_rm(const PeerMemory& peer, DeviceRange range);
 
-// A window over `range` of another process's device memory, for as long as it lives; nothing is cached. Errors: as of map(), and
-// not_supported (GIGABAR_MAPPING asks for a backend that cannot). Threads: any.
-Result<Window> open_peer_window(const PeerMemory& peer, DeviceRange range);
+inline std::optional<PciAddress> address_of(const DeviceProof& proof) {
+  return PciAddress::parse({proof.pci.data(), ::strnlen(proof.pci.data(), proof.pci.size())});
+}
+
+// A window over `range` of another process's device memory, for as long as it lives; nothing is cached. `proof`: its owner's, of
+// that GPU. Calls nothing of CUDA, so no context is made. Errors: as of map(), and not_supported (GIGABAR_MAPPING asks for a
+// backend that cannot, or the proof is none). Threads: any.
+Result<Window> open_peer_window(const PeerMemory& peer, const DeviceProof& proof, DeviceRange range);
+
+// What others may open windows into this process's memory of `device` with. Memory is allocated when it is asked first, and kept.
+// Errors: whatever allocating, copying and naming it answer. Threads: any.
+Result<DeviceProof> proof_of(int device);
 
 // The one that GIGABAR_MAPPING asks for; nothing: any. Errors, of `operation`: invalid_argument.
 Result<std::optional<MappingBackend>> backend_of_environment(const char* operation);
@@ -102,12 +124,22 @@ inline Availability not_supported(std::string reason, std::string remedy) {
 // replaced by a nonce and restored. Errors: verification_failed, device_error.
 Result<void> verify_window(const Window& window, const PointerInfo& memory, Verification verification);
 
-// Of a device, once allocated: a small block and a large one. It is kept: to free it would wait for the device's kernels, and one
-// of them may wait for a store through the very mapping that is being made.
-using ProofMemory = std::array<std::optional<DeviceMemory>, 2>;
+// Of a device, once allocated: a small block and a large one, and what others are told of the larger one that is there. It is kept:
+// to free it would wait for the device's kernels, and one of them may wait for a store through the very mapping that is being made.
+struct ProofMemory {
+  std::array<std::optional<DeviceMemory>, 2> blocks;
+  std::optional<DeviceProof> told;
+};
 
 // Maps memory of the library's own on `device` through `backend` and moves a nonce in both directions. The large block is left out
 // where the GPU has no room for it. Errors: verification_failed, and whatever allocating and mapping answer.
 Result<void> prove_device(const Backend& backend, int device, ProofMemory& proof_memory);
+
+// Makes `told` of it. Errors: as of proof_of().
+Result<void> tell_proof(int device, ProofMemory& proof_memory);
+
+// Whether the numbers of a proof are where it says. Errors: not_supported (it is none), verification_failed, and whatever mapping
+// answers.
+Result<void> check_proof(const DeviceProof& proof);
 
 }  // namespace gigabar::inline v0

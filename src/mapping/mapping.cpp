@@ -56,6 +56,7 @@ struct ProcessState {
   std::mutex making;                                // one window is made at a time
   std::set<std::pair<MappingBackend, int>> proved;  // devices that passed prove_device
   std::map<int, ProofMemory> proof_memory;          // by device
+  std::set<DeviceProof::Pci> proved_by_peers;       // that passed check_proof
   const std::uint32_t generation = detail::process_generation();
 };
 
@@ -245,26 +246,38 @@ Result<FoundWindow> find_or_make(const Request& request) {
 
 }  // namespace
 
-Result<Window> open_peer_window(const PeerMemory& peer, DeviceRange range) {
-  const Backend& backend = rm_backend;
-  const auto refused = [&](const Availability& why) {
-    return make_error(why.code == AvailabilityCode::not_supported ? Status::not_supported : Status::unavailable, "map",
-                      range_text(range.begin, range.bytes), why.reason, why.remedy, why.native);
+Result<Window> open_peer_window(const PeerMemory& peer, const DeviceProof& proof, DeviceRange range) {
+  const auto refused = [&](const char* cause, const char* remedy) {
+    return make_error(Status::not_supported, "map", range_text(range.begin, range.bytes), cause, remedy);
   };
   const auto required = required_backend({});
   if (!required) return required.error();
-  if (*required && **required != backend.name)
-    return refused(not_supported("memory of another process is mapped by the rm backend only", "leave GIGABAR_MAPPING out"));
-  if (const Availability available = backend.availability(peer.memory.device); !available.is_ok()) return refused(available);
+  if (*required && **required != MappingBackend::rm)
+    return refused("memory of another process is mapped by the rm backend only", "leave GIGABAR_MAPPING out");
   ProcessState& state = process_state();
   const std::lock_guard lock(state.making);
-  if (Result<void> proved = prove_once(state, backend, peer.memory.device); !proved) return std::move(proved).error();
-  auto window = open_peer_by_rm(peer, range);
+  if (!state.proved_by_peers.contains(proof.pci)) {
+    if (Result<void> checked = check_proof(proof); !checked) return std::move(checked).error();
+    state.proved_by_peers.insert(proof.pci);
+  }
+  PeerMemory there = peer;
+  there.memory.pci = address_of(proof);
+  auto window = open_peer_by_rm(there, range);
   if (window && !window->covers(range.begin, range.bytes)) {
     return make_error(Status::device_error, "map", range_text(range.begin, range.bytes),
                       "the window does not reach the whole range");
   }
   return window;
+}
+
+Result<DeviceProof> proof_of(int device) {
+  ProcessState& state = process_state();
+  const std::lock_guard lock(state.making);
+  ProofMemory& memory = state.proof_memory[device];
+  if (!memory.told) {
+    if (Result<void> told = tell_proof(device, memory); !told) return std::move(told).error();
+  }
+  return *memory.told;
 }
 
 struct Mapping::State : InPlace {

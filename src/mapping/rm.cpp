@@ -180,12 +180,16 @@ Result<Window> open_vmm(const std::shared_ptr<RmDevice>& device, const PointerIn
   return window_of(std::move(*piece));
 }
 
-Result<std::shared_ptr<RmDevice>> open_device(int index) {
+// `index`: CUDA's ordinal, or -1 where only a peer counts it.
+Result<std::shared_ptr<RmDevice>> open_device(int index, const std::optional<PciAddress>& known) {
+  const std::string object = index < 0 ? "a peer's GPU" : text("device ", index);
+  if (!known) return make_error(Status::unavailable, "open device", object, "its PCI address is not known");
+  const PciAddress& address = *known;
   struct Client {
     std::mutex mutex;
     std::shared_ptr<rm::ResourceManager> manager;
     std::uint32_t generation = 0;
-    std::map<int, std::shared_ptr<RmDevice>> devices;
+    std::map<std::uint32_t, std::shared_ptr<RmDevice>> devices;  // by the resource manager's ids
   };
   static auto& client = *new Client;
   const std::lock_guard lock(client.mutex);
@@ -198,19 +202,13 @@ Result<std::shared_ptr<RmDevice>> open_device(int index) {
     client.devices.clear();  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
     client.generation = detail::process_generation();
   }
-  if (const auto found = client.devices.find(index); found != client.devices.end()) return found->second;
+  const std::uint32_t gpu_id = nvidia_gpu_id(address);
+  if (const auto found = client.devices.find(gpu_id); found != client.devices.end()) return found->second;
   if (client.manager == nullptr) {
     auto opened = rm::ResourceManager::open(platform_roots().dev, nvidia_driver_version());
     if (!opened) return std::move(opened).error();
     client.manager = std::move(*opened);
   }
-  const auto list = devices();
-  if (!list) return list.error();
-  const std::string object = text("device ", index);
-  if (index < 0 || static_cast<std::size_t>(index) >= list->size() || !(*list)[static_cast<std::size_t>(index)].pci) {
-    return make_error(Status::unavailable, "open device", object, "its PCI address is not known");
-  }
-  const PciAddress address = *(*list)[static_cast<std::size_t>(index)].pci;
   const auto minor = nvidia_device_minor(address);
   if (!minor) {
     return make_error(Status::unavailable, "open device", object,
@@ -218,16 +216,18 @@ Result<std::shared_ptr<RmDevice>> open_device(int index) {
                       "check that /proc/driver/nvidia is there, or that NVML works");
   }
   auto device = std::make_shared<RmDevice>(client.manager);
-  auto opened = client.manager->open_device(nvidia_gpu_id(address), *minor);
+  auto opened = client.manager->open_device(gpu_id, *minor);
   if (!opened) return std::move(opened).error();
   device->device = *opened;
-  client.devices[index] = device;
+  client.devices[gpu_id] = device;
   return device;
 }
 
 Availability availability(int device) {
   if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
-  const auto opened = open_device(device);
+  const auto traits = cuda_runtime()->traits(device);
+  if (!traits) return availability_of(traits.error().record());
+  const auto opened = open_device(device, traits->pci);
   if (!opened) return availability_of(opened.error().record());
   return {AvailabilityCode::ok, "driver " + (*opened)->manager->driver_version(), {}};
 }
@@ -250,7 +250,7 @@ Availability can_map(const PointerInfo& memory) {
 }
 
 Result<Window> open_named(const PeerMemory& named, const WindowRequest& request) {
-  auto device = open_device(named.memory.device);
+  auto device = open_device(named.memory.device, named.memory.pci);
   if (!device) return std::move(device).error();
   return named.identity ? open_block(*device, named.memory, *named.identity, request)
                         : open_vmm(*device, named.memory, named.descriptor, request);

@@ -93,10 +93,11 @@ bool are_all_bytes_alike(const std::vector<Place>& places) {
 }
 
 Error mismatch(const Window& window, const PointerInfo& memory, const char* what) {
-  return make_error(Status::verification_failed, "map", range_text(memory.base, memory.length_bytes),
-                    text("the window at ", hex_text(reinterpret_cast<std::uintptr_t>(window.address)),
-                         " does not show this memory on device ", memory.device, " (", what, ")"),
-                    "the mapping was undone; please report driver version and GPU list", {}, check_id::kMappingProbe);
+  return make_error(
+      Status::verification_failed, "map", range_text(memory.base, memory.length_bytes),
+      text("the window at ", hex_text(reinterpret_cast<std::uintptr_t>(window.address)), " does not show this memory on ",
+           memory.device < 0 ? "the GPU of another process" : text("device ", memory.device), " (", what, ")"),
+      "the mapping was undone; please report driver version and GPU list", {}, check_id::kMappingProbe);
 }
 
 // Whether the places that disagree stand still: two looks through the window around the engine's answer see the same.
@@ -189,20 +190,83 @@ Result<void> prove_block(const Backend& backend, int device, const DeviceMemory&
   return {};
 }
 
+constexpr std::size_t kSmallBytes = 4096;
+
+// The small allocation lies somewhere in a block that it shares; the large one has a block of its own, where there is room for it.
+Result<void> allocate(int device, ProofMemory& proof_memory) {
+  constexpr std::array<std::size_t, 2> kBytes{kSmallBytes, std::size_t{4} << 20};
+  for (std::size_t index = 0; index < kBytes.size(); ++index) {
+    std::optional<DeviceMemory>& block = proof_memory.blocks[index];
+    if (block) continue;
+    auto own = DeviceMemory::allocate(device, kBytes[index]);
+    if (own.status() == Status::out_of_memory && index != 0) break;
+    if (!own) return std::move(own).error();
+    block.emplace(std::move(*own));
+  }
+  return {};
+}
+
+// Where the numbers of a proof stand: not where prove_block() writes.
+std::array<std::uintptr_t, 2> places_of(const DeviceProof& proof) {
+  return {proof.address + proof.bytes / 4, proof.address + proof.bytes / 4 * 3};
+}
+
 }  // namespace
 
 Result<void> prove_device(const Backend& backend, int device, ProofMemory& proof_memory) {
-  // The small allocation lies somewhere in a block that it shares; the large one has a block of its own.
-  constexpr std::array<std::size_t, std::tuple_size_v<ProofMemory>> kBytes{4096, std::size_t{4} << 20};
-  for (std::size_t index = 0; index < kBytes.size(); ++index) {
-    std::optional<DeviceMemory>& block = proof_memory[index];
-    if (!block) {
-      auto own = DeviceMemory::allocate(device, kBytes[index]);
-      if (own.status() == Status::out_of_memory && index != 0) break;
-      if (!own) return std::move(own).error();
-      block.emplace(std::move(*own));
-    }
+  if (Result<void> allocated = allocate(device, proof_memory); !allocated) return allocated;
+  for (const std::optional<DeviceMemory>& block : proof_memory.blocks) {
+    if (!block) continue;
     if (Result<void> proved = prove_block(backend, device, *block); !proved) return proved;
+  }
+  return {};
+}
+
+Result<void> tell_proof(int device, ProofMemory& proof_memory) {
+  if (Result<void> allocated = allocate(device, proof_memory); !allocated) return allocated;
+  const DeviceMemory& block = proof_memory.blocks[1] ? *proof_memory.blocks[1] : *proof_memory.blocks[0];
+  const auto memory = describe(block.address());
+  if (!memory) return memory.error();
+  Runtime& runtime = runtime_of(*memory);
+  const auto identity = runtime.ipc_identity(*memory);
+  if (!identity) return identity.error();
+  const auto list = devices();
+  if (!list) return list.error();
+  const DeviceInfo& gpu = list->at(static_cast<std::size_t>(device));
+  DeviceProof proof;
+  if (gpu.pci) gpu.pci->to_string().copy(proof.pci.data(), proof.pci.size() - 1);
+  proof.bar1_bytes = gpu.bar1_bytes.value_or(0);
+  proof.address = memory->base;
+  proof.bytes = memory->length_bytes;
+  proof.identity = *identity;
+  const auto places = places_of(proof);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    proof.nonces[i] = random_nonce();
+    const EngineCopy write{&proof.nonces[i], places[i], sizeof proof.nonces[i]};
+    if (Result<void> done = runtime.engine_copy(device, CopyWay::to_device, {&write, 1}); !done) return done;
+  }
+  proof_memory.told = proof;
+  return {};
+}
+
+Result<void> check_proof(const DeviceProof& proof) {
+  PointerInfo memory;
+  memory.kind = MemoryKind::device;
+  memory.pci = address_of(proof);
+  if (!memory.pci || proof.bytes < kSmallBytes) {
+    return make_error(Status::not_supported, "map", "memory of another process", "its owner does not say which GPU it is on",
+                      "look for the reason in the owner's log (GIGABAR_LOG=info)");
+  }
+  memory.base = memory.address = proof.address;
+  memory.length_bytes = proof.bytes;
+  const auto window = open_peer_by_rm({memory, proof.identity}, {proof.address, proof.bytes});
+  if (!window) return window.error();
+  const auto places = places_of(proof);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    std::uint64_t seen = 0;
+    const bool is_there = window->covers(places[i], sizeof seen);
+    if (is_there) read_window(reinterpret_cast<std::byte*>(&seen), window->at(places[i]), sizeof seen);
+    if (!is_there || seen != proof.nonces[i]) return mismatch(*window, memory, "a number that its owner wrote is not there");
   }
   return {};
 }

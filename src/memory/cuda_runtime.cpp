@@ -269,6 +269,7 @@ std::unique_ptr<CudaDevice> CudaRuntime::inspect(int index) const {
   device->traits.is_coherent = attribute(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES) != 0;
   device->traits.orders_nic_writes =
       attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+  device->traits.pci = device->info.pci;
   return device;
 }
 

@@ -43,6 +43,7 @@ struct DeviceTraits {
   bool is_coherent = false;       // the CPU caches GPU memory (Grace)
   int driver_api_version = 0;     // 13000 is CUDA 13.0
   bool orders_nic_writes = true;  // kernels that run see a NIC's writes in the order in which they came
+  std::optional<PciAddress> pci;
 };
 
 // Threads: any. No function changes the calling thread's current context or disturbs a stream capture.

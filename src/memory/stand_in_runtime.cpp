@@ -182,7 +182,11 @@ class StandInRuntime final : public Runtime {
     return {};
   }
 
-  Result<DeviceTraits> traits(int) override { return DeviceTraits{false, true, 0}; }
+  Result<DeviceTraits> traits(int) override {
+    DeviceTraits traits;
+    traits.is_coherent = true;
+    return traits;
+  }
 
   Result<IpcIdentity> ipc_identity(const PointerInfo& memory) override { return no_gpu("identify memory", memory.address); }
   Result<int> export_dma_buf(std::uintptr_t address, std::size_t) override { return no_gpu("export dma-buf", address); }

@@ -122,6 +122,15 @@ Result<void> ProcessMemory::copy(Direction direction, std::uint64_t address, std
 
 // --- Device memory ---------------------------------------------------------------------------------------------------------------
 
+bool PeerDevices::reserve_window(const DeviceProof& gpu, std::size_t bytes) {
+  constexpr std::uint64_t kShare = 64, kUsualBytes = std::uint64_t{256} << 20;
+  const std::uint64_t room_bytes = (gpu.bar1_bytes != 0 ? gpu.bar1_bytes : kUsualBytes) / kShare;
+  std::uint64_t& used_bytes = window_bytes_[gpu.pci];
+  if (bytes > room_bytes || used_bytes > room_bytes - bytes) return false;
+  used_bytes += bytes;
+  return true;
+}
+
 #if GIGABAR_HAS_CUDA
 namespace {
 
@@ -246,21 +255,6 @@ int PeerDevices::device_of(const std::string& uuid) {
   return found == seen_.end() ? -1 : static_cast<int>(found - seen_.begin());
 }
 
-bool PeerDevices::reserve_window(int device, std::size_t bytes) {
-  constexpr std::uint64_t kShare = 64, kSmallestBar1Bytes = std::uint64_t{256} << 20;
-  const cuda::Functions& functions = cuda::driver().functions;
-  CUdevice handle = 0;
-  unsigned flags = 0;
-  int is_active = 0;
-  if (functions.cuDeviceGet(&handle, device) != CUDA_SUCCESS) return false;
-  if (functions.cuDevicePrimaryCtxGetState(handle, &flags, &is_active) != CUDA_SUCCESS || is_active == 0) return false;
-  const std::uint64_t room_bytes = seen_.at(static_cast<std::size_t>(device)).bar1_bytes.value_or(kSmallestBar1Bytes) / kShare;
-  std::uint64_t& used_bytes = window_bytes_[device];
-  if (bytes > room_bytes || used_bytes > room_bytes - bytes) return false;
-  used_bytes += bytes;
-  return true;
-}
-
 Result<void> PeerDevices::check_peer_access(int device, int other) {
   if (device == other) return {};
   const cuda::Functions& functions = cuda::driver().functions;
@@ -356,7 +350,6 @@ Error no_cuda() { return make_error("open", "a peer's device memory", cuda::driv
 Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_ipc(std::int64_t, const IpcIdentity&, int) { return no_cuda(); }
 Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_vmm(const Descriptor&, std::size_t, int) { return no_cuda(); }
 int PeerDevices::device_of(const std::string&) { return -1; }
-bool PeerDevices::reserve_window(int, std::size_t) { return false; }
 Result<void> PeerDevices::check_peer_access(int, int) { return no_cuda(); }
 Result<void> PeerDevices::enable_peer_access(int, int) { return no_cuda(); }
 Result<void> PeerDevices::open_vmm_to(int, std::uintptr_t, std::size_t) { return no_cuda(); }

@@ -77,11 +77,10 @@ class PeerDevices {
 
   // This process's ordinal of the device with that UUID; -1 when it does not see it.
   int device_of(const std::string& uuid);
-  // Room in the BAR1 of `device` for a window that writes are stored through, until release_window(). All of them together have a
-  // share of it, since other mappings need room there, too. False: there is none left, or this process has no context of that GPU:
-  // to make a window takes one, which has hundreds of megabytes of its memory.
-  bool reserve_window(int device, std::size_t bytes);
-  void release_window(int device, std::size_t bytes) noexcept { window_bytes_[device] -= bytes; }
+  // Room in the BAR1 of a peer's GPU for a window that writes are stored through, until release_window(). All of them together have
+  // a share of it, since other mappings need room there, too. False: there is none left.
+  bool reserve_window(const DeviceProof& gpu, std::size_t bytes);
+  void release_window(const DeviceProof& gpu, std::size_t bytes) noexcept { window_bytes_[gpu.pci] -= bytes; }
   // Lets `device` reach memory of `other`, both of this process. Errors: not_supported (no peer access), device_error.
   static Result<void> check_peer_access(int device, int other);
   static Result<void> enable_peer_access(int device, int other);
@@ -94,8 +93,8 @@ class PeerDevices {
  private:
   using Name = std::pair<std::pair<std::int64_t, int>, IpcIdentity>;
   std::map<Name, std::weak_ptr<OpenedAllocation>> opened_;
-  std::vector<DeviceInfo> seen_;               // by ordinal, once asked for
-  std::map<int, std::uint64_t> window_bytes_;  // by device
+  std::vector<DeviceInfo> seen_;  // by ordinal, once asked for
+  std::map<DeviceProof::Pci, std::uint64_t> window_bytes_;
 };
 
 }  // namespace gigabar::transport::local

@@ -123,6 +123,7 @@ Result<std::unique_ptr<Region>> LocalRegion::make(std::shared_ptr<Core> core, co
     prepared = region->prepare_host(range);
   } else {
     region->reason_ = region->prepare_device();
+    if (region->is_open_to_peers()) region->prove_device();
   }
   if (!prepared) return std::move(prepared).error();
   return std::unique_ptr<Region>(std::move(region));
@@ -206,6 +207,15 @@ std::string LocalRegion::prepare_device() {
   return "peers open the allocation's CUDA IPC handle";
 }
 
+// Now, since a kernel that waits for a peer may hold up an allocation later. Peers without the proof have no windows into this
+// memory: they copy, or send.
+void LocalRegion::prove_device() {
+  if (auto proof = proof_of(facts_->device))
+    key_.proof = *proof;
+  else
+    log(LogLevel::info, proof.error().message());
+}
+
 Result<Parcel> LocalRegion::key(const Peer& peer) const {
   Parcel parcel;
   parcel.bytes = bytes_of(key_);
@@ -245,7 +255,7 @@ const char* fault_of(const KeyBytes& key, std::size_t parcel_bytes, std::size_t 
   if (form > static_cast<std::uint32_t>(KeyForm::vmm)) return "has an unknown form";
   if (key.kind > static_cast<std::uint32_t>(MemoryKind::stand_in)) return "has an unknown kind of memory";
   if (!is_plain_range(key.address, key.bytes)) return "names no range of memory";
-  if (key.uuid.back() != 0) return "names its device without an end";
+  if (key.uuid.back() != 0 || key.proof.pci.back() != 0) return "names its device without an end";
   const std::size_t most_bytes = sizeof key + (key.form == KeyForm::none ? kMaxReasonBytes : 0);
   if (parcel_bytes > most_bytes) return "is too long";
   const bool is_of_device = key.form == KeyForm::ipc || key.form == KeyForm::vmm;
@@ -403,8 +413,6 @@ Result<MappedRegion> PeerRegion::map_for_cpu() {
   if (key_.form == KeyForm::none) return cannot_map(kDeviceMemory, text("the peer says: ", reason_));
   PeerMemory peer;
   peer.memory.kind = kind();
-  peer.memory.device = core_->devices.device_of(key_.uuid.data());
-  if (peer.memory.device < 0) return cannot_map(kDeviceMemory, "this process does not see the peer's GPU");
   peer.memory.address = key_.address;
   peer.memory.base = key_.address - key_.offset_bytes;
   peer.memory.length_bytes = key_.allocation_bytes;
@@ -413,7 +421,7 @@ Result<MappedRegion> PeerRegion::map_for_cpu() {
     peer.identity = key_.ipc;
   else
     peer.descriptor = exported_.get();
-  auto window = open_peer_window(peer, {key_.address, key_.bytes});
+  auto window = open_peer_window(peer, key_.proof, {key_.address, key_.bytes});
   if (!window) return cannot_map(kDeviceMemory, window.error().record().cause);
   std::byte* const address = window->at(key_.address);
   return MappedRegion{number_of(address), std::make_shared<Window>(std::move(*window)), {}};
@@ -423,15 +431,13 @@ bool PeerRegion::open_for_stores() {
   if (is_cpu_memory(kind())) return cpu_address() != nullptr;
   // A rank of this process may map its memory in another way than stores here expect.
   if (is_window_tried_ || here_ || key_.form == KeyForm::none) return window_.has_value();
-  const int device = core_->devices.device_of(key_.uuid.data());
   const DeviceRange allocation{key_.address - key_.offset_bytes, key_.allocation_bytes};
   const std::size_t bytes = range_to_map(allocation, {key_.address, key_.bytes}).bytes;
-  if (device >= 0 && core_->devices.reserve_window(device, bytes)) {
-    Undo release([&] { core_->devices.release_window(device, bytes); });
+  if (core_->devices.reserve_window(key_.proof, bytes)) {
+    Undo release([&] { core_->devices.release_window(key_.proof, bytes); });
     if (auto window = map_for_cpu()) {
       window_ = std::move(*window);
       window_bytes_ = bytes;
-      window_device_ = device;
       release.call_off();
     } else {
       log(LogLevel::info, window.error().message());
@@ -442,7 +448,7 @@ bool PeerRegion::open_for_stores() {
 }
 
 PeerRegion::~PeerRegion() {
-  if (window_) core_->devices.release_window(window_device_, window_bytes_);
+  if (window_) core_->devices.release_window(key_.proof, window_bytes_);
 }
 
 void PeerRegion::store(std::uint64_t offset_bytes, std::span<const std::byte> bytes) const noexcept {

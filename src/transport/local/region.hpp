@@ -98,6 +98,7 @@ class LocalRegion final : public Region {
   Result<void> prepare_host(const MemoryRange& range);
   Result<void> prepare_stand_in();
   std::string prepare_device();
+  void prove_device();
 
   const std::shared_ptr<Core> core_;
   const std::shared_ptr<RegionFacts> facts_;
@@ -168,7 +169,6 @@ class PeerRegion final : public RemoteRegion {
   std::map<int, Route> routes_;         // by the place of local memory
   std::optional<MappedRegion> window_;  // for stores into memory of a GPU
   std::size_t window_bytes_ = 0;
-  int window_device_ = -1;
   bool is_window_tried_ = false;
 };
 

@@ -9,14 +9,15 @@
 #include <string_view>
 #include <type_traits>
 
+#include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
 
 namespace gigabar::transport::local {
 
 // Their number is that of all below, and of the link's memory.
-inline constexpr std::string_view kAddress = "gigabar local 2";
-inline constexpr std::string_view kOffer = "gigabar local offer 2";  // descriptors: the link's memory, the acceptor's socket
-inline constexpr std::string_view kAnswer = "gigabar local answer 2";
+inline constexpr std::string_view kAddress = "gigabar local 3";
+inline constexpr std::string_view kOffer = "gigabar local offer 3";  // descriptors: the link's memory, the acceptor's socket
+inline constexpr std::string_view kAnswer = "gigabar local answer 3";
 inline constexpr std::uint32_t kKeyMagic = 0x316c6b67;  // "gkl1"
 
 enum class KeyForm : std::uint32_t {
@@ -43,8 +44,9 @@ struct KeyBytes {
   std::uint32_t padding = 0;
   IpcIdentity ipc{};
   std::array<char, 48> uuid{};  // of the device; ends with 0
+  DeviceProof proof{};          // ipc, vmm: of the device; all 0 where there is none
 };
-static_assert(std::is_trivially_copyable_v<KeyBytes> && sizeof(KeyBytes) == 192);
+static_assert(std::is_trivially_copyable_v<KeyBytes> && sizeof(KeyBytes) == 320);
 inline constexpr std::size_t kMaxReasonBytes = 512;
 
 inline std::string bytes_of(const KeyBytes& key) { return {reinterpret_cast<const char*>(&key), sizeof key}; }

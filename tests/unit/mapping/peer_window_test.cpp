@@ -5,12 +5,14 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "base/descriptor.hpp"
 #include "mapping/backend.hpp"
+#include "support/in_child.hpp"
 #include "support/isolated.hpp"
 #include "support/mapping_session.hpp"
 
@@ -29,6 +31,12 @@ PeerMemory named(CUdeviceptr address) {
   return peer;
 }
 
+DeviceProof own_proof() {
+  auto proof = proof_of(0);
+  if (!proof) throw std::runtime_error(proof.error().message());
+  return *proof;
+}
+
 void expect_shows(const Window& window, CUdeviceptr address, std::size_t bytes, unsigned char value) {
   std::vector<unsigned char> before = FakeSession::read(address - 64, 64);
   ASSERT_TRUE(window.covers(address, bytes));
@@ -43,10 +51,10 @@ ISOLATED_TEST(PeerWindow, OfCudaMallocMemory) {
   session.start();
   const CUdeviceptr before = FakeSession::allocate(700);
   const CUdeviceptr small = FakeSession::allocate(5000), large = FakeSession::allocate(2 * kBlock + 4097);
-  const auto first = open_peer_window(named(small), {small + 100, 4000});
+  const auto first = open_peer_window(named(small), own_proof(), {small + 100, 4000});
   ASSERT_TRUE(first) << first.error().message();
   expect_shows(*first, small + 100, 4000, 0x5a);
-  const auto second = open_peer_window(named(large), {large + kBlock, 4096});
+  const auto second = open_peer_window(named(large), own_proof(), {large + kBlock, 4096});
   ASSERT_TRUE(second) << second.error().message();
   expect_shows(*second, large + kBlock, 4096, 0xa5);
   for (const CUdeviceptr address : {before, small, large}) FakeSession::free(address);
@@ -60,7 +68,7 @@ ISOLATED_TEST(PeerWindow, OfAnExportedDescriptor) {
   PeerMemory peer = named(vmm);
   const Descriptor exported(*cuda_runtime()->export_descriptor(vmm));
   peer.descriptor = exported.get();
-  const auto window = open_peer_window(peer, {vmm + 4096, 8192});
+  const auto window = open_peer_window(peer, own_proof(), {vmm + 4096, 8192});
   ASSERT_TRUE(window) << window.error().message();
   expect_shows(*window, vmm + 4096, 8192, 0x3c);
   FakeSession::free_vmm(vmm, 2 * kBlock);
@@ -72,7 +80,7 @@ ISOLATED_TEST(PeerWindow, AnIdentityThatDoesNotFitIsRefused) {
   session.start();
   const CUdeviceptr address = FakeSession::allocate(5000);
   const auto expect_refused = [&](const PeerMemory& wrong, const std::string& part) {
-    const auto window = open_peer_window(wrong, {address, 64});
+    const auto window = open_peer_window(wrong, own_proof(), {address, 64});
     ASSERT_FALSE(window) << part;
     EXPECT_EQ(window.status(), Status::not_supported) << window.error().message();
     EXPECT_NE(window.error().message().find("its IPC identity " + part), std::string::npos) << window.error().message();
@@ -103,12 +111,12 @@ ISOLATED_TEST(PeerWindow, WhereTheResourceManagerCannotBeUsed) {
   const CUdeviceptr address = FakeSession::allocate(5000);
   const PeerMemory peer = named(address);
   session.plant(fake::Call::open, "/dev/nvidiactl", EACCES);
-  const auto refused = open_peer_window(peer, {address, 64});
+  const auto refused = open_peer_window(peer, own_proof(), {address, 64});
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.status(), Status::unavailable) << refused.error().message();
+  EXPECT_EQ(refused.status(), Status::no_permission) << refused.error().message();
   EXPECT_NE(refused.error().message().find("cannot open: Permission denied"), std::string::npos) << refused.error().message();
   session.remove_faults();
-  EXPECT_TRUE(open_peer_window(peer, {address, 64}));
+  EXPECT_TRUE(open_peer_window(peer, own_proof(), {address, 64}));
   FakeSession::free(address);
 }
 
@@ -119,12 +127,102 @@ ISOLATED_TEST(PeerWindow, OnlyByTheBackendThatCan) {
   const CUdeviceptr address = FakeSession::allocate(5000);
   const PeerMemory peer = named(address);
   ::setenv("GIGABAR_MAPPING", "gdrdrv", 1);
-  const auto refused = open_peer_window(peer, {address, 64});
+  const auto refused = open_peer_window(peer, own_proof(), {address, 64});
   EXPECT_EQ(refused.status(), Status::not_supported);
   EXPECT_NE(refused.message().find("memory of another process is mapped by the rm backend only"), std::string::npos)
       << refused.message();
   ::setenv("GIGABAR_MAPPING", "rm", 1);
-  EXPECT_TRUE(open_peer_window(peer, {address, 64}));
+  EXPECT_TRUE(open_peer_window(peer, own_proof(), {address, 64}));
+  FakeSession::free(address);
+}
+
+// No function of CUDA works in a forked child: it is like a process that has no context of the GPU, and does not see it.
+ISOLATED_TEST(PeerWindow, AnotherProcessNeedsNoContext) {
+  MappingSession session;
+  session.start();
+  const CUdeviceptr address = FakeSession::allocate(3 * kBlock), vmm = FakeSession::allocate_vmm(0, 2 * kBlock, true);
+  const DeviceProof proof = own_proof();
+  PeerMemory first = named(address), second = named(vmm);
+  const Descriptor exported(*cuda_runtime()->export_descriptor(vmm));
+  second.descriptor = exported.get();
+  const fake::Counts before = FakeSession::counts();
+  const auto store = [&] {
+    const auto window = open_peer_window(first, proof, {address + kBlock, 64}), other = open_peer_window(second, proof, {vmm, 64});
+    if (!window || !other) return 1;
+    std::memset(window->at(address + kBlock), 0x5a, 64);
+    std::memset(other->at(vmm), 0xa5, 64);
+    return cuda_runtime()->describe(address).is_ok() ? 2 : 0;
+  };
+  EXPECT_TRUE(test::run_in_child(store).is_exit(0));
+  EXPECT_EQ(FakeSession::read(address + kBlock, 64), std::vector<unsigned char>(64, 0x5a));
+  EXPECT_EQ(FakeSession::read(vmm, 64), std::vector<unsigned char>(64, 0xa5));
+  EXPECT_EQ(FakeSession::counts().total_copies_to, before.total_copies_to);
+  FakeSession::free_vmm(vmm, 2 * kBlock);
+  FakeSession::free(address);
+}
+
+// The status, and the windows that are left.
+void expect_refused(const PeerMemory& peer, const DeviceProof& proof, Status status, const std::string& part) {
+  const std::uint32_t windows = FakeSession::counts().windows;
+  const auto refused = open_peer_window(peer, proof, {peer.memory.base, 64});
+  ASSERT_FALSE(refused) << part;
+  EXPECT_EQ(refused.status(), status) << refused.error().message();
+  EXPECT_NE(refused.error().message().find(part), std::string::npos) << refused.error().message();
+  EXPECT_EQ(FakeSession::counts().windows, windows);
+}
+
+ISOLATED_TEST(PeerWindow, AProofThatDoesNotHoldIsRefused) {
+  MappingSession session;
+  session.start();
+  const CUdeviceptr address = FakeSession::allocate(5000);
+  const PeerMemory peer = named(address);
+  const DeviceProof good = own_proof();
+  const auto with = [&](void (*change)(DeviceProof&)) {
+    DeviceProof proof = good;
+    change(proof);
+    return proof;
+  };
+  constexpr const char* kNotThere = "a number that its owner wrote is not there";
+  expect_refused(peer, {}, Status::not_supported, "does not say which GPU it is on");
+  expect_refused(peer, with([](DeviceProof& proof) { proof.bytes = 4095; }), Status::not_supported, "does not say which GPU");
+  expect_refused(peer, with([](DeviceProof& proof) { proof.pci = {'x'}; }), Status::not_supported, "does not say which GPU");
+  expect_refused(peer, with([](DeviceProof& proof) { proof.pci.fill('1'); }), Status::not_supported, "does not say which GPU");
+  expect_refused(peer, with([](DeviceProof& proof) { proof.pci[11] = '7'; }), Status::unavailable, "no device file is known");
+  expect_refused(peer, with([](DeviceProof& proof) { ++proof.nonces[0]; }), Status::verification_failed, kNotThere);
+  expect_refused(peer, with([](DeviceProof& proof) { ++proof.nonces[1]; }), Status::verification_failed, kNotThere);
+  expect_refused(peer, with([](DeviceProof& proof) { proof.bytes = kBlock; }), Status::verification_failed, kNotThere);
+  expect_refused(peer, with([](DeviceProof& proof) { proof.bytes = std::uint64_t{1} << 60; }), Status::not_supported,
+                 "IPC identity");
+  expect_refused(peer, with([](DeviceProof& proof) { proof.identity[8] ^= 1; }), Status::not_supported, "names GPU");
+  EXPECT_TRUE(open_peer_window(peer, good, {address, 64}));
+  // From now on the GPU is known, whoever's memory it was that showed it.
+  EXPECT_TRUE(open_peer_window(peer, with([](DeviceProof& proof) { ++proof.nonces[0]; }), {address, 64}));
+  FakeSession::free(address);
+}
+
+// As in the tests of planted lies: the window is made, of other memory.
+ISOLATED_TEST(PeerWindow, AWindowOfOtherMemoryIsSeen) {
+  MappingSession session;
+  session.machine().gpu_count = 2;
+  session.machine().gpus[0].told_instance = 1;
+  session.machine().gpus[0].told_proc_minor = 1;
+  session.machine().gpus[1].told_gpu_id = session.machine().gpus[0].gpu_id;
+  session.start();
+  const CUdeviceptr address = FakeSession::allocate(5000);
+  expect_refused(named(address), own_proof(), Status::verification_failed, "the GPU of another process");
+  EXPECT_GT(FakeSession::counts().total_mmaps, 0U) << "a window was made";
+  FakeSession::free(address);
+}
+
+// The larger block has no room: the small one does.
+ISOLATED_TEST(PeerWindow, AFullGpuHasASmallerProof) {
+  MappingSession session;
+  session.start();
+  const CUdeviceptr address = FakeSession::allocate(5000);
+  session.plant(fake::Call::cuda, "cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY, fake::kForEver, 1);
+  const DeviceProof proof = own_proof();
+  EXPECT_EQ(proof.bytes, 4096U);
+  EXPECT_TRUE(open_peer_window(named(address), proof, {address, 64}));
   FakeSession::free(address);
 }
 

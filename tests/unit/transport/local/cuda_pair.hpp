@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gigabar/memory.hpp"
-#include "support/fake_session.hpp"
+#include "support/mapping_session.hpp"
 #include "unit/transport/local/pair.hpp"
 
 namespace gigabar::transport {
@@ -90,7 +90,7 @@ struct TwoGpus {
     first.emplace(must(DeviceMemory::allocate(0, bytes)));
     second.emplace(must(DeviceMemory::allocate(1, bytes)));
   }
-  FakeSession session;
+  gigabar::test::MappingSession session;
   std::optional<DeviceMemory> first;
   std::optional<DeviceMemory> second;
 };

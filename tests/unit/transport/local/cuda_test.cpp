@@ -54,15 +54,17 @@ ISOLATED_TEST(LocalCuda, HostMemoryOnEitherSideIsPinnedAndReached) {
   machine.allocate();
   std::vector<std::byte> host(2'000'000);
   const SharedMemory shared(1'000'000);
+  ASSERT_TRUE(proof_of(0) && proof_of(1));  // which is kept
+  const gigabar::fake::Counts before = FakeSession::counts();
   {
     Pair pair(kSomebodyElse, 0);
     expect_moves(pair, plain_range(host), range_of(*machine.second), "cuda_ipc");
     expect_moves(pair, range_of(*machine.first), shared.range(), "memfd");
   }
   EXPECT_TRUE(shared.are_guards_whole());
-  EXPECT_EQ(FakeSession::counts().host_registrations, 0U);
-  EXPECT_EQ(FakeSession::counts().host_allocations, 0U);
-  EXPECT_EQ(FakeSession::counts().streams, 0U);
+  EXPECT_EQ(FakeSession::counts().host_registrations, before.host_registrations);
+  EXPECT_EQ(FakeSession::counts().host_allocations, before.host_allocations);
+  EXPECT_EQ(FakeSession::counts().streams, before.streams);
 }
 
 ISOLATED_TEST(LocalCuda, VmmMemoryIsImported) {
@@ -115,7 +117,6 @@ void expect_stores(Pair& pair, const MemoryRange& from, const MemoryRange& to) {
 
 ISOLATED_TEST(LocalCuda, FewBytesAreStoredIntoMemoryOfAnotherProcess) {
   TwoGpus machine;
-  machine.session.expect_kept_memory();  // which proved the mappings
   machine.allocate(300'000);
   constexpr std::size_t kBytes = 4 << 20;
   const CUdeviceptr vmm = FakeSession::allocate_vmm(1, kBytes, true);
@@ -148,30 +149,40 @@ ISOLATED_TEST(LocalCuda, StoresAreForMemoryThatTheCpuMayMap) {
   EXPECT_TRUE(is_opened(pair, range_of(*machine.first), plain_range(host))) << "of this process";
 }
 
-bool has_context(int device) {
-  unsigned flags = 0;
-  int is_active = 0;
-  EXPECT_EQ(CUDA(cuDevicePrimaryCtxGetState)(device, &flags, &is_active), CUDA_SUCCESS);
-  return is_active != 0;
+// Of a key of the second GPU's memory, changed on its way.
+bool is_opened_by_a_key(Pair& pair, const TwoGpus& machine, void (*change)(local::KeyBytes&)) {
+  const auto shown = must(pair.transports[1]->register_memory(range_of(*machine.second)));
+  Parcel parcel = must(shown->key(pair.peers[1]));
+  local::KeyBytes key;
+  EXPECT_TRUE(local::read_front(parcel.bytes, key));
+  change(key);
+  parcel.bytes = local::bytes_of(key);
+  const auto remote = must(pair.transports[0]->open_region(pair.peers[0], std::move(parcel)));
+  return pair.links[0]->open_for_stores(*remote);
 }
 
-ISOLATED_TEST(LocalCuda, StoresTakeNoContextOfAnotherGpu) {
+ISOLATED_TEST(LocalCuda, StoresNeedNotSeeTheGpuButItsProof) {
   TwoGpus machine;
-  const auto first = must(DeviceMemory::allocate(0, 100'000));
-  constexpr std::size_t kBytes = 4 << 20;
-  const CUdeviceptr vmm = FakeSession::allocate_vmm(1, kBytes, true);
-  {
-    Pair pair(kSomebodyElse, 0);
-    EXPECT_FALSE(is_opened(pair, range_of(first), {reinterpret_cast<void*>(vmm), kBytes, MemoryKind::device_vmm, 1, -1, 0}));
-  }
-  EXPECT_FALSE(has_context(1));
-  FakeSession::free_vmm(vmm, kBytes);
+  machine.allocate(300'000);
+  Pair pair(kSomebodyElse, 0);
+  EXPECT_FALSE(is_opened_by_a_key(pair, machine, [](local::KeyBytes& key) { key.proof = {}; }));
+  EXPECT_FALSE(is_opened_by_a_key(pair, machine, [](local::KeyBytes& key) { ++key.proof.nonces[1]; }));
+  EXPECT_TRUE(is_opened_by_a_key(pair, machine, [](local::KeyBytes& key) { key.uuid = {'?'}; }));
+}
+
+// No kernel that waits for a peer holds up what is allocated for it: that is done when memory is registered.
+ISOLATED_TEST(LocalCuda, AGpuWithoutAProofIsStillReached) {
+  TwoGpus machine;
+  machine.allocate(300'000);
+  machine.session.plant(fake::Call::cuda, "cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
+  Pair pair(kSomebodyElse, 0);
+  EXPECT_FALSE(is_opened(pair, range_of(*machine.first), range_of(*machine.second)));
+  expect_moves(pair, range_of(*machine.first), range_of(*machine.second), "cuda_ipc");
 }
 
 // A window is of the whole allocation where that is small: this one's segment is not what counts. NVML tells no size here.
 ISOLATED_TEST(LocalCuda, WindowsForStoresHaveAShareOfBar1) {
   TwoGpus machine;
-  machine.session.expect_kept_memory();         // which proved the mappings
   constexpr std::size_t kShareBytes = 4 << 20;  // 1/64 of 256 MiB
   const auto first = must(DeviceMemory::allocate(0, 100'000));
   const auto large = must(DeviceMemory::allocate(1, std::size_t{60} << 20));
