@@ -170,7 +170,7 @@ ISOLATED_TEST(LocalCuda, StoresNeedNotSeeTheGpuButItsProof) {
   EXPECT_TRUE(is_opened_by_a_key(pair, machine, [](local::KeyBytes& key) { key.uuid = {'?'}; }));
 }
 
-// No kernel that waits for a peer holds up what is allocated for it: that is done when memory is registered.
+// Its owner has no room for a proof: nothing is stored, and copies go on.
 ISOLATED_TEST(LocalCuda, AGpuWithoutAProofIsStillReached) {
   TwoGpus machine;
   machine.allocate(300'000);
