@@ -64,7 +64,7 @@ void log_exhaustion(int code) {
 
 std::string source_of(const SocketAddress& address) {
   constexpr std::size_t kNetworkBytes = 8;  // of an IPv6 address; an IPv4 one has fewer
-  return std::string(ip_bytes(address).substr(0, kNetworkBytes));
+  return std::string(network::ip_bytes(address).substr(0, kNetworkBytes));
 }
 
 void PendingLimit::add(Id id, std::string source, std::int64_t now_ns) {
@@ -123,9 +123,9 @@ std::vector<SocketAddress> Acceptor::listen(std::span<const SocketAddress> addre
   int code = 0;
   for (const SocketAddress& address : addresses) {
     Descriptor socket = listen_at(address);
-    const std::uint16_t port = socket.is_open() ? port_of(own_address_of(socket.get())) : 0;
+    const std::uint16_t port = socket.is_open() ? network::port_of(own_address_of(socket.get())) : 0;
     if (listen(std::move(socket))) {
-      listening.push_back(with_port(address, port));
+      listening.push_back(network::with_port(address, port));
     } else {
       code = errno;
     }
@@ -189,7 +189,7 @@ void Acceptor::begin(Descriptor socket, bool is_unix, const SocketAddress& from,
     if (!credentials.is_of_this_user) return refuse(&Refusals::another_user, connection.where, "it runs as another user");
   } else {
     set_tcp_options(socket.get());
-    connection.where = name_of_address(from);
+    connection.where = network::name_of_address(from);
   }
   if (weakest) {
     const auto found = pending_.find(*weakest);

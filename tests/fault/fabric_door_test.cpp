@@ -22,6 +22,7 @@
 #include "fault/doors.hpp"
 #include "secure/handshake.hpp"
 #include "secure/sockets.hpp"
+#include "platform/network.hpp"
 
 namespace gigabar::test {
 namespace {
@@ -342,7 +343,7 @@ class Recorder {
 
  private:
   Descriptor listen() {
-    secure::SocketAddress loopback;
+    network::SocketAddress loopback;
     auto& four = reinterpret_cast<sockaddr_in&>(loopback.storage);
     four.sin_family = AF_INET;
     four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

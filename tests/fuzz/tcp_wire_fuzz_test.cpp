@@ -11,6 +11,7 @@
 
 #include "fuzz/mutator.hpp"
 #include "unit/transport/tcp/raw_peer.hpp"
+#include "platform/network.hpp"
 
 namespace gigabar::transport::tcp::test {
 namespace {
@@ -25,7 +26,7 @@ Offer some_offer(Mutator& mutator) {
   offer.lanes = static_cast<unsigned>(mutator.below(kMaxLanes + 1));
   for (std::size_t count = 1 + mutator.below(kMaxTargets); count > 0; --count) {
     const std::string bytes = mutator.once_in(2) ? std::string("\x7f\0\0\1", 4) : std::string(16, '\xfd');
-    offer.targets.push_back(secure::ip_address(bytes, static_cast<std::uint16_t>(1 + mutator.below(65535))));
+    offer.targets.push_back(network::ip_address(bytes, static_cast<std::uint16_t>(1 + mutator.below(65535))));
   }
   return offer;
 }
@@ -41,7 +42,7 @@ TEST(TcpWireFuzz, OffersAndKeys) {
       ASSERT_LE(decoded->targets.size(), kMaxTargets);
       EXPECT_LE(decoded->lanes, kMaxLanes);
       EXPECT_FALSE(decoded->targets.empty());
-      for (const secure::SocketAddress& target : decoded->targets) EXPECT_NE(secure::port_of(target), 0);
+      for (const network::SocketAddress& target : decoded->targets) EXPECT_NE(network::port_of(target), 0);
       const auto again = decode_offer(encode(*decoded));
       ASSERT_TRUE(again);
       EXPECT_EQ(again->secret.bytes(), decoded->secret.bytes());

@@ -42,18 +42,18 @@ void add(std::vector<SocketAddress>& addresses, SocketAddress address) {
 }
 
 bool is_written_as_loopback(const std::string& address) {
-  const auto written = secure::parse_address(address);
+  const auto written = network::parse_address(address);
   return written ? is_loopback(*written) : address == "localhost";
 }
 
 bool is_of_this_host(SocketAddress address) {
-  const bool is_ipv4 = secure::ip_bytes(address).size() == sizeof(in_addr);  // inside an IPv6 one too
-  address = is_ipv4 ? secure::ip_address(secure::ip_bytes(address), 0) : with_port(std::move(address), 0);
+  const bool is_ipv4 = network::ip_bytes(address).size() == sizeof(in_addr);  // inside an IPv6 one too
+  address = is_ipv4 ? network::ip_address(network::ip_bytes(address), 0) : with_port(std::move(address), 0);
   if (!can_be_bound(address)) return false;
-  if (is_loopback(address) || !can_be_bound(*secure::parse_address(is_ipv4 ? kFarAwayIpv4 : kFarAwayIpv6))) return true;
+  if (is_loopback(address) || !can_be_bound(*network::parse_address(is_ipv4 ? kFarAwayIpv4 : kFarAwayIpv6))) return true;
   // Any address can be bound here (net.ipv4.ip_nonlocal_bind): the interfaces tell, where the kernel tells those.
-  const std::vector<secure::Interface> all = secure::interfaces(true);
-  return all.empty() || std::ranges::find(all, address, &secure::Interface::address) != all.end();
+  const std::vector<network::Interface> all = network::interfaces(true);
+  return all.empty() || std::ranges::find(all, address, &network::Interface::address) != all.end();
 }
 
 bool has_named_interfaces() { return environment(kVariable).has_value(); }
@@ -61,9 +61,9 @@ bool has_named_interfaces() { return environment(kVariable).has_value(); }
 Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
   std::vector<SocketAddress> addresses;
   if (const auto list = environment(kVariable)) {
-    auto named = secure::named_interfaces(*list, kVariable);
+    auto named = network::named_interfaces(*list, kVariable);
     if (!named) return std::move(named).error();
-    for (secure::Interface& interface : *named) add(addresses, std::move(interface.address));
+    for (network::Interface& interface : *named) add(addresses, std::move(interface.address));
     return addresses;
   }
   if (!job.master_address.empty()) {
@@ -81,9 +81,9 @@ Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
   // Whoever is asked for the way there answers with the default route.
   if (addresses.empty())
     for (const char* far_away : {kFarAwayIpv4, kFarAwayIpv6})
-      add_source_towards(with_port(*secure::parse_address(far_away), 9), addresses);
+      add_source_towards(with_port(*network::parse_address(far_away), 9), addresses);
   if (addresses.empty())
-    for (secure::Interface& interface : secure::interfaces())
+    for (network::Interface& interface : network::interfaces())
       if (!is_loopback(interface.address)) add(addresses, std::move(interface.address));
   if (!addresses.empty()) return addresses;
   return make_error(Status::unavailable, "find the job", "this host's addresses",
@@ -95,7 +95,7 @@ Result<std::string> outer_address_list(const Job& job) {
   const auto addresses = outer_addresses(job);
   if (!addresses) return addresses.error();
   std::string list;
-  for (const SocketAddress& address : *addresses) list += text(list.empty() ? "" : ",", secure::host_of(address));
+  for (const SocketAddress& address : *addresses) list += text(list.empty() ? "" : ",", network::host_of(address));
   return list;
 }
 
@@ -103,7 +103,7 @@ Result<std::string> outer_interfaces(const Job& job) {
   const auto addresses = outer_addresses(job);
   if (!addresses) return addresses.error();
   std::vector<std::string> names;
-  for (const secure::Interface& interface : secure::interfaces()) {
+  for (const network::Interface& interface : network::interfaces()) {
     const bool is_outer = std::ranges::find(*addresses, interface.address) != addresses->end();
     if (is_outer && std::ranges::find(names, interface.name) == names.end()) names.push_back(interface.name);
   }
@@ -132,7 +132,7 @@ Result<Descriptor> listener_at(const SocketAddress& address) {
 // The name that every rank of this user and host can tell. With a key it is for those that hold another one or none: they are told
 // so there, by a process that is this user's.
 SocketAddress known_address(const Job& job) {
-  return secure::unix_address(text("gigabar-directory-", ::geteuid(), "-", job.master_port));
+  return network::unix_address(text("gigabar-directory-", ::geteuid(), "-", job.master_port));
 }
 
 // Of a job of one host, best first. With a key the first name is one that nobody else can tell, and so cannot take.
@@ -141,7 +141,7 @@ std::vector<SocketAddress> directory_addresses(const Job& job) {
   if (job.key.is_set()) {
     const auto identity = identity_of(job, secure::Purpose::directory);
     const std::string name = secret_name(identity, text("directory ", job.master_port, " ", ::geteuid()));
-    addresses.push_back(secure::unix_address("gigabar-directory-" + name));
+    addresses.push_back(network::unix_address("gigabar-directory-" + name));
   }
   addresses.push_back(known_address(job));
   return addresses;
@@ -201,7 +201,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
   std::vector<SocketAddress> addresses;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    if (entry->ai_family == AF_INET || entry->ai_family == AF_INET6) add(addresses, secure::ip_address(entry->ai_addr, port));
+    if (entry->ai_family == AF_INET || entry->ai_family == AF_INET6) add(addresses, network::ip_address(entry->ai_addr, port));
   }
   return addresses;
 }

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "fabric/job/job.hpp"
-#include "secure/sockets.hpp"
+#include "platform/network.hpp"
 
 namespace gigabar::fabric {
 
-using secure::is_loopback;
-using secure::SocketAddress;
+using network::is_loopback;
+using network::SocketAddress;
 
 // By its text alone: a host's own name may stand for loopback there and for another address elsewhere.
 bool is_written_as_loopback(const std::string& address);

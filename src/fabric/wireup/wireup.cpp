@@ -20,7 +20,7 @@ namespace gigabar::fabric {
 namespace wireup {
 namespace {
 
-using secure::SocketAddress;
+using network::SocketAddress;
 
 constexpr std::string_view kMagic = "gbW2";
 constexpr std::size_t kIpv4Bytes = 4;
@@ -44,7 +44,7 @@ SocketAddress read_address(ByteReader& reader) {
   const auto port = reader.number<std::uint16_t>();
   reader.expect((byte_count == kIpv4Bytes || byte_count == kIpv6Bytes) && port != 0);
   const std::string_view bytes = reader.bytes(byte_count);
-  return reader.is_ok() ? secure::ip_address(bytes, port) : SocketAddress();
+  return reader.is_ok() ? network::ip_address(bytes, port) : SocketAddress();
 }
 
 RankAddress read_rank_address(ByteReader& reader) {
@@ -100,7 +100,7 @@ Result<RankAddress> decode_rank_address(const std::string& bytes) {
 
 }  // namespace wireup
 
-using secure::SocketAddress;
+using network::SocketAddress;
 using wireup::RankAddress;
 
 namespace {
@@ -123,7 +123,7 @@ Result<void> Wireup::listen_at(bool has_unix, std::vector<SocketAddress> tcp_add
   int code = 0;
   if (has_unix) {
     const std::string name = random_name();
-    if (listen(secure::listen_at(secure::unix_address(name)))) {
+    if (listen(secure::listen_at(network::unix_address(name)))) {
       rank_address_.unix_name = name;
     } else {
       code = errno;
@@ -144,7 +144,7 @@ Result<void> Wireup::listen_at(bool has_unix, std::vector<SocketAddress> tcp_add
 std::vector<SocketAddress> Wireup::targets_of(const RankAddress& rank_address) const {
   std::vector<SocketAddress> targets;
   const bool is_same = rank_address.host == rank_address_.host;
-  if (is_same && has_unix_ && !rank_address.unix_name.empty()) targets.push_back(secure::unix_address(rank_address.unix_name));
+  if (is_same && has_unix_ && !rank_address.unix_name.empty()) targets.push_back(network::unix_address(rank_address.unix_name));
   if (!has_tcp_) return targets;
   for (const SocketAddress& address : rank_address.addresses) {
     // Addresses that mean this host here (loopback, a bridge that every host has) are not where a rank of another host is.

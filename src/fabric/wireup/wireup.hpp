@@ -14,7 +14,7 @@
 #include "fabric/job/job.hpp"
 #include "gigabar/status.hpp"
 #include "secure/endpoint.hpp"
-#include "secure/sockets.hpp"
+#include "platform/network.hpp"
 
 namespace gigabar::fabric {
 namespace wireup {
@@ -34,7 +34,7 @@ HostIdentity this_host();
 struct RankAddress {
   HostIdentity host;
   std::string unix_name;  // in the abstract name space, without its leading zero; empty: does not listen there
-  std::vector<secure::SocketAddress> addresses;  // IPv4 and IPv6, best first, at most kMaxSocketAddresses
+  std::vector<network::SocketAddress> addresses;  // IPv4 and IPv6, best first, at most kMaxSocketAddresses
 };
 
 std::string encode(const RankAddress& rank_address);
@@ -52,7 +52,7 @@ using WireupEvents = secure::ChannelEvents;
 struct WireupSettings : secure::Limits {
   std::uint32_t version = secure::kProtocolVersion;
   bool has_unix = true;
-  std::vector<secure::SocketAddress> tcp_addresses;  // where it listens; none: TCP is not used at all. Without a key neither
+  std::vector<network::SocketAddress> tcp_addresses;  // where it listens; none: TCP is not used at all. Without a key neither
 };
 
 // All channels of this rank, with the promises of an Endpoint. Without a key only Unix sockets are used. At most 128 unfinished
@@ -74,8 +74,8 @@ class Wireup final : public secure::Endpoint {
   Result<void> connect(Rank rank, const std::string& rank_address, std::int64_t deadline_ns);
 
  private:
-  Result<void> listen_at(bool has_unix, std::vector<secure::SocketAddress> tcp_addresses);
-  std::vector<secure::SocketAddress> targets_of(const wireup::RankAddress& rank_address) const;
+  Result<void> listen_at(bool has_unix, std::vector<network::SocketAddress> tcp_addresses);
+  std::vector<network::SocketAddress> targets_of(const wireup::RankAddress& rank_address) const;
   std::optional<Error> no_target_error(Rank rank) const;
 
   wireup::RankAddress rank_address_;

@@ -113,7 +113,7 @@ std::uint64_t TcpLink::memory_bytes() const noexcept {
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
-Offer TcpLink::expect_peer(std::vector<secure::SocketAddress> targets) {
+Offer TcpLink::expect_peer(std::vector<network::SocketAddress> targets) {
   Offer offer{number_, secure::Secret::of_size(kSecretBytes), std::move(targets), transport_.lane_count()};
   randombytes_buf(offer.secret.data(), kSecretBytes);
   ways_ = std::deque<Way>(1 + offer.lanes);

@@ -40,7 +40,7 @@ class TcpLink final : public PlacedLink {
   Result<void> complete(Parcel answer) override;
 
   // Waits for the peer to connect to one of `targets`; what it needs for that.
-  Offer expect_peer(std::vector<secure::SocketAddress> targets);
+  Offer expect_peer(std::vector<network::SocketAddress> targets);
   // Connects to who waits. Returns over how many lanes.
   unsigned dial(const Offer& offer);
 

@@ -67,10 +67,10 @@ bool has_gone_out(secure::ByteStream& stream) noexcept {
 }  // namespace
 
 Result<std::vector<Rail>> find_rails(std::string_view list) {
-  const auto named = secure::named_interfaces(list, "GIGABAR_TCP_INTERFACES");
+  const auto named = network::named_interfaces(list, "GIGABAR_TCP_INTERFACES");
   if (!named) return named.error();
   std::vector<Rail> rails;
-  for (const secure::Interface& interface : *named) {
+  for (const network::Interface& interface : *named) {
     auto rail = std::ranges::find(rails, interface.name, &Rail::interface);
     if (rail == rails.end()) rail = rails.insert(rails.end(), {interface.name, {}, {}});
     if (rail->addresses.size() < kMaxTargets) rail->addresses.push_back(interface.address);
@@ -78,11 +78,11 @@ Result<std::vector<Rail>> find_rails(std::string_view list) {
   return rails;
 }
 
-std::string TcpTransport::rail_of(const secure::SocketAddress& address) const {
-  const auto is_same = [&](const secure::SocketAddress& own) { return secure::ip_bytes(own) == secure::ip_bytes(address); };
+std::string TcpTransport::rail_of(const network::SocketAddress& address) const {
+  const auto is_same = [&](const network::SocketAddress& own) { return network::ip_bytes(own) == network::ip_bytes(address); };
   const auto has_it = [&](const Rail& rail) { return std::ranges::any_of(rail.addresses, is_same); };
   const auto rail = std::ranges::find_if(rails_, has_it);
-  return rail != rails_.end() ? rail->interface : secure::host_of(secure::with_port(address, 0));
+  return rail != rails_.end() ? rail->interface : network::host_of(network::with_port(address, 0));
 }
 
 TcpTransport::TcpTransport(std::unique_ptr<secure::Poller> poller)

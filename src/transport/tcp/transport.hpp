@@ -21,6 +21,7 @@
 #include "transport/tcp/lane.hpp"
 #include "transport/tcp/wire.hpp"
 #include "transport/transport.hpp"
+#include "platform/network.hpp"
 
 namespace gigabar::transport::tcp {
 
@@ -29,10 +30,10 @@ class TcpLink;
 // An interface that this side listens at.
 struct Rail {
   std::string interface;
-  std::vector<secure::SocketAddress> addresses;  // without ports, at most kMaxTargets
-  std::vector<secure::SocketAddress> targets;    // where it listens
+  std::vector<network::SocketAddress> addresses;  // without ports, at most kMaxTargets
+  std::vector<network::SocketAddress> targets;    // where it listens
 };
-// `list`: see secure::named_interfaces(). Errors: the same.
+// `list`: see network::named_interfaces(). Errors: the same.
 Result<std::vector<Rail>> find_rails(std::string_view list);
 
 // Tokens of links: this and the serial number. What is below is the acceptor's.
@@ -62,7 +63,7 @@ class TcpTransport final : public PlacedTransport {
   secure::Poller& poller() noexcept { return *poller_; }
   secure::Acceptor& acceptor() noexcept { return acceptor_; }
   // The name of the rail that has the address, or the address itself.
-  std::string rail_of(const secure::SocketAddress& address) const;
+  std::string rail_of(const network::SocketAddress& address) const;
   // How many connections large writes of a link may have.
   unsigned lane_count();
   Lane& lane(unsigned index) noexcept { return *lanes_[index]; }

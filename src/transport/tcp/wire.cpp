@@ -45,8 +45,8 @@ std::string encode(const Offer& offer) {
   ByteWriter writer(kOfferMagic);
   writer.number(kVersion).number(offer.link).bytes(offer.secret.bytes());
   writer.number(static_cast<std::uint8_t>(offer.lanes)).number(static_cast<std::uint8_t>(offer.targets.size()));
-  for (const secure::SocketAddress& target : offer.targets) {
-    writer.string(secure::ip_bytes(target)).number(secure::port_of(target));
+  for (const network::SocketAddress& target : offer.targets) {
+    writer.string(network::ip_bytes(target)).number(network::port_of(target));
   }
   return writer.take();
 }
@@ -67,7 +67,7 @@ Result<Offer> decode_offer(std::string_view bytes) {
     const std::string_view address = reader.string(16);
     const auto port = reader.number<std::uint16_t>();
     reader.expect((address.size() == 4 || address.size() == 16) && port != 0);
-    if (reader.is_ok()) offer.targets.push_back(secure::ip_address(address, port));
+    if (reader.is_ok()) offer.targets.push_back(network::ip_address(address, port));
   }
   if (!reader.is_done()) return malformed(kWhat, "it was cut, or a number in it is out of range");
   return offer;

@@ -16,8 +16,8 @@
 #include "gigabar/status.hpp"
 #include "secure/byte_stream.hpp"
 #include "secure/handshake.hpp"
-#include "secure/sockets.hpp"
 #include "transport/placing.hpp"
+#include "platform/network.hpp"
 
 namespace gigabar::transport::tcp {
 
@@ -48,7 +48,7 @@ std::optional<Security> security_of_address(std::string_view address);
 struct Offer {
   std::uint64_t link = 0;  // where the connection belongs; said in the clear before its handshake
   secure::Secret secret;
-  std::vector<secure::SocketAddress> targets;  // at most kMaxTargets
+  std::vector<network::SocketAddress> targets;  // at most kMaxTargets
   unsigned lanes = 0;                          // connections beside the first that it would take; their numbers follow its own
 };
 inline constexpr std::size_t kMaxTargets = 16;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "secure/acceptor.hpp"
+#include "platform/network.hpp"
 
 namespace gigabar {
 namespace {
@@ -16,8 +17,8 @@ using secure::source_of;
 
 constexpr std::int64_t kSilentNs = 10, kSpokenNs = 100;
 
-secure::SocketAddress address(const char* written) {
-  secure::SocketAddress made;
+network::SocketAddress address(const char* written) {
+  network::SocketAddress made;
   sockaddr_storage& storage = made.storage;
   auto& four = reinterpret_cast<sockaddr_in&>(storage);
   auto& six = reinterpret_cast<sockaddr_in6&>(storage);
@@ -85,7 +86,7 @@ TEST(PendingLimit, ComeFromAnAddressOrFromANetworkOfIpv6) {
   EXPECT_NE(source_of(address("192.0.2.1")), source_of(address("192.0.2.2")));
   EXPECT_EQ(source_of(address("2001:db8:0:1::1")), source_of(address("2001:db8:0:1:ffff::2"))) << "one host may have all of them";
   EXPECT_NE(source_of(address("2001:db8:0:1::1")), source_of(address("2001:db8:0:2::1")));
-  secure::SocketAddress local;
+  network::SocketAddress local;
   local.storage.ss_family = AF_UNIX;
   EXPECT_EQ(source_of(local), "");
 }

@@ -23,6 +23,7 @@
 #include "support/isolated.hpp"
 #include "support/temporary_folder.hpp"
 #include "unit/fabric/job/keeping.hpp"
+#include "platform/network.hpp"
 
 namespace gigabar {
 namespace {
@@ -127,7 +128,7 @@ TEST(Directory, AStrangerWhoTakesTheKnownNameKeepsNobodyOut) {
   if (squatter == 0) {
     ::close(over[1]);
     if (user == 0 && ::setuid(65534) != 0) ::_exit(1);
-    const Descriptor socket = secure::listen_at(secure::unix_address(text("gigabar-directory-", user, "-", port.number())));
+    const Descriptor socket = secure::listen_at(network::unix_address(text("gigabar-directory-", user, "-", port.number())));
     char byte = socket.is_open() ? 'r' : 'x';
     if (::write(ready[1], &byte, 1) != 1) ::_exit(1);
     ::_exit(::read(over[0], &byte, 1) == 0 ? 0 : 1);
@@ -155,7 +156,7 @@ TEST(Directory, AStrangerWhoTakesTheKnownNameKeepsNobodyOut) {
 // The same, with a queue that is full: a rank that comes before rank 0 is turned away there, and goes on trying both names.
 TEST(Directory, AStrangerWhoseQueueIsFullKeepsNobodyOut) {
   const FreePort port;
-  const auto known = secure::unix_address(text("gigabar-directory-", ::geteuid(), "-", port.number()));
+  const auto known = network::unix_address(text("gigabar-directory-", ::geteuid(), "-", port.number()));
   const Descriptor squatter(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(::bind(squatter.get(), known.get(), known.bytes), 0);
   ASSERT_EQ(::listen(squatter.get(), 0), 0);

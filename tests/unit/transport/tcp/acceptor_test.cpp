@@ -14,6 +14,7 @@
 #include "secure/dial.hpp"
 #include "secure/sockets.hpp"
 #include "unit/transport/tcp/pair.hpp"
+#include "platform/network.hpp"
 
 namespace gigabar::transport::tcp::test {
 namespace {
@@ -141,7 +142,7 @@ TEST(TcpAcceptor, AResetBeforeTheAnswerKeepsNobodyBusy) {
     ::setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     sockaddr nobody{};
     nobody.sa_family = AF_UNSPEC;
-    if (secure::port_of(secure::own_address_of(descriptor)) == secure::port_of(one.offer.targets.front())) continue;
+    if (network::port_of(secure::own_address_of(descriptor)) == network::port_of(one.offer.targets.front())) continue;
     EXPECT_EQ(::connect(descriptor, &nobody, sizeof nobody), 0);  // ends the connection
   }
   unsigned busy = 0;
@@ -217,7 +218,7 @@ TEST(TcpAcceptor, ACrowdOfSilentOnesKeepsNobodyOut) {
 
 // A rank whose offer has numbers that are not its own, which this one dials in vain.
 void dial_in_vain(Waiting& one, std::uint64_t link, unsigned lanes) {
-  const Offer offer{link, secure::Secret(std::string(kSecretBytes, 's')), {secure::with_port(one.offer.targets.front(), 1)}, lanes};
+  const Offer offer{link, secure::Secret(std::string(kSecretBytes, 's')), {network::with_port(one.offer.targets.front(), 1)}, lanes};
   Parcel parcel, answer;
   parcel.bytes = encode(offer);
   auto accepted = one.near->accept(one.to_far, std::move(parcel), answer);
@@ -258,12 +259,12 @@ TEST(TcpAcceptor, NobodyComesWithinTheDeadline) {
 class Middle {
  public:
   using Change = std::function<void(std::string&)>;
-  explicit Middle(const secure::SocketAddress& target, Change change) : target_(target), change_(std::move(change)) {
-    listener_ = secure::listen_at(secure::with_port(target, 0));
+  explicit Middle(const network::SocketAddress& target, Change change) : target_(target), change_(std::move(change)) {
+    listener_ = secure::listen_at(network::with_port(target, 0));
     EXPECT_TRUE(listener_.is_open());
   }
-  secure::SocketAddress address() const {
-    return secure::with_port(target_, secure::port_of(secure::own_address_of(listener_.get())));
+  network::SocketAddress address() const {
+    return network::with_port(target_, network::port_of(secure::own_address_of(listener_.get())));
   }
   void pass() {
     if (!far_.is_open()) {
@@ -292,7 +293,7 @@ class Middle {
       if (count < 0 && errno != EAGAIN) return;
     }
   }
-  secure::SocketAddress target_;
+  network::SocketAddress target_;
   Change change_;
   Descriptor listener_, far_, near_;
   std::size_t passed_ = 0;

@@ -19,6 +19,7 @@
 #include "support/isolated.hpp"
 #include "transport/tcp/silence.hpp"
 #include "unit/transport/tcp/pair.hpp"
+#include "platform/network.hpp"
 
 namespace gigabar::transport::tcp::test {
 namespace {
@@ -80,7 +81,7 @@ TEST(TcpSilence, AllLookAtTheSameTime) {
 
 // Through several of the kernel's probes, with a limit that is over at once.
 TEST(TcpSilence, APeerThatDoesNotReadAnswers) {
-  const Descriptor listener = secure::listen_at(secure::ip_address({"\x7f\0\0\1", 4}, 0));
+  const Descriptor listener = secure::listen_at(network::ip_address({"\x7f\0\0\1", 4}, 0));
   const Descriptor sender = secure::start_connect(secure::own_address_of(listener.get()));
   ASSERT_TRUE(sender.is_open());
   ASSERT_TRUE(secure::is_readable(listener.get()) || ::poll(nullptr, 0, 100) == 0);

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "unit/transport/tcp/pair.hpp"
+#include "platform/network.hpp"
 
 namespace gigabar::transport::tcp::test {
 namespace {
@@ -17,7 +18,7 @@ Offer some_offer() {
   offer.secret = secure::Secret(std::string(kSecretBytes, 'k'));
   for (const std::string_view bytes :
        {std::string_view("\x7f\0\0\1", 4), std::string_view("\xfd\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1", 16)})
-    offer.targets.push_back(secure::ip_address(bytes, 4711));
+    offer.targets.push_back(network::ip_address(bytes, 4711));
   return offer;
 }
 
