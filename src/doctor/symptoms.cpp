@@ -282,7 +282,9 @@ struct WordHash : std::hash<std::string_view> {
 struct Patterns {
   std::vector<Segment> segments;  // those of a pattern one after another
   std::unordered_map<std::string, std::vector<std::size_t>, WordHash, std::equal_to<>> by_word;  // indexes into `segments`
-  std::vector<std::size_t> by_beginning;
+  std::array<std::vector<std::size_t>, 0x80> by_letter;  // of words that only begin so; [0]: any word
+
+  static std::size_t letter_of(std::string_view word) { return word.empty() ? 0 : static_cast<unsigned char>(word.front()); }
 
   void add(std::size_t message, std::string_view text) {
     std::vector<Elements> parts(1);
@@ -292,7 +294,7 @@ struct Patterns {
     // Later segments are looked for before earlier ones, so that no word serves two of them.
     for (std::size_t i = parts.size(); i-- > 0;) {
       const Element& first = parts[i].front();
-      (first.is_whole ? by_word[first.text] : by_beginning).push_back(segments.size() + i);
+      (first.is_whole ? by_word[first.text] : by_letter[letter_of(first.text)]).push_back(segments.size() + i);
       for (const Element& element : parts[i]) weight += weight_of(element.text);
     }
     for (std::size_t i = 0; i < parts.size(); ++i)
@@ -355,9 +357,11 @@ class Scan {
   // The best of each message, in no order.
   std::vector<Found> run() {
     for (std::size_t at = 0; at < text_.words.size(); ++at) {
-      const auto starts = known_.patterns.by_word.find(text_.word(text_.words[at]));
+      const std::string_view word = text_.word(text_.words[at]);
+      const auto starts = known_.patterns.by_word.find(word);
       if (starts != known_.patterns.by_word.end()) look_for_each(starts->second, at);
-      look_for_each(known_.patterns.by_beginning, at);
+      look_for_each(known_.patterns.by_letter[Patterns::letter_of(word)], at);
+      look_for_each(known_.patterns.by_letter[0], at);
     }
     std::vector<Found> all;
     for (auto& [message, found] : best_) all.push_back(found);

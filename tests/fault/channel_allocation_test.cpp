@@ -51,7 +51,7 @@ class End : public ChannelEvents {
   explicit End(Rank rank)
       : endpoint(fabric::identity_of(fabric::wireup::job_of(rank, 2), Purpose::wireup), Limits{}, Poller::open().value()) {
     static int count = 0;
-    address = unix_address("gigabar-end-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
+    address = network::unix_address("gigabar-end-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
     EXPECT_TRUE(endpoint.listen(listen_at(address)));
   }
   void connected(Rank, bool, std::int64_t) override { ++connected_count; }

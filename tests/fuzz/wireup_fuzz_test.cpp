@@ -138,7 +138,7 @@ TEST(WireupFuzz, FramesOfPeers) {
 // The address leads to a listener that answers something else than it should.
 TEST(WireupFuzz, AnswersOfListeners) {
   const std::string name = "gigabar-fuzz-" + std::to_string(::getpid());
-  const Descriptor listener = listen_at(unix_address(name));
+  const Descriptor listener = listen_at(network::unix_address(name));
   ASSERT_TRUE(listener.is_open());
   Node node(job_of(0, 2));
   const Identity identity = identity_of(job_of(1, 2));

@@ -13,7 +13,7 @@ constexpr std::int64_t kMillisecond = 1'000'000;
 
 SocketAddress fresh_name() {
   static int count = 0;
-  return unix_address("gigabar-dial-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
+  return network::unix_address("gigabar-dial-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
 }
 
 // Accepts what comes and says nothing.

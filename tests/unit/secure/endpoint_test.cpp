@@ -17,7 +17,7 @@ class Side : public ChannelEvents {
  public:
   explicit Side(Identity identity) : endpoint(std::move(identity), Limits{}, Poller::open().value()) {
     static int count = 0;
-    address = unix_address("gigabar-side-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
+    address = network::unix_address("gigabar-side-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
     EXPECT_TRUE(endpoint.listen(listen_at(address)));
   }
   virtual ~Side() = default;
@@ -49,7 +49,7 @@ class Between {
   using Change = std::function<void(To to, std::size_t offset, std::string& bytes)>;
   Between(const SocketAddress& target, Change change) : target_(target), change_(std::move(change)) {
     static int count = 0;
-    address = unix_address("gigabar-between-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
+    address = network::unix_address("gigabar-between-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
     listener_ = listen_at(address);
     EXPECT_TRUE(listener_.is_open());
   }
@@ -383,7 +383,7 @@ TEST_P(EndpointPurposes, NothingIsHeardOfAPeerBeforeItsProof) {
 // The same the other way round: a listener that leaves out its proof.
 TEST_P(EndpointPurposes, NothingIsHeardOfAListenerBeforeItsProof) {
   const Identity identity = identity_of(job_of(0, 2), GetParam());
-  const SocketAddress address = unix_address("gigabar-no-proof-" + std::to_string(::getpid()));
+  const SocketAddress address = network::unix_address("gigabar-no-proof-" + std::to_string(::getpid()));
   const Descriptor listener = listen_at(address);
   ASSERT_TRUE(listener.is_open());
   for (const bool has_proof : {false, true}) {

@@ -202,7 +202,7 @@ TEST(WireupConnect, WaitsForAListenerThatIsNotThereYet) {
   rank_address.addresses.clear();
   ASSERT_TRUE(left.wireup->connect(1, encode(rank_address), now_ns() + kLongTimeNs));
   EXPECT_FALSE(pump({&left}, [&] { return left.wireup->is_connected(1) || !left.losses.empty(); }, kSecond / 5));
-  const Descriptor listener = listen_at(unix_address(rank_address.unix_name));
+  const Descriptor listener = listen_at(network::unix_address(rank_address.unix_name));
   ASSERT_TRUE(listener.is_open());
   Descriptor accepted;
   ASSERT_TRUE(pump({&left}, [&] {

@@ -211,7 +211,7 @@ TEST(WireupForks, AnotherUserOfTheHostIsRefused) {
              other.losses[0].second.status() == Status::no_permission;
     });
     const std::string rank_address = child.hear();
-    RawSocket stranger(unix_address(decode_rank_address(rank_address)->unix_name));
+    RawSocket stranger(network::unix_address(decode_rank_address(rank_address)->unix_name));
     EXPECT_TRUE(stranger.is_connected());
     child.tell(node.wireup->rank_address());
     EXPECT_EQ(child.end(), 0);

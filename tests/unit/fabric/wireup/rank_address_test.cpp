@@ -13,7 +13,7 @@ RankAddress full_rank_address() {
   RankAddress rank_address;
   rank_address.host = this_host();
   rank_address.unix_name = "gigabar-0123456789abcdef";
-  rank_address.addresses = {ipv4({192, 0, 2, 7}, 4711), ip_address("\x20\x01\x0d\xb8 at the end.", 65535), ipv4({127, 0, 0, 1}, 1)};
+  rank_address.addresses = {ipv4({192, 0, 2, 7}, 4711), network::ip_address("\x20\x01\x0d\xb8 at the end.", 65535), ipv4({127, 0, 0, 1}, 1)};
   return rank_address;
 }
 
@@ -59,7 +59,7 @@ TEST(WireupAddress, AnIpv4AddressInsideAnIpv6OneIsLoopbackToo) {
   RankAddress rank_address = full_rank_address();
   std::string inside(16, '\0');
   inside.replace(10, 6, "\xff\xff\x7f\x09\x09\x09");
-  rank_address.addresses = {ip_address(inside, 4711)};
+  rank_address.addresses = {network::ip_address(inside, 4711)};
   const auto read = decode_rank_address(encode(rank_address));
   ASSERT_TRUE(read);
   EXPECT_TRUE(is_loopback(read->addresses[0]));

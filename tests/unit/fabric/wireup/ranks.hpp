@@ -51,7 +51,7 @@ inline Identity identity_of(const Job& job) { return fabric::identity_of(job, Pu
 using Settings = WireupSettings;
 
 inline SocketAddress ipv4(std::initializer_list<std::uint8_t> bytes, std::uint16_t port = 0) {
-  return ip_address(std::string(bytes.begin(), bytes.end()), port);
+  return network::ip_address(std::string(bytes.begin(), bytes.end()), port);
 }
 inline const SocketAddress kLoopback = ipv4({127, 0, 0, 1});
 
@@ -198,7 +198,7 @@ class RawSocket {
   std::string received_;
 };
 
-inline SocketAddress unix_of(const Node& node) { return unix_address(node.rank_address().unix_name); }
+inline SocketAddress unix_of(const Node& node) { return network::unix_address(node.rank_address().unix_name); }
 inline SocketAddress loopback_of(const Node& node) { return node.rank_address().addresses.at(0); }
 
 // A rank that is played by hand: it holds the key, and says afterwards what it likes.

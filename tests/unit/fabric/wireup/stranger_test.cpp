@@ -344,7 +344,7 @@ TEST(WireupStrangers, SilentOnesGoFirst) {
 // The address leads to somebody who is no rank.
 TEST(WireupStrangers, AnImpostorListens) {
   const std::string name = "gigabar-impostor-" + std::to_string(::getpid());
-  const Descriptor listener = listen_at(unix_address(name));
+  const Descriptor listener = listen_at(network::unix_address(name));
   ASSERT_TRUE(listener.is_open());
   const Identity identity = identity_of(job_of(1, 2, "a key that the impostor made up"));
   const Identity other_rank = identity_of(job_of(2, 3));
