@@ -20,9 +20,9 @@
 #include "base/clock.hpp"
 #include "conformance/rank_segment.hpp"
 #include "fault/doors.hpp"
+#include "platform/network.hpp"
 #include "secure/handshake.hpp"
 #include "secure/sockets.hpp"
-#include "platform/network.hpp"
 
 namespace gigabar::test {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "fuzz/mutator.hpp"
-#include "unit/transport/tcp/raw_peer.hpp"
 #include "platform/network.hpp"
+#include "unit/transport/tcp/raw_peer.hpp"
 
 namespace gigabar::transport::tcp::test {
 namespace {

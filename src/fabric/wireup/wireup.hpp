@@ -13,8 +13,8 @@
 
 #include "fabric/job/job.hpp"
 #include "gigabar/status.hpp"
-#include "secure/endpoint.hpp"
 #include "platform/network.hpp"
+#include "secure/endpoint.hpp"
 
 namespace gigabar::fabric {
 namespace wireup {

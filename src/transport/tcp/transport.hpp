@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "base/bell.hpp"
+#include "platform/network.hpp"
 #include "secure/acceptor.hpp"
 #include "secure/byte_stream.hpp"
 #include "secure/sockets.hpp"
 #include "transport/tcp/lane.hpp"
 #include "transport/tcp/wire.hpp"
 #include "transport/transport.hpp"
-#include "platform/network.hpp"
 
 namespace gigabar::transport::tcp {
 

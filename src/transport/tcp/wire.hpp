@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "gigabar/status.hpp"
+#include "platform/network.hpp"
 #include "secure/byte_stream.hpp"
 #include "secure/handshake.hpp"
 #include "transport/placing.hpp"
-#include "platform/network.hpp"
 
 namespace gigabar::transport::tcp {
 
@@ -49,7 +49,7 @@ struct Offer {
   std::uint64_t link = 0;  // where the connection belongs; said in the clear before its handshake
   secure::Secret secret;
   std::vector<network::SocketAddress> targets;  // at most kMaxTargets
-  unsigned lanes = 0;                          // connections beside the first that it would take; their numbers follow its own
+  unsigned lanes = 0;                           // connections beside the first that it would take; their numbers follow its own
 };
 inline constexpr std::size_t kMaxTargets = 16;
 inline constexpr std::size_t kSecretBytes = 32;

@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "secure/acceptor.hpp"
 #include "platform/network.hpp"
+#include "secure/acceptor.hpp"
 
 namespace gigabar {
 namespace {

@@ -18,12 +18,12 @@
 #include "base/errors.hpp"
 #include "fabric/job/directories.hpp"
 #include "fabric/job/job.hpp"
+#include "platform/network.hpp"
 #include "secure/sockets.hpp"
 #include "support/interface_address.hpp"
 #include "support/isolated.hpp"
 #include "support/temporary_folder.hpp"
 #include "unit/fabric/job/keeping.hpp"
-#include "platform/network.hpp"
 
 namespace gigabar {
 namespace {

@@ -13,7 +13,8 @@ RankAddress full_rank_address() {
   RankAddress rank_address;
   rank_address.host = this_host();
   rank_address.unix_name = "gigabar-0123456789abcdef";
-  rank_address.addresses = {ipv4({192, 0, 2, 7}, 4711), network::ip_address("\x20\x01\x0d\xb8 at the end.", 65535), ipv4({127, 0, 0, 1}, 1)};
+  rank_address.addresses = {ipv4({192, 0, 2, 7}, 4711), network::ip_address("\x20\x01\x0d\xb8 at the end.", 65535),
+                            ipv4({127, 0, 0, 1}, 1)};
   return rank_address;
 }
 

@@ -264,7 +264,7 @@ double percentile(std::vector<double>& samples, double part) {
 }
 
 TEST(LocalProcesses, LatencyOfAMessageIsPrinted) {
-  constexpr std::uint64_t kTurns = 200'000;
+  constexpr std::uint64_t kTurns = 20'000;
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{24}, std::size_t{256}, std::size_t{4096}}) {
     const auto payload = pattern_of(bytes, 1);
     run_two(

@@ -10,11 +10,11 @@
 #include <functional>
 #include <string>
 
+#include "platform/network.hpp"
 #include "secure/acceptor.hpp"
 #include "secure/dial.hpp"
 #include "secure/sockets.hpp"
 #include "unit/transport/tcp/pair.hpp"
-#include "platform/network.hpp"
 
 namespace gigabar::transport::tcp::test {
 namespace {
@@ -218,7 +218,8 @@ TEST(TcpAcceptor, ACrowdOfSilentOnesKeepsNobodyOut) {
 
 // A rank whose offer has numbers that are not its own, which this one dials in vain.
 void dial_in_vain(Waiting& one, std::uint64_t link, unsigned lanes) {
-  const Offer offer{link, secure::Secret(std::string(kSecretBytes, 's')), {network::with_port(one.offer.targets.front(), 1)}, lanes};
+  const Offer offer{
+      link, secure::Secret(std::string(kSecretBytes, 's')), {network::with_port(one.offer.targets.front(), 1)}, lanes};
   Parcel parcel, answer;
   parcel.bytes = encode(offer);
   auto accepted = one.near->accept(one.to_far, std::move(parcel), answer);

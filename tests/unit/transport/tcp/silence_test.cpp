@@ -14,12 +14,12 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "platform/network.hpp"
 #include "secure/sockets.hpp"
 #include "support/interface_address.hpp"
 #include "support/isolated.hpp"
 #include "transport/tcp/silence.hpp"
 #include "unit/transport/tcp/pair.hpp"
-#include "platform/network.hpp"
 
 namespace gigabar::transport::tcp::test {
 namespace {

@@ -6,8 +6,8 @@
 #include <new>
 #include <span>
 
-#include "unit/transport/tcp/pair.hpp"
 #include "platform/network.hpp"
+#include "unit/transport/tcp/pair.hpp"
 
 namespace gigabar::transport::tcp::test {
 namespace {
