@@ -9,9 +9,11 @@
 #include <atomic>
 #include <cerrno>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/check_ids.hpp"
 #include "base/counted.hpp"
@@ -53,10 +55,10 @@ std::size_t idle_limit_bytes() {
 // Never destroyed: mappings held by static objects may outlive it otherwise. A forked child starts with an empty one.
 struct ProcessState {
   WindowCache cache{idle_limit_bytes()};
-  std::mutex making;                                // one window is made at a time
-  std::set<std::pair<MappingBackend, int>> proved;  // devices that passed prove_device
-  std::map<int, ProofMemory> proof_memory;          // by device
-  std::set<DeviceProof::Pci> proved_by_peers;       // that passed check_proof
+  std::mutex making;                                         // one window is made at a time
+  std::set<std::pair<MappingBackend, int>> proved;           // devices that passed prove_device
+  std::map<int, std::shared_ptr<ProofMemory>> proof_memory;  // by device
+  std::set<DeviceProof::Pci> proved_by_peers;                // that passed check_proof
   const std::uint32_t generation = detail::process_generation();
 };
 
@@ -134,10 +136,16 @@ Result<Request> check_request(const void* address, std::size_t bytes, const MapO
 // Whether a failure of one backend leaves the next one a chance. A window that showed other memory is never passed over.
 bool ends_search(Status status) { return status == Status::verification_failed; }
 
+std::shared_ptr<ProofMemory> proof_memory_of(ProcessState& state, int device) {
+  std::shared_ptr<ProofMemory>& memory = state.proof_memory[device];
+  if (!memory) memory = std::make_shared<ProofMemory>();
+  return memory;
+}
+
 Result<void> prove_once(ProcessState& state, const Backend& backend, int device) {
   const auto key = std::make_pair(backend.name, device);
   if (!backend.needs_proof || state.proved.contains(key)) return {};
-  Result<void> proved = prove_device(backend, device, state.proof_memory[device]);
+  Result<void> proved = prove_device(backend, device, *proof_memory_of(state, device));
   if (proved) state.proved.insert(key);
   return proved;
 }
@@ -270,14 +278,14 @@ Result<Window> open_peer_window(const PeerMemory& peer, const DeviceProof& proof
   return window;
 }
 
-Result<DeviceProof> proof_of(int device) {
+Result<std::shared_ptr<const DeviceProof>> proof_of(int device) {
   ProcessState& state = process_state();
   const std::lock_guard lock(state.making);
-  ProofMemory& memory = state.proof_memory[device];
-  if (!memory.told) {
-    if (Result<void> told = tell_proof(device, memory); !told) return std::move(told).error();
+  const std::shared_ptr<ProofMemory> memory = proof_memory_of(state, device);
+  if (!memory->told) {
+    if (Result<void> told = tell_proof(device, *memory); !told) return std::move(told).error();
   }
-  return *memory.told;
+  return std::shared_ptr<const DeviceProof>(memory, &*memory->told);
 }
 
 struct Mapping::State : InPlace {
@@ -417,10 +425,15 @@ std::size_t trim_mapping_cache(std::size_t keep_bytes) try {
   const std::size_t released_bytes = trim_idle_windows(keep_bytes);
   if (keep_bytes == 0) {
     // Freed without the lock: freeing waits for kernels, of which one may wait for who makes a window meanwhile.
-    decltype(ProcessState::proof_memory) dropped;
+    std::vector<std::shared_ptr<ProofMemory>> dropped;
     ProcessState& state = process_state();
     const std::lock_guard lock(state.making);
-    dropped.swap(state.proof_memory);
+    dropped.reserve(state.proof_memory.size());
+    std::erase_if(state.proof_memory, [&](auto& entry) {
+      if (entry.second.use_count() > 1) return false;  // peers are to look at it
+      dropped.push_back(std::move(entry.second));
+      return true;
+    });
   }
   return released_bytes;
 } catch (...) {

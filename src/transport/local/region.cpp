@@ -210,10 +210,10 @@ std::string LocalRegion::prepare_device() {
 // Now, since a kernel that waits for a peer may hold up an allocation later. Peers without the proof have no windows into this
 // memory: they copy, or send.
 void LocalRegion::prove_device() {
-  if (auto proof = proof_of(facts_->device))
-    key_.proof = *proof;
-  else
-    log(LogLevel::info, proof.error().message());
+  auto proof = proof_of(facts_->device);
+  if (!proof) return log(LogLevel::info, proof.error().message());
+  proof_ = std::move(*proof);
+  key_.proof = *proof_;
 }
 
 Result<Parcel> LocalRegion::key(const Peer& peer) const {

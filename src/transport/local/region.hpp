@@ -103,8 +103,9 @@ class LocalRegion final : public Region {
   const std::shared_ptr<Core> core_;
   const std::shared_ptr<RegionFacts> facts_;
   KeyBytes key_;
-  int file_ = -1;        // form file
-  Descriptor own_file_;  // the same, unless the memory's pages keep it
+  std::shared_ptr<const DeviceProof> proof_;  // that key_ has; peers look at its memory when they open a window
+  int file_ = -1;                             // form file
+  Descriptor own_file_;                       // the same, unless the memory's pages keep it
 };
 
 // How bytes get between local memory of one kind and a peer's region.

@@ -34,7 +34,7 @@ PeerMemory named(CUdeviceptr address) {
 DeviceProof own_proof() {
   auto proof = proof_of(0);
   if (!proof) throw std::runtime_error(proof.error().message());
-  return *proof;
+  return **proof;
 }
 
 void expect_shows(const Window& window, CUdeviceptr address, std::size_t bytes, unsigned char value) {

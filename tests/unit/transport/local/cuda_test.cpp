@@ -170,6 +170,24 @@ ISOLATED_TEST(LocalCuda, StoresNeedNotSeeTheGpuButItsProof) {
   EXPECT_TRUE(is_opened_by_a_key(pair, machine, [](local::KeyBytes& key) { key.uuid = {'?'}; }));
 }
 
+// The owner gives back what it can do without; not the proof of memory that peers may still open.
+ISOLATED_TEST(LocalCuda, TheProofStaysWithItsMemory) {
+  TwoGpus machine;
+  machine.allocate(300'000);
+  Pair pair(kSomebodyElse, 0);
+  const auto used_bytes = [] { return FakeSession::counts().memory_used_bytes[1]; };
+  {
+    const Regions regions(pair, range_of(*machine.first), range_of(*machine.second));
+    const std::uint64_t before = used_bytes();
+    trim_mapping_cache(0);
+    EXPECT_EQ(used_bytes(), before);
+    EXPECT_TRUE(pair.links[0]->open_for_stores(*regions.remote));
+  }
+  const std::uint64_t before = used_bytes();
+  trim_mapping_cache(0);
+  EXPECT_LT(used_bytes(), before);
+}
+
 // Its owner has no room for a proof: nothing is stored, and copies go on.
 ISOLATED_TEST(LocalCuda, AGpuWithoutAProofIsStillReached) {
   TwoGpus machine;
