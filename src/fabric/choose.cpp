@@ -105,7 +105,7 @@ Result<const RemoteState::Decision*> Engine::choose(Peer& peer, Direction direct
   bool is_alone = false;
   if (needs_message && direction == Direction::write && (*choice)->method == Method::message) {
     const auto alone = decide(peer, direction, local, remote, bytes, eager_bytes, policy, false);
-    is_alone = alone && ((*alone)->method == Method::direct || (*alone)->method == Method::store);
+    is_alone = alone && is_one_sided((*alone)->method);
   }
   RemoteState::Decision& decision = remote.decisions[remote.next_decision++ % remote.decisions.size()];
   decision = {&local, local.epoch, direction, size_class, policy, *choice, is_alone};

@@ -259,7 +259,7 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
   };
   const bool is_notified = (transfer.flags & kHasNotification) != 0;
   const bool is_direct = choice != nullptr && choice->method == Method::direct;
-  const bool is_copied = is_direct || (choice != nullptr && choice->method == Method::store);
+  const bool is_copied = choice != nullptr && is_one_sided(choice->method);
   const bool is_with_data = choice != nullptr && !is_copied;
   std::span<const std::byte> payload;
   transport::Link& link = *peer.rails.front().link;

@@ -149,6 +149,8 @@ enum class Method : std::uint8_t {
   staged,
   get  // a read that the peer answers with a write of its own
 };
+// Whether the peer's CPU takes no part.
+constexpr bool is_one_sided(Method method) noexcept { return method == Method::store || method == Method::direct; }
 
 // A decision with its reason; kept until the fabric closes, so that reports can point to it.
 struct Choice : Explanation {

@@ -64,8 +64,7 @@ void Engine::open_target(QueueId id, const Transfer& transfer, Peer& peer, const
   if (peer.rails.size() != 1 || peer.data_said != peer.data_placed || peer.fence_marks != 0) return;
   if (!peer.pending.empty() || !peer.outbox.empty() || peer.state != Peer::State::ready) return;
   transport::Link& link = *peer.rails.front().link;
-  const bool is_copied = choice != nullptr && (choice->method == Method::direct || choice->method == Method::store);
-  const bool is_write = transfer.kind == OpKind::write && is_copied;
+  const bool is_write = transfer.kind == OpKind::write && choice != nullptr && is_one_sided(choice->method);
   const bool is_stored = is_write ? link.can_store(*remote.region) : transfer.kind == OpKind::notify && remote.words != nullptr;
   if (!is_stored) return;
   const bool is_plain = !is_write || local->memory.is_plain();
