@@ -41,6 +41,6 @@ expect(summary([SKIPPED], rules="preset:Suite.*\n"), 0, "skipped: preset:Suite.S
 expect(summary([PASSED], checks="passed tidy\n"), 0, "2 passed, 0 failed, 0 skipped")
 expect(summary([PASSED], checks="skipped wheel: no time was left\n"), 0, "skipped: check wheel: no time was left", "1 passed, 0 failed, 1 skipped")
 expect(summary([PASSED], checks="failed tidy: no time was left\n"), 1, "failed: check tidy: no time was left", "1 passed, 1 failed, 0 skipped")
-two = "tests that need a GPU\nGpu.One\nGpu.Two\nOther/Gpu.One/0\n"
-expect(summary([PASSED], two), 0, "left out: preset: 3 tests that need a GPU", "  Gpu: One, Two", "  Other/Gpu: One/0", "1 passed, 0 failed, 0 skipped")
+names = 'Gpu.One\nGpu.Two<test::Way<0>>\nGpu.Two<test::Way<1>>\nOther/Gpu.One/a_b  # GetParam() = "a.b"\n'
+expect(summary([PASSED], "tests that need a GPU\n" + names), 0, "left out: preset: 4 tests that need a GPU", "  Gpu: One, Two", "  Other/Gpu: One/a_b", "1 passed, 0 failed, 0 skipped")
 expect(summary([PASSED], ""), 0, "1 passed, 0 failed, 0 skipped")
