@@ -145,7 +145,7 @@ void Acceptor::forget(std::uint64_t number) noexcept {
 // None can be accepted now: its kind of listener is left alone until then.
 void Acceptor::pause(const Listener& listener, std::int64_t until_ns) {
   for (Listener& one : listeners_) {
-    if (one.is_unix == listener.is_unix) one.socket.want(0);
+    if (one.is_unix == listener.is_unix) one.socket.want(EPOLLONESHOT);
   }
   accept_again_at_ns_ = std::min(accept_again_at_ns_, until_ns);
 }

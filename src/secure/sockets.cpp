@@ -212,8 +212,13 @@ Watched::~Watched() {
   if (descriptor_.is_open()) poller_->remove(descriptor_.get());
 }
 
-void Watched::want(std::uint32_t events) noexcept {
-  if (events != events_ && descriptor_.is_open()) rename(token_, events);
+bool Watched::want(std::uint32_t events) noexcept {
+  if (events == events_ || !descriptor_.is_open()) return true;
+  if (events == 0) poller_->remove(descriptor_.get());
+  if (events_ == 0 && !poller_->set(EPOLL_CTL_ADD, descriptor_.get(), events, token_)) return false;
+  if (events != 0 && events_ != 0) poller_->set(EPOLL_CTL_MOD, descriptor_.get(), events, token_);
+  events_ = events;
+  return true;
 }
 
 void Watched::rename(std::uint64_t token, std::uint32_t events) noexcept {

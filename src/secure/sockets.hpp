@@ -101,7 +101,9 @@ class Watched {
   bool is_open() const noexcept { return descriptor_.is_open(); }
   int get() const noexcept { return descriptor_.get(); }
   std::uint64_t token() const noexcept { return token_; }
-  void want(std::uint32_t events) noexcept;
+  // Of none it is taken out of the poller, so that a sender's kernel has nobody to wake. False: it is out and could not be put in
+  // again, for want of memory.
+  bool want(std::uint32_t events) noexcept;
   // From now on these events come, with another token.
   void rename(std::uint64_t token, std::uint32_t events) noexcept;
   // Likewise from another poller. False, with errno set: it is in none.

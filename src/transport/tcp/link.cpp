@@ -326,12 +326,12 @@ void TcpLink::pump() {
   want_events();
 }
 
-void TcpLink::want_events() noexcept {
-  if (state_ != LinkState::ready) return;
+bool TcpLink::want_events() noexcept {
+  if (state_ != LinkState::ready) return true;
   const bool is_waiting = !is_idle() && !send_code_;
   const std::uint32_t incoming = transport_.is_asked_first(*this) || fence_ ? 0U : EPOLLIN | EPOLLRDHUP;
   // At a fence nothing is received, and the end of the connection would be told again and again.
-  stream_->socket().want(is_waiting ? incoming | EPOLLOUT : fence_ ? EPOLLONESHOT : incoming);
+  return stream_->socket().want(is_waiting ? incoming | EPOLLOUT : fence_ ? EPOLLONESHOT : incoming);
 }
 
 // What the peer sent before it went is told first.

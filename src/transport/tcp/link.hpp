@@ -54,7 +54,8 @@ class TcpLink final : public PlacedLink {
   void handle(std::uint32_t events, Sink& sink);
   // What has come. True when something has.
   bool receive(Sink& sink);
-  void want_events() noexcept;
+  // False: no event tells of it, for want of memory.
+  bool want_events() noexcept;
   bool attend(Sink& sink) override;
   // When advance() has to be called: while it connects, and then to see whether the other host still answers.
   std::int64_t next_ns() const noexcept;

@@ -235,15 +235,16 @@ void TcpTransport::note_speaker(TcpLink& link) noexcept {
   link.want_events();
 }
 
-void TcpTransport::watch_again() noexcept {
-  if (asked_first_ == nullptr) return;
-  events_in_a_row_ = 0;
-  std::exchange(asked_first_, nullptr)->want_events();
+bool TcpTransport::watch_again() noexcept {
+  if (asked_first_ == nullptr) return true;
+  events_in_a_row_ = silent_polls_ = 0;
+  TcpLink* const link = std::exchange(asked_first_, nullptr);
+  if (!link->want_events()) asked_first_ = link;
+  return asked_first_ == nullptr;
 }
 
 bool TcpTransport::arm() noexcept {
-  if (!attended_.empty()) return false;
-  watch_again();
+  if (!attended_.empty() || !watch_again()) return false;
   if (lanes_.empty()) return true;
   bell_.arm();
   const bool is_quiet = std::ranges::none_of(lanes_, [](const auto& lane) { return lane->has_events(); });

@@ -91,7 +91,8 @@ class TcpTransport final : public PlacedTransport {
   // What a link with `peer` has: sealed when one of the two wants it, with a cipher that both have. Nothing: the peer has no such
   // transport.
   std::optional<Security> security_with(const Peer& peer) const;
-  void watch_again() noexcept;
+  // False: it has to be asked on, for want of memory.
+  bool watch_again() noexcept;
   bool poll_sockets(Sink& sink);
   void handle(std::uint64_t token, std::uint32_t events, std::int64_t now, Sink& sink);
   void drop_leaving() noexcept;
@@ -113,8 +114,8 @@ class TcpTransport final : public PlacedTransport {
   };
   std::list<Leaving> leaving_;
   std::int64_t linger_until_ns_ = 0;
-  // While one link has all the events it is asked without the poller: that saves each message a system call here, and the sender's
-  // kernel the work of an event.
+  // While one link has all the events it is asked without the poller, and not in it: that saves each message a system call here,
+  // and the sender's kernel the work of an event.
   TcpLink* asked_first_ = nullptr;
   TcpLink* last_speaker_ = nullptr;
   unsigned events_in_a_row_ = 0;  // of the last speaker
