@@ -156,8 +156,8 @@ struct MappingCacheStatistics {
 GIGABAR_API MappingCacheStatistics mapping_cache_statistics();
 
 // Unmaps idle windows until at most `keep_bytes` of them remain. Idle windows never exceed GIGABAR_CACHE_BYTES (default 32 MiB).
-// Returns the bytes released. With 0 the memory by which map() verified devices is freed too, for which CUDA waits until the
-// kernels that run there have ended. Threads: any. Cost: enters the kernel per window.
+// Returns the bytes released. With 0 the memory by which map() verified devices is freed too, unless a segment of that device is
+// there; CUDA waits for that until the kernels that run there have ended. Threads: any. Cost: enters the kernel per window.
 GIGABAR_API std::size_t trim_mapping_cache(std::size_t keep_bytes = 0);
 
 }  // namespace gigabar::inline v0

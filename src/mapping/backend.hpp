@@ -102,7 +102,7 @@ inline std::optional<PciAddress> address_of(const DeviceProof& proof) {
 Result<Window> open_peer_window(const PeerMemory& peer, const DeviceProof& proof, DeviceRange range);
 
 // What others may open windows into this process's memory of `device` with, as long as it is held. Memory is allocated when it is
-// asked first, and kept. Errors: whatever allocating, copying and naming it answer. Threads: any.
+// asked first. Errors: whatever allocating, copying and naming it answer. Threads: any.
 Result<std::shared_ptr<const DeviceProof>> proof_of(int device);
 
 // The one that GIGABAR_MAPPING asks for; nothing: any. Errors, of `operation`: invalid_argument.

@@ -283,6 +283,8 @@ Result<std::shared_ptr<const DeviceProof>> proof_of(int device) {
   const std::lock_guard lock(state.making);
   const std::shared_ptr<ProofMemory> memory = proof_memory_of(state, device);
   if (!memory->told) {
+    // Both directions and memory within a block are tried here, once for all peers: they have the same driver.
+    if (Result<void> proved = prove_once(state, rm_backend, device); !proved) return std::move(proved).error();
     if (Result<void> told = tell_proof(device, *memory); !told) return std::move(told).error();
   }
   return std::shared_ptr<const DeviceProof>(memory, &*memory->told);

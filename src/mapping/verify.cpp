@@ -230,12 +230,15 @@ Result<void> tell_proof(int device, ProofMemory& proof_memory) {
   Runtime& runtime = runtime_of(*memory);
   const auto identity = runtime.ipc_identity(*memory);
   if (!identity) return identity.error();
+  if (!memory->pci) {
+    return make_error(Status::unavailable, "prove a GPU to other processes", text("device ", device),
+                      "its PCI address is not known");
+  }
   const auto list = devices();
   if (!list) return list.error();
-  const DeviceInfo& gpu = list->at(static_cast<std::size_t>(device));
   DeviceProof proof;
-  if (gpu.pci) gpu.pci->to_string().copy(proof.pci.data(), proof.pci.size() - 1);
-  proof.bar1_bytes = gpu.bar1_bytes.value_or(0);
+  memory->pci->to_string().copy(proof.pci.data(), proof.pci.size() - 1);
+  proof.bar1_bytes = list->at(static_cast<std::size_t>(device)).bar1_bytes.value_or(0);
   proof.address = memory->base;
   proof.bytes = memory->length_bytes;
   proof.identity = *identity;

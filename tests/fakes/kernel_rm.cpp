@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,7 @@ using u64 = std::uint64_t;
 enum : u32 {
   kOk = 0x00,
   kDuplicateName = 0x19,
+  kInsufficientPermissions = 0x1b,
   kInvalidArgument = 0x1f,
   kInvalidClass = 0x22,
   kInvalidClient = 0x23,
@@ -140,6 +142,11 @@ u32 alloc_object(RmClient& client, u32 client_handle, const AllocCall& call, boo
     if (!fits(sizeof(DeviceParameters))) return kInvalidParamStruct;
     object.device_instance = reinterpret_cast<const DeviceParameters*>(call.parameters)->instance;
     if (gpu_with_instance(object.device_instance, &gpu) == nullptr) return kInvalidArgument;
+    // The driver looks for the GPU's file among the descriptors of the process. CUDA has it open.
+    const auto is_its_file = [&](const auto& entry) {
+      return entry.second.kind == File::Kind::device && entry.second.gpu == gpu && entry.second.opener == ::getpid();
+    };
+    if (state().initialised_in != ::getpid() && std::ranges::none_of(state().files, is_its_file)) return kInsufficientPermissions;
   } else if (call.object_class == kClassSubdevice) {
     const RmObject* device = find_object(client, call.parent, kClassDevice);
     if (device == nullptr) return kInvalidObjectParent;

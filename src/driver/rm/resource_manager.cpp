@@ -93,6 +93,7 @@ Result<std::unique_ptr<ResourceManager>> ResourceManager::open(const std::string
 
 ResourceManager::~ResourceManager() {
   if (client_ != 0) free(0, client_);
+  for (const auto& [minor, descriptor] : device_files_) system_calls().close(descriptor);
   system_calls().close(control_descriptor_);
 }
 
@@ -134,7 +135,20 @@ Result<void> ResourceManager::check_device_identity(const Device& device) {
                     "mappings on this device are refused; please report driver version and GPU list");
 }
 
+Result<void> ResourceManager::keep_device_file(unsigned minor) {
+  const std::lock_guard lock(mutex_);
+  if (device_files_.contains(minor)) return {};
+  const auto opened = open_file(text(device_folder_, "/nvidia", minor));
+  if (!opened) return opened.error();
+  Undo close([&] { system_calls().close(*opened); });
+  device_files_.emplace(minor, *opened);
+  close.call_off();
+  return {};
+}
+
 Result<Device> ResourceManager::open_device(std::uint32_t gpu_id, unsigned minor) {
+  // A process that has a context of CUDA has the file anyway: where it cannot be opened the answer below decides.
+  Result<void> kept = keep_device_file(minor);
   Device device;
   device.gpu_id = gpu_id;
   device.minor = minor;
@@ -147,7 +161,7 @@ Result<Device> ResourceManager::open_device(std::uint32_t gpu_id, unsigned minor
   parameters.device_instance = device.instance;
   device.device = new_handle();
   if (Result<void> made = allocate("open device", client_, device.device, kClassDevice, &parameters, sizeof parameters); !made) {
-    return std::move(made).error();
+    return kept ? std::move(made).error() : std::move(kept).error();
   }
   std::uint32_t subdevice_index = 0;
   device.subdevice = new_handle();

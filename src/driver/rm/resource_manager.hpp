@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/in_place.hpp"
@@ -53,7 +55,9 @@ class ResourceManager : InPlace {
 
   // The device object of the GPU with that id (domain << 16 | bus << 8 | device), whose device file is nvidia<minor>. The resource
   // manager is asked for the instance of the id and then the object for its id; both must agree.
-  // Errors: verification_failed (they do not agree), device_error.
+  // The file stays open as long as this: the driver gives the object only to a process that has it open, as one with a context of
+  // CUDA has, and takes objects away when the last process closes it. Errors: verification_failed (they do not agree), unavailable
+  // (no such file), no_permission, out_of_descriptors, device_error.
   Result<Device> open_device(std::uint32_t gpu_id, unsigned minor);
   void close_device(const Device& device) noexcept;
 
@@ -88,6 +92,7 @@ class ResourceManager : InPlace {
   }
   Result<void> allocate(const char* operation, Handle parent, Handle& object, std::uint32_t object_class, void* parameters,
                         std::size_t bytes);
+  Result<void> keep_device_file(unsigned minor);
   Result<void> check_device_identity(const Device& device);
   Handle new_handle() noexcept;
 
@@ -97,6 +102,8 @@ class ResourceManager : InPlace {
   const bool has_parameter_size_;
   const std::size_t export_info_bytes_;  // of ExportObjectInfo
   Handle client_ = 0;
+  std::mutex mutex_;                      // of what follows
+  std::map<unsigned, int> device_files_;  // by minor
 };
 
 }  // namespace gigabar::rm
