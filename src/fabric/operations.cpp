@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 
 #include "base/bytes.hpp"
 #include "base/counted.hpp"
@@ -376,20 +377,22 @@ bool Engine::resolve(Op& op) {
                        remote.why_not, {}));
     return true;
   }
+  const Choice* choice = nullptr;
+  std::optional<Error> refusal;
+  if (!fits(op.remote_offset, op.bytes, remote.bytes)) {
+    refusal = make_error(Status::out_of_range, std::string(operation_name(op.kind)),
+                         place_text("remote", op.remote_id, op.remote_offset, op.bytes),
+                         text("the segment has ", remote.bytes, " bytes"), {});
+  } else if (auto chosen = choose(peer, Direction::write, *op.local, remote, op.bytes, op.policy); chosen) {
+    choice = (*chosen)->choice;
+  } else {
+    refusal = std::move(chosen).error();
+  }
+  // Not before: where there was no memory for the choice the operation is resolved again.
   op.remote = &remote;
   ++remote.users;
-  if (!fits(op.remote_offset, op.bytes, remote.bytes)) {
-    op.fail(make_error(Status::out_of_range, std::string(operation_name(op.kind)),
-                       place_text("remote", op.remote_id, op.remote_offset, op.bytes),
-                       text("the segment has ", remote.bytes, " bytes"), {}));
-    return true;
-  }
-  auto chosen = choose(peer, Direction::write, *op.local, remote, op.bytes, op.policy);
-  if (chosen) {
-    op.choice = (*chosen)->choice;
-  } else {
-    op.fail(std::move(chosen).error());
-  }
+  op.choice = choice;
+  if (refusal) op.fail(std::move(*refusal));
   return true;
 }
 
