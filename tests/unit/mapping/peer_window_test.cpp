@@ -153,10 +153,12 @@ ISOLATED_TEST(PeerWindow, AnotherProcessNeedsNoContext) {
   const Descriptor exported(*cuda_runtime()->export_descriptor(vmm));
   second.descriptor = exported.get();
   const auto store = [&] {
+    const std::uint64_t copies = FakeSession::counts().total_copies_to;
     const auto window = open_peer_window(first, proof, {address + kBlock, 64}), other = open_peer_window(second, proof, {vmm, 64});
     if (!window || !other) return 1;
     std::memset(window->at(address + kBlock), 0x5a, 64);
     std::memset(other->at(vmm), 0xa5, 64);
+    if (FakeSession::counts().total_copies_to != copies) return 3;
     return cuda_runtime()->describe(address).is_ok() ? 2 : 0;
   };
   EXPECT_TRUE(test::run_in_child(store).is_exit(0));
@@ -218,11 +220,12 @@ ISOLATED_TEST(PeerWindow, AWindowOfOtherMemoryIsSeen) {
   session.machine().gpus[1].told_gpu_id = told.gpu_id;
   session.tree().write(std::string("proc/driver/nvidia/gpus/") + told.pci_address + "/information", "Device Minor: \t 1\n");
   const auto is_seen = [&] {
-    const std::uint64_t windows = FakeSession::counts().total_mmaps;
+    const fake::Counts before = FakeSession::counts();
     const auto refused = open_peer_window(peer, proof, {peer.memory.base, 64});
     const bool is_told = refused.message().find("the GPU of another process") != std::string::npos;
     if (refused.status() != Status::verification_failed || !is_told) return 1;
-    return FakeSession::counts().total_mmaps > windows ? 0 : 2;
+    if (FakeSession::counts().windows != before.windows) return 2;
+    return FakeSession::counts().total_mmaps > before.total_mmaps ? 0 : 3;
   };
   EXPECT_TRUE(test::run_in_child(is_seen).is_exit(0));
   FakeSession::free(address);
